@@ -1,0 +1,1 @@
+"""The commands that people type. Modules here print; what they know they ask the core."""

@@ -1,0 +1,1 @@
+"""The core library: the domain, and one thin client of the API server. It knows no deployable."""

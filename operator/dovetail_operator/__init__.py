@@ -1,0 +1,1 @@
+"""The operator: reconciles GPUJobs. Pure decisions in plain modules, I/O at the edge."""
