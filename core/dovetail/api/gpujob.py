@@ -1,0 +1,199 @@
+"""GPUJob: work that needs GPUs. Users write the spec, the operator writes the status."""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
+from dovetail.names import API_VERSION
+from dovetail.requests import MAX_COUNT
+
+KIND: Final = "GPUJob"
+Mode = Literal["Exclusive", "Fractional", "TimeShared"]
+Policy = Literal["Spread", "Pack", "Balanced"]
+Phase = Literal[
+    "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",
+]  # fmt: skip
+FINISHED: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "Cancelled", "TimedOut"})
+Reason = Literal[
+    "Held", "BeginTime", "Dependency", "DependencyFailed", "Invalid", "ExceedsCapacity", "Quota", "Priority",
+    "Resources", "Fragmentation", "MemoryGuard", "GangWaiting", "Reserved", "NodeUnhealthy", "ExternallyManaged",
+    "Evaluating",
+]  # fmt: skip
+
+# The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
+_TEMPLATE_SPEC: Final = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "required": ["containers"],
+    "properties": {
+        "containers": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 32,
+            "description": "The worker's containers; the first one holds the devices.",
+            "items": {
+                "type": "object",
+                "x-kubernetes-preserve-unknown-fields": True,
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string", "description": "Name of the container.", "maxLength": 63},
+                    "image": {"type": "string", "description": "Image of the container."},
+                },
+            },
+        }
+    },
+}
+
+
+class ResourceRequest(Described):
+    """The structured form of a request, for those who would rather not write the compact text."""
+
+    count: Annotated[int, Meta(description="Number of devices for each worker.", ge=1, le=MAX_COUNT)] = 1
+    share: Annotated[
+        float,
+        Meta(description="Share of each device's compute, a ratio from 0.001 to 1 in steps of 0.001.", ge=0.001, le=1),
+    ] = 1.0
+    memory: Annotated[
+        str | None,
+        Meta(
+            description="Memory on each device, such as 8Gi or 512Mi. Unset: all of a whole device, or the share's part.",
+            pattern=r"^[1-9][0-9]*(Mi|Gi)$",
+            max_length=16,
+        ),
+    ] = None
+    models: Annotated[
+        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=63)]],
+        Meta(description="Models that will do, such as V100; empty means any.", max_length=16),
+    ] = []
+    vendor: Annotated[
+        Literal["nvidia", "amd", "intel", "ascend"] | None, Meta(description="The vendor; unset means any.")
+    ] = None
+    device: Annotated[
+        str,
+        Meta(
+            description="cuda: any device; cuda:N: the device with index N of its node; cpu: no device at all.",
+            pattern=r"^(cuda(:[0-9]{1,3})?|cpu)$",
+            max_length=8,
+        ),
+    ] = "cuda"
+
+
+class TemplateMetadata(Described):
+    """Labels and annotations of the worker's pods."""
+
+    labels: Annotated[dict[str, str], Meta(description="Labels of the pods.")] = {}
+    annotations: Annotated[dict[str, str], Meta(description="Annotations of the pods.")] = {}
+
+
+class PodTemplate(Described):
+    """The worker's pod, as in a batch Job."""
+
+    spec: Annotated[
+        dict[str, Any],
+        Meta(description="The pod's spec, as in a batch Job's template.", extra_json_schema=_TEMPLATE_SPEC),
+    ]
+    metadata: Annotated[TemplateMetadata, Meta(description="Labels and annotations of the pods.")] = TemplateMetadata()
+
+
+class GPUJobSpec(Described):
+    """What a user asks for."""
+
+    template: Annotated[PodTemplate, Meta(description="The pod that each worker runs.")]
+    gpu: Annotated[
+        int | str | None,
+        Meta(
+            description="GPUs for each worker: a number (2), a share below 1 (0.5), or memory in GiB and a share "
+            "(8G,0.5); with a model in brackets if need be (2(V100)). Instead of `resources`."
+        ),
+    ] = None
+    resources: Annotated[
+        ResourceRequest | None, Meta(description="The structured form of the request. Instead of `gpu`.")
+    ] = None
+    mode: Annotated[
+        Mode | None,
+        Meta(
+            description="Exclusive: whole devices. Fractional: shares side by side. TimeShared: tenants take turns. "
+            "Unset: what the request says."
+        ),
+    ] = None
+    policy: Annotated[
+        Policy | None,
+        Meta(
+            description="Spread prefers idle devices, Pack the used ones, Balanced packs promises away from load. "
+            "Unset: the configured one."
+        ),
+    ] = None
+    priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
+    workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    suspend: Annotated[
+        bool, Meta(description="Hold the job: it does not start, or its pods end and it waits until this is unset.")
+    ] = False
+    cancel: Annotated[bool, Meta(description="End the job for good. It cannot be taken back.")] = False
+    active_deadline_seconds: Annotated[
+        int | None,
+        Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut.", ge=1),
+    ] = None
+    backoff_limit: Annotated[
+        int, Meta(description="How many times a failed worker is tried again.", ge=0, le=1000)
+    ] = 0
+    ttl_seconds_after_finished: Annotated[
+        int | None, Meta(description="Delete the job this many seconds after its end. Unset: keep it.", ge=0)
+    ] = None
+
+
+class AssignedDevice(Described, omit_defaults=False):
+    """One device that a worker holds."""
+
+    worker: Annotated[int, Meta(description="Index of the worker, from 0.", ge=0)]
+    node: Annotated[str, Meta(description="The node's name.")]
+    index: Annotated[int, Meta(description="Index of the device on its node.", ge=0)]
+    uuid: Annotated[str, Meta(description="UUID of the device.")]
+    share_milli: Annotated[int, Meta(description="Share of the device's compute in thousandths.", ge=0, le=1000)]
+    memory_mib: Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0)]
+
+
+class GPUJobStatus(Described):
+    """What became of it. Every field is the operator's."""
+
+    observed_generation: Annotated[int, Meta(description="metadata.generation that this status is about.")] = 0
+    number: Annotated[
+        int | None, Meta(description="Short number of the job, unique in its namespace and never reused.", ge=1)
+    ] = None
+    phase: Annotated[Phase | None, Meta(description="Summary of the conditions in one word.")] = None
+    reason: Annotated[
+        str, Meta(description="Why the job is where it is, in one word; empty when it runs or has succeeded.")
+    ] = ""
+    message: Annotated[str, Meta(description="The same in one sentence with numbers.")] = ""
+    request: Annotated[str, Meta(description="What each worker asks for in the compact text; `cpu` for none.")] = ""
+    gpus: Annotated[int, Meta(description="Number of devices that all workers ask for together.", ge=0)] = 0
+    workers_active: Annotated[int, Meta(description="Number of workers whose pods exist and have not ended.")] = 0
+    workers_ready: Annotated[int, Meta(description="Number of workers whose pods run and are ready.")] = 0
+    workers_succeeded: Annotated[int, Meta(description="Number of workers that have ended well.")] = 0
+    workers_failed: Annotated[int, Meta(description="Number of pods of this job that have failed.")] = 0
+    nodes: Annotated[list[str], Meta(description="Names of the nodes that the workers run or ran on.")] = []
+    node_list: Annotated[str, Meta(description="The nodes in one line, for tables.")] = ""
+    devices: Annotated[list[AssignedDevice], Meta(description="The devices that the workers hold or held.")] = []
+    admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
+    start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
+    completion_time: Annotated[Timestamp | None, Meta(description="When the job ended (RFC 3339).")] = None
+    elapsed: Annotated[
+        str,
+        Meta(
+            description="Run time so far, such as 3m20s; refreshed about every tenth of itself while the job runs, "
+            "exact once it has ended."
+        ),
+    ] = ""
+    conditions: Annotated[
+        list[Condition],
+        Meta(description="Admitted, and batch Job's Complete, Failed, Suspended, SuccessCriteriaMet, FailureTarget."),
+    ] = []
+
+
+class GPUJob(Described):
+    """Work that needs GPUs: it waits in the queue, gets devices, runs as a batch Job and tells what became of it."""
+
+    metadata: ObjectMeta
+    spec: GPUJobSpec
+    api_version: str = API_VERSION
+    kind: str = KIND
+    status: GPUJobStatus = GPUJobStatus()

@@ -1,0 +1,74 @@
+"""GPUNode: one cluster-scoped object a node, named as it. Its agent writes the status; people write the spec."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
+from dovetail.names import API_VERSION
+
+KIND: Final = "GPUNode"
+Health = Literal["Healthy", "Unhealthy"]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+Mib = Annotated[int, Meta(ge=0)]
+
+
+class GPUNodeSpec(Described):
+    """What people decide about a node's devices."""
+
+    cordoned: Annotated[
+        list[str],
+        Meta(description="UUIDs of devices that take no new work; work that is there stays.", max_length=128),
+    ] = []
+
+
+class Enforcement(Described, omit_defaults=False):
+    """What this node can enforce: found out, never assumed."""
+
+    mps: Annotated[bool, Meta(description="MPS limits of compute and memory are live and were probed.")] = False
+    turns: Annotated[bool, Meta(description="Tenants of a device can be frozen and thawed in turns.")] = False
+    time_slicing: Annotated[bool, Meta(description="The driver's own time slicing shares a device.")] = False
+    mig: Annotated[bool, Meta(description="Devices are split by MIG.")] = False
+    checkpoint: Annotated[bool, Meta(description="A tenant's device memory can be moved to the host.")] = False
+
+
+class Device(Described, omit_defaults=False):
+    """One device of a node as its agent sees it. None is a value that the driver does not give."""
+
+    index: Annotated[int, Meta(description="Index on the node, from 0, as the driver counts.", ge=0)]
+    uuid: Annotated[str, Meta(description="The driver's UUID, such as GPU-5c89….", max_length=128)]
+    vendor: Annotated[str, Meta(description="nvidia, amd, intel or ascend.")]
+    model: Annotated[str, Meta(description="The model as the driver names it.")]
+    memory_mib: Annotated[Mib, Meta(description="Total memory in MiB.")]
+    reserved_mib: Annotated[Mib, Meta(description="Memory that the driver keeps for itself, in MiB.")] = 0
+    used_mib: Annotated[Mib, Meta(description="Memory in use as measured, in MiB.")] = 0
+    foreign_mib: Annotated[Mib, Meta(description="Memory in use beyond what was promised to tenants, in MiB.")] = 0
+    utilization: Annotated[Ratio, Meta(description="Utilization as measured, a ratio from 0 to 1.")] = 0.0
+    temperature_celsius: Annotated[int | None, Meta(description="Temperature in degrees Celsius.")] = None
+    power_watts: Annotated[int | None, Meta(description="Power draw in watts.")] = None
+    health: Annotated[Health, Meta(description="Whether the device may take work.")] = "Healthy"
+    health_reason: Annotated[str, Meta(description="Why it is unhealthy; empty when healthy.")] = ""
+
+
+class GPUNodeStatus(Described, omit_defaults=False):
+    """What the agent reports, on a change and as a heartbeat."""
+
+    observed_at: Annotated[Timestamp | None, Meta(description="When the agent last looked (RFC 3339).")] = None
+    provider: Annotated[str, Meta(description="Where the figures come from: nvml, simulated, ….")] = ""
+    driver_version: Annotated[str, Meta(description="The vendor driver's version.")] = ""
+    runtime_version: Annotated[str, Meta(description="The version of CUDA or the vendor's counterpart.")] = ""
+    enforcement: Annotated[Enforcement, Meta(description="What this node can enforce.")] = Enforcement()
+    cpu_utilization: Annotated[Ratio, Meta(description="The node's CPU load, a ratio from 0 to 1.")] = 0.0
+    memory_utilization: Annotated[Ratio, Meta(description="The node's memory in use, a ratio from 0 to 1.")] = 0.0
+    devices: Annotated[list[Device], Meta(description="The node's devices by index.", max_length=128)] = []
+    conditions: Annotated[list[Condition], Meta(description="Ready: the agent reads the devices.")] = []
+
+
+class GPUNode(Described):
+    """The devices of one node: what they are, what they do, and whether they may take work."""
+
+    metadata: ObjectMeta
+    api_version: str = API_VERSION
+    kind: str = KIND
+    spec: GPUNodeSpec = GPUNodeSpec()
+    status: GPUNodeStatus = GPUNodeStatus()

@@ -1,0 +1,62 @@
+"""What every API object shares: metadata and conditions, as apimachinery's metav1 has them."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+def wire_name(name: str) -> str:
+    """The JSON name of a field: camelCase, with MiB spelt as units are."""
+    first, *rest = name.split("_")
+    return first + "".join("MiB" if word == "mib" else word.capitalize() for word in rest)
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, omit_defaults=True):
+    """The common shape: frozen, camelCase on the wire, unknown fields dropped, defaults left out when written."""
+
+
+class OwnerReference(Described):
+    """The owner of an object; it goes when its owner goes."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Described):
+    """The fields of metav1.ObjectMeta that Dovetail reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+
+Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class Condition(Described, omit_defaults=False):
+    """A metav1.Condition."""
+
+    type: Annotated[str, Meta(description="Name of the condition, such as Admitted or Complete.")]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether the condition holds.")]
+    reason: Annotated[str, Meta(description="One word for why, from the closed set of reasons.")]
+    message: Annotated[str, Meta(description="One sentence for people, with numbers.")]
+    last_transition_time: Annotated[Timestamp, Meta(description="When `status` last changed (RFC 3339).")]
+    observed_generation: Annotated[int, Meta(description="metadata.generation that this condition is about.")] = 0
+
+
+def find_condition(conditions: list[Condition], type: str) -> Condition | None:  # noqa: A002 - metav1's word
+    """The condition of that type, or None."""
+    return next((condition for condition in conditions if condition.type == type), None)

@@ -1,0 +1,90 @@
+"""GPU models: one spelling for the many that drivers, labels, traces and people use. Data and names, no I/O beyond it."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+VENDORS: Final = ("nvidia", "amd", "intel", "ascend")
+
+_BRANDS: Final = frozenset(
+    {
+        "NVIDIA", "TESLA", "GEFORCE", "QUADRO", "AMD", "RADEON", "INSTINCT", "INTEL", "HUAWEI", "ASCEND",
+        "DATA", "CENTER", "GPU", "GRAPHICS", "GENERATION",
+    }
+)  # fmt: skip
+_FORM: Final = re.compile(r"SXM\d*|PCIE|NVL\d*|OAM|HBM\d*E?|MIG")
+_MEMORY: Final = re.compile(r"(\d+)(?:GB|G)")
+_SHORT_MEMORY: Final = re.compile(r"([A-Z]+\d+[A-Z]*)M(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as a family and, where the name tells, its memory in GB: `V100M32` is `Model("V100", 32)`."""
+
+    family: str
+    memory_gb: int | None = None
+
+    def admits(self, actual: "Model") -> bool:
+        """Whether a request for this model takes a card of `actual`: `V100` takes both, `V100M32` only 32 GB."""
+        return self.family == actual.family and self.memory_gb in {None, actual.memory_gb}
+
+
+@cache
+def normalise(name: str) -> Model:
+    """The model that a name means: `Tesla V100-SXM2-32GB`, `V100M32` and `v100` are all of family `V100`.
+
+    An unknown name is its own family, in upper case without brand, form factor and separators.
+    """
+    memory: int | None = None
+    kept: list[str] = []
+    for word in re.split(r"[\s\-_/]+", name.upper()):
+        if size := _MEMORY.fullmatch(word):
+            memory = int(size[1])
+        elif word not in _BRANDS and not _FORM.fullmatch(word):
+            kept.append(word)
+    family = "".join(kept) or name.upper()
+    if short := _SHORT_MEMORY.fullmatch(family):
+        family, memory = short[1], int(short[2])
+    return Model(_known_family(family), memory)
+
+
+def vendor_of(name: str) -> str | None:
+    """The vendor of a model by the table, or None for a model it does not know."""
+    entry = _table().get(normalise(name).family)
+    return entry[0] if entry else None
+
+
+def memory_mib(name: str) -> int | None:
+    """Memory of one card in MiB, by the name or else by the table; None for an unknown model."""
+    model = normalise(name)
+    if model.memory_gb is not None:
+        return model.memory_gb * 1024
+    entry = _table().get(model.family)
+    return entry[1][0] * 1024 if entry else None
+
+
+def known_families() -> tuple[str, ...]:
+    """Every family of the table, in its order."""
+    return tuple(_table())
+
+
+def _known_family(family: str) -> str:
+    # Drivers say "RTX A6000", "GeForce RTX 3090" and "Ascend910B"; people say A6000, RTX3090 or 3090, and 910B.
+    table = _table()
+    for candidate in (family, family.removeprefix("RTX"), f"RTX{family}", family.removeprefix("ASCEND")):
+        if candidate in table:
+            return candidate
+    return family
+
+
+@cache
+def _table() -> dict[str, tuple[str, tuple[int, ...]]]:
+    text = resources.files("dovetail").joinpath("data/gpu_models.toml").read_text(encoding="utf-8")
+    return {
+        family: (vendor, tuple(sizes))
+        for vendor, families in tomllib.loads(text).items()
+        for family, sizes in families.items()
+    }

@@ -1,0 +1,60 @@
+"""Every shared name, once: API group, resources, labels, annotations, environment. Data only.
+
+`docs/contracts.md` lists them for people; `tests/core/test_contracts.py` holds the two together.
+"""
+
+from typing import Final
+
+GROUP: Final = "dovetail.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+SCHEDULER_NAME: Final = "dovetail"
+RUNTIME_CLASS: Final = "nvidia"
+
+# Extended resources that agents advertise and pods request: sums that kube-scheduler and kubelet count.
+GPU_MILLI: Final = f"{GROUP}/gpu-milli"
+GPU_MEMORY_MIB: Final = f"{GROUP}/gpu-memory-mib"
+GPU_TURN: Final = f"{GROUP}/gpu-turn"
+MANAGED_RESOURCES: Final = (GPU_MILLI, GPU_MEMORY_MIB, GPU_TURN)
+
+# Node labels and annotations.
+LABEL_MANAGED: Final = f"{GROUP}/managed"
+LABEL_POOL: Final = f"{GROUP}/pool"
+LABEL_MODEL: Final = f"{GROUP}/gpu-model"
+SIMULATED_DEVICES: Final = f"{GROUP}/simulated-devices"
+
+# Pod annotations by users (or by the operator for the pods of a GPUJob).
+REQUEST: Final = f"{GROUP}/gpu"
+MODE: Final = f"{GROUP}/gpu-mode"
+POLICY: Final = f"{GROUP}/gpu-policy"
+
+# Pod annotations written by the extender in the Binding, immutable after.
+ALLOCATION: Final = f"{GROUP}/allocation"
+VISIBLE_DEVICES: Final = f"{GROUP}/visible-devices"
+MPS_PERCENTAGE: Final = f"{GROUP}/mps-percentage"
+MPS_MEMORY: Final = f"{GROUP}/mps-memory"
+
+
+def per_container(annotation: str, index: int) -> str:
+    """The annotation that container `index` reads by fieldRef, such as `dovetail.dev/visible-devices.0`."""
+    return f"{annotation}.{index}"
+
+
+# Pod labels.
+LABEL_JOB: Final = f"{GROUP}/job"
+LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
+LABEL_WORKER: Final = f"{GROUP}/worker"
+
+# Environment of a container that holds devices.
+ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+ENV_MPS_PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+ENV_MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+ENV_CUDA_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+ENV_GPU_UUIDS: Final = "DOVETAIL_GPU_UUIDS"
+ENV_JOB_ID: Final = "DOVETAIL_JOB_ID"
+NO_DEVICES: Final = "void"
+
+# What the sandbox's simulated nodes read from a pod: how long it runs, and how it ends.
+RUN_SECONDS: Final = f"sandbox.{GROUP}/run-seconds"
+EXIT_CODE: Final = f"sandbox.{GROUP}/exit-code"
