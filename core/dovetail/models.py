@@ -1,4 +1,4 @@
-"""GPU models: one spelling for the many that drivers, labels, traces and people use. Data and names, no I/O beyond it."""
+"""GPU models: one spelling for the many that drivers, labels, traces and people use. Data and names only."""
 
 import re
 import tomllib

@@ -20,8 +20,20 @@ from typing import Final
 from dovetail.models import VENDORS, normalise
 
 WHOLE_MILLI: Final = 1000
-MAX_COUNT: Final = 4096
+MAX_COUNT: Final = 9999
 EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5 or 2x8G,0.5(T4)"
+
+# The same language as a regular expression (RE2 and Python alike), for the schema: what it admits is read, but for
+# memory that is no whole number of MiB.
+_COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
+_SHARE_PATTERN: Final = r"(1(\.0+)?|0\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2})0*)"
+_MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]\s*"
+_NAME_PATTERN: Final = r"\s*[A-Za-z0-9][A-Za-z0-9 ._-]*"
+PATTERN: Final = (
+    rf"^\s*({_COUNT_PATTERN}|([1-9][0-9]{{0,3}}[xX])?({_MEMORY_PATTERN})?{_SHARE_PATTERN})"
+    rf"\s*([(（](\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?"
+    rf"\s*([@＠]cuda:[0-9]{{1,3}})?\s*$"
+)
 
 _FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@"})
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")

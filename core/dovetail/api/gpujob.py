@@ -45,21 +45,21 @@ _TEMPLATE_SPEC: Final = {
 }
 
 
-class ResourceRequest(Described):
+class ResourceRequest(Described, frozen=True, kw_only=True):
     """The structured form of a request, for those who would rather not write the compact text."""
 
     count: Annotated[int, Meta(description="Number of devices for each worker.", ge=1, le=MAX_COUNT)] = 1
     share: Annotated[
         float,
-        Meta(description="Share of each device's compute, a ratio from 0.001 to 1 in steps of 0.001.", ge=0.001, le=1),
+        Meta(
+            description="Share of each device's compute, a ratio from 0.001 to 1 in steps of 0.001.",
+            ge=0.001,
+            le=1,
+        ),
     ] = 1.0
     memory: Annotated[
-        str | None,
-        Meta(
-            description="Memory on each device, such as 8Gi or 512Mi. Unset: all of a whole device, or the share's part.",
-            pattern=r"^[1-9][0-9]*(Mi|Gi)$",
-            max_length=16,
-        ),
+        Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,9}(Mi|Gi)$")] | None,
+        Meta(description="Memory on each device, such as 8Gi or 512Mi. Unset: all of it, or the share's part."),
     ] = None
     models: Annotated[
         list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=63)]],
@@ -78,14 +78,14 @@ class ResourceRequest(Described):
     ] = "cuda"
 
 
-class TemplateMetadata(Described):
+class TemplateMetadata(Described, frozen=True, kw_only=True):
     """Labels and annotations of the worker's pods."""
 
     labels: Annotated[dict[str, str], Meta(description="Labels of the pods.")] = {}
     annotations: Annotated[dict[str, str], Meta(description="Annotations of the pods.")] = {}
 
 
-class PodTemplate(Described):
+class PodTemplate(Described, frozen=True, kw_only=True):
     """The worker's pod, as in a batch Job."""
 
     spec: Annotated[
@@ -95,7 +95,7 @@ class PodTemplate(Described):
     metadata: Annotated[TemplateMetadata, Meta(description="Labels and annotations of the pods.")] = TemplateMetadata()
 
 
-class GPUJobSpec(Described):
+class GPUJobSpec(Described, frozen=True, kw_only=True):
     """What a user asks for."""
 
     template: Annotated[PodTemplate, Meta(description="The pod that each worker runs.")]
@@ -126,22 +126,22 @@ class GPUJobSpec(Described):
     priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
     workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
     suspend: Annotated[
-        bool, Meta(description="Hold the job: it does not start, or its pods end and it waits until this is unset.")
+        bool,
+        Meta(description="Hold the job: it does not start, or its pods end and it waits until this is unset."),
     ] = False
     cancel: Annotated[bool, Meta(description="End the job for good. It cannot be taken back.")] = False
     active_deadline_seconds: Annotated[
-        int | None,
-        Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut.", ge=1),
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut."),
     ] = None
-    backoff_limit: Annotated[
-        int, Meta(description="How many times a failed worker is tried again.", ge=0, le=1000)
-    ] = 0
+    backoff_limit: Annotated[int, Meta(description="How many times a failed worker is tried again.", ge=0, le=1000)] = 0
     ttl_seconds_after_finished: Annotated[
-        int | None, Meta(description="Delete the job this many seconds after its end. Unset: keep it.", ge=0)
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Delete the job this many seconds after its end. Unset: keep it."),
     ] = None
 
 
-class AssignedDevice(Described, omit_defaults=False):
+class AssignedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
     """One device that a worker holds."""
 
     worker: Annotated[int, Meta(description="Index of the worker, from 0.", ge=0)]
@@ -152,12 +152,13 @@ class AssignedDevice(Described, omit_defaults=False):
     memory_mib: Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0)]
 
 
-class GPUJobStatus(Described):
+class GPUJobStatus(Described, frozen=True, kw_only=True):
     """What became of it. Every field is the operator's."""
 
     observed_generation: Annotated[int, Meta(description="metadata.generation that this status is about.")] = 0
     number: Annotated[
-        int | None, Meta(description="Short number of the job, unique in its namespace and never reused.", ge=1)
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Short number of the job, unique in its namespace and never reused."),
     ] = None
     phase: Annotated[Phase | None, Meta(description="Summary of the conditions in one word.")] = None
     reason: Annotated[
@@ -189,7 +190,7 @@ class GPUJobStatus(Described):
     ] = []
 
 
-class GPUJob(Described):
+class GPUJob(Described, frozen=True, kw_only=True):
     """Work that needs GPUs: it waits in the queue, gets devices, runs as a batch Job and tells what became of it."""
 
     metadata: ObjectMeta

@@ -13,7 +13,7 @@ Ratio = Annotated[float, Meta(ge=0, le=1)]
 Mib = Annotated[int, Meta(ge=0)]
 
 
-class GPUNodeSpec(Described):
+class GPUNodeSpec(Described, frozen=True, kw_only=True):
     """What people decide about a node's devices."""
 
     cordoned: Annotated[
@@ -22,7 +22,7 @@ class GPUNodeSpec(Described):
     ] = []
 
 
-class Enforcement(Described, omit_defaults=False):
+class Enforcement(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What this node can enforce: found out, never assumed."""
 
     mps: Annotated[bool, Meta(description="MPS limits of compute and memory are live and were probed.")] = False
@@ -32,7 +32,7 @@ class Enforcement(Described, omit_defaults=False):
     checkpoint: Annotated[bool, Meta(description="A tenant's device memory can be moved to the host.")] = False
 
 
-class Device(Described, omit_defaults=False):
+class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     """One device of a node as its agent sees it. None is a value that the driver does not give."""
 
     index: Annotated[int, Meta(description="Index on the node, from 0, as the driver counts.", ge=0)]
@@ -50,7 +50,7 @@ class Device(Described, omit_defaults=False):
     health_reason: Annotated[str, Meta(description="Why it is unhealthy; empty when healthy.")] = ""
 
 
-class GPUNodeStatus(Described, omit_defaults=False):
+class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the agent reports, on a change and as a heartbeat."""
 
     observed_at: Annotated[Timestamp | None, Meta(description="When the agent last looked (RFC 3339).")] = None
@@ -64,7 +64,7 @@ class GPUNodeStatus(Described, omit_defaults=False):
     conditions: Annotated[list[Condition], Meta(description="Ready: the agent reads the devices.")] = []
 
 
-class GPUNode(Described):
+class GPUNode(Described, frozen=True, kw_only=True):
     """The devices of one node: what they are, what they do, and whether they may take work."""
 
     metadata: ObjectMeta

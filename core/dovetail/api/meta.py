@@ -16,7 +16,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, omi
     """The common shape: frozen, camelCase on the wire, unknown fields dropped, defaults left out when written."""
 
 
-class OwnerReference(Described):
+class OwnerReference(Described, frozen=True, kw_only=True):
     """The owner of an object; it goes when its owner goes."""
 
     api_version: str
@@ -27,7 +27,7 @@ class OwnerReference(Described):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Described):
+class ObjectMeta(Described, frozen=True, kw_only=True):
     """The fields of metav1.ObjectMeta that Dovetail reads."""
 
     name: str = ""
@@ -46,7 +46,7 @@ class ObjectMeta(Described):
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
-class Condition(Described, omit_defaults=False):
+class Condition(Described, frozen=True, kw_only=True, omit_defaults=False):
     """A metav1.Condition."""
 
     type: Annotated[str, Meta(description="Name of the condition, such as Admitted or Complete.")]

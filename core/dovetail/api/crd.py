@@ -1,0 +1,222 @@
+"""The CRDs out of the API types: structural schemas with descriptions, defaults and CEL rules. Pure.
+
+`python -m dovetail.api.crd FOLDER` writes one file a kind. A test holds `crds/` and these types together.
+"""
+
+import copy
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.names import GROUP, VERSION
+from dovetail.requests import EXAMPLES, MAX_COUNT, PATTERN
+
+Schema = dict[str, Any]
+
+_IS_TEXT: Final = "has(self.gpu) && type(self.gpu) != int"
+_TEXT_HAS_SHARE: Final = r"string(self.gpu).matches('(^|[xX,，])\\s*0[.]')"
+
+_GPU_RULE: Final = {
+    "rule": f"type(self) == int ? (self >= 1 && self <= {MAX_COUNT}) : string(self).matches(r'{PATTERN}')",
+    "messageExpression": (
+        f"'gpu \"' + string(self) + '\" is no request: allowed are a whole number of GPUs from 1 to {MAX_COUNT}, a share "
+        f"from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
+    ),
+}
+_RESOURCES_RULES: Final = [
+    {
+        "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
+        "!has(self.models) && !has(self.vendor))",
+        "message": "device cpu takes no GPU: count, share, memory, models and vendor must be left out",
+    },
+    {
+        "rule": "!self.device.startsWith('cuda:') || self.count == 1",
+        "message": "device cuda:N names one GPU: count must be 1 (write device: cuda for any)",
+    },
+]
+_SPEC_RULES: Final = [
+    {
+        "rule": "has(self.gpu) != has(self.resources)",
+        "message": 'exactly one of gpu (such as 2 or "8G,0.5") and resources (such as {count: 2}) must be given',
+    },
+    {
+        "rule": f"!has(self.mode) || self.mode != 'Exclusive' || !({_IS_TEXT} && {_TEXT_HAS_SHARE})",
+        "message": "mode Exclusive takes whole GPUs, but gpu asks for a share: allowed are Fractional and TimeShared",
+    },
+    {
+        "rule": "!has(self.mode) || self.mode != 'Exclusive' || !has(self.resources) || self.resources.share == 1.0",
+        "message": "mode Exclusive takes whole GPUs, but resources.share is below 1: allowed are Fractional and TimeShared",
+    },
+    *(
+        {
+            "rule": f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
+            "message": f"{name} cannot be changed: delete the job and submit it anew",
+        }
+        for name in ("gpu", "resources", "mode", "workers")
+    ),
+    {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
+]
+_JOB_COLUMNS: Final = [
+    ("State", "string", ".status.phase", "Summary of the conditions."),
+    ("Reason", "string", ".status.reason", "Why the job is where it is."),
+    ("GPUs", "integer", ".status.gpus", "Number of devices that all workers ask for."),
+    ("Nodes", "string", ".status.nodeList", "The nodes that the workers run on."),
+    ("Priority", "integer", ".spec.priority", "0-255, higher first."),
+    ("Elapsed", "string", ".status.elapsed", "Run time so far."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the job was submitted."),
+]
+_JOB_WIDE_COLUMNS: Final = [
+    ("Number", "integer", ".status.number", "Short number of the job in its namespace."),
+    ("Request", "string", ".status.request", "What each worker asks for."),
+    ("Message", "string", ".status.message", "The reason in one sentence."),
+]
+_NODE_COLUMNS: Final = [
+    ("Provider", "string", ".status.provider", "Where the figures come from."),
+    ("Model", "string", ".status.devices[0].model", "Model of the first device."),
+    (
+        "Ready",
+        "string",
+        ".status.conditions[?(@.type=='Ready')].status",
+        "Whether the agent reads the devices.",
+    ),
+    ("Observed", "date", ".status.observedAt", "Time since the agent last reported."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the object was made."),
+]
+
+
+def gpujob_crd() -> Schema:
+    """The CustomResourceDefinition of GPUJob."""
+    schema = structural_schema(GPUJob)
+    spec = schema["properties"]["spec"]
+    spec["x-kubernetes-validations"] = _SPEC_RULES
+    spec["properties"]["gpu"]["x-kubernetes-validations"] = [_GPU_RULE]
+    spec["properties"]["gpu"]["maxLength"] = 128
+    spec["properties"]["resources"]["x-kubernetes-validations"] = _RESOURCES_RULES
+    columns = [_column(*column) for column in _JOB_COLUMNS]
+    columns += [_column(*column) | {"priority": 1} for column in _JOB_WIDE_COLUMNS]
+    return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
+
+
+def gpunode_crd() -> Schema:
+    """The CustomResourceDefinition of GPUNode."""
+    columns = [_column(*column) for column in _NODE_COLUMNS]
+    schema = structural_schema(GPUNode)
+    schema["required"] = []
+    return _crd("GPUNode", plural="gpunodes", short=["gn"], scope="Cluster", columns=columns, schema=schema)
+
+
+def structural_schema(kind: type[msgspec.Struct]) -> Schema:
+    """The OpenAPI v3 schema of a kind as the API server wants it: no references, no unions, a type everywhere."""
+    (root,), components = msgspec.json.schema_components([kind], ref_template="{name}")
+    schema = _resolve(root, components=components)
+    schema["properties"] = {
+        "apiVersion": {"type": "string", "description": "Version of the schema of this object."},
+        "kind": {"type": "string", "description": "Kind of this object."},
+        "metadata": {"type": "object"},
+        **{name: value for name, value in schema["properties"].items() if name in {"spec", "status"}},
+    }
+    schema["required"] = [name for name in schema["required"] if name == "spec"]
+    return schema
+
+
+def _resolve(schema: Schema, *, components: dict[str, Schema]) -> Schema:
+    merged = dict(schema)
+    if "$ref" in merged:
+        merged = components[merged.pop("$ref")] | merged
+    if "anyOf" in merged:
+        merged = _union(merged.pop("anyOf"), components=components) | merged
+    if "enum" in merged:
+        merged["type"] = "string"
+    merged.pop("title", None)
+    # An empty default says nothing, and the API server would write it into every object.
+    if "default" in merged and merged["default"] in (None, "", [], {}):
+        del merged["default"]
+    if "required" in merged and not merged["required"]:
+        del merged["required"]
+    if "properties" in merged:
+        merged["properties"] = {
+            name: _resolve(value, components=components) for name, value in merged["properties"].items()
+        }
+    for key in ("items", "additionalProperties"):
+        if isinstance(merged.get(key), dict):
+            merged[key] = _resolve(merged[key], components=components)
+    if merged.get("properties", {}).keys() >= {"lastTransitionTime"}:
+        merged["required"] = ["type", "status", "reason", "message", "lastTransitionTime"]
+    if merged.get("type") == "array" and "lastTransitionTime" in merged["items"].get("properties", {}):
+        merged |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return copy.deepcopy(merged)
+
+
+def _union(options: list[Schema], *, components: dict[str, Schema]) -> Schema:
+    kept = [option for option in options if option.get("type") != "null"]
+    if {option.get("type") for option in kept} == {"integer", "string"}:
+        return {"x-kubernetes-int-or-string": True}
+    (only,) = kept
+    return _resolve(only, components=components)
+
+
+def _column(name: str, type_: str, path: str, description: str) -> Schema:
+    return {"name": name, "type": type_, "jsonPath": path, "description": description}
+
+
+def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[Schema], schema: Schema) -> Schema:
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": short,
+                "categories": ["dovetail"],
+            },
+            "scope": scope,
+            "versions": [version],
+        },
+    }
+
+
+def render(crd: Schema) -> str:
+    """The CRD as YAML, with a line that says where it comes from."""
+    head = "# Generated from core/dovetail/api by `make crds`; change the types there.\n"
+    return head + yaml.dump(crd, sort_keys=False, width=110, allow_unicode=True, Dumper=_NoAliases)
+
+
+class _NoAliases(yaml.SafeDumper):
+    """Writes equal parts out each time: anchors are hard to read and some tools refuse them."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
+def files() -> dict[str, str]:
+    """File name to content, for `crds/` and the chart."""
+    return {"gpujobs.yaml": render(gpujob_crd()), "gpunodes.yaml": render(gpunode_crd())}
+
+
+def main() -> None:
+    """Write the CRDs into the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    for name, text in files().items():
+        folder.joinpath(name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
