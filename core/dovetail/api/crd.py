@@ -24,8 +24,8 @@ _TEXT_HAS_SHARE: Final = r"string(self.gpu).matches('(^|[xX,，])\\s*0[.]')"
 _GPU_RULE: Final = {
     "rule": f"type(self) == int ? (self >= 1 && self <= {MAX_COUNT}) : string(self).matches(r'{PATTERN}')",
     "messageExpression": (
-        f"'gpu \"' + string(self) + '\" is no request: allowed are a whole number of GPUs from 1 to {MAX_COUNT}, a share "
-        f"from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
+        f"'gpu \"' + string(self) + '\" is no request: allowed are a whole number of GPUs from 1 to {MAX_COUNT}, "
+        f"a share from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
     ),
 }
 _RESOURCES_RULES: Final = [
@@ -46,11 +46,11 @@ _SPEC_RULES: Final = [
     },
     {
         "rule": f"!has(self.mode) || self.mode != 'Exclusive' || !({_IS_TEXT} && {_TEXT_HAS_SHARE})",
-        "message": "mode Exclusive takes whole GPUs, but gpu asks for a share: allowed are Fractional and TimeShared",
+        "message": "mode Exclusive takes whole GPUs, but gpu asks for a share: write Fractional or TimeShared",
     },
     {
         "rule": "!has(self.mode) || self.mode != 'Exclusive' || !has(self.resources) || self.resources.share == 1.0",
-        "message": "mode Exclusive takes whole GPUs, but resources.share is below 1: allowed are Fractional and TimeShared",
+        "message": "mode Exclusive takes whole GPUs, but resources.share is below 1: write Fractional or TimeShared",
     },
     *(
         {

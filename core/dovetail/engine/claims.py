@@ -1,0 +1,45 @@
+"""What is asked and what is promised. Values only."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.gpujob import Mode, Policy
+from dovetail.requests import GPURequest
+
+GUARD_FRACTIONS: Final = {"Conservative": 0.8, "Aggressive": 0.95}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What one pod asks of a node. `cpu_milli` and `memory_mib` are the pod's own, not the devices'.
+
+    `gpu` is None for a pod that needs no device.
+    """
+
+    gpu: GPURequest | None
+    mode: Mode = "Exclusive"
+    policy: Policy = "Balanced"
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClaim:
+    """One device that is promised. For a whole device `memory_mib` is all that it has beside the reserve."""
+
+    index: int
+    uuid: str
+    share_milli: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one pod holds of one node. `key` is the pod's UID (a plan's claims have keys of their own)."""
+
+    key: str
+    node: str
+    mode: Mode = "Exclusive"
+    devices: tuple[DeviceClaim, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0

@@ -1,0 +1,32 @@
+"""Why a node does not fit: a closed set of kinds, each with one sentence and numbers. Values only."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+RefusalKind = Literal[
+    "NoGPU", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex", "NotManaged", "Cordoned", "Unhealthy",
+    "DevicesBusy", "ShareShort", "MemoryGuard", "TenantLimit", "ModeConflict", "Held", "CPUOrMemoryShort",
+]  # fmt: skip
+
+# Nothing that ends or is evicted on the node would make it fit: kube-scheduler need not try preemption there.
+UNRESOLVABLE: Final[frozenset[RefusalKind]] = frozenset(
+    {"NoGPU", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex", "NotManaged", "Cordoned", "Unhealthy"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One node's answer when it does not fit.
+
+    `message` has numbers of this node; `text` is the same for every node that refuses for the same cause, since
+    kube-scheduler counts equal texts in its event.
+    """
+
+    kind: RefusalKind
+    message: str
+    text: str
+
+    @property
+    def unresolvable(self) -> bool:
+        """Whether no departure could make the node fit."""
+        return self.kind in UNRESOLVABLE
