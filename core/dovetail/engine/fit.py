@@ -1,0 +1,277 @@
+"""What fits: `check` for one node with its devices, `screen` for many. Neither ever mutates the ledger.
+
+One pass of array operations judges all nodes that are asked about; a node that does not fit gets the first cause that
+explains it, from what can never change (no GPU, another model) to what a departure would mend (busy, short of memory).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from dovetail.engine.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.ledger import MODE_CODES, NO_MODE, Bools, Ints, Ledger
+from dovetail.engine.refusals import Refusal, RefusalKind
+from dovetail.engine.sentences import refusal
+from dovetail.models import normalise
+from dovetail.requests import WHOLE_MILLI, GPURequest
+
+# A whole card on which others keep more than this part of its memory is not whole.
+FOREIGN_LIMIT: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A node that fits, and the claim that takes it."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """The nodes that fit, in the order asked, and why each other one does not."""
+
+    fits: list[str]
+    refusals: dict[str, Refusal]
+
+
+def check(ledger: Ledger, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
+    """Whether `ask` fits on `node`, with the devices it would get; a claim that stands under `key` is not counted."""
+    judged = Judgement(ledger, ask, nodes=[node], key=key)
+    found = judged.refusal(0)
+    if found is not None:
+        return found
+    return Fit(
+        claim=Claim(
+            key=key,
+            node=node,
+            mode=ask.mode,
+            devices=judged.devices(0),
+            cpu_milli=ask.cpu_milli,
+            memory_mib=ask.memory_mib,
+        )
+    )
+
+
+def screen(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> Screening:
+    """Which of `nodes` fit, and why the others do not; a claim that stands under `key` is not counted."""
+    judged = Judgement(ledger, ask, nodes=nodes, key=key)
+    fits = judged.fits.tolist()
+    refusals = {name: found for row, name in enumerate(nodes) if (found := judged.refusal(row)) is not None}
+    return Screening(fits=[name for name, fit in zip(nodes, fits, strict=True) if fit], refusals=refusals)
+
+
+@dataclass(slots=True)
+class _Cause:
+    kind: RefusalKind
+    nodes: Bools
+    # How many devices of each node remain after this cause has taken its own, for the sentence.
+    left: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+class Judgement:
+    """One ask against the columns of some nodes, judged once. Rows are positions in `nodes`."""
+
+    def __init__(self, ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> None:
+        self.ledger = ledger
+        self.ask = ask
+        self.nodes = nodes
+        self.columns = ledger.columns(nodes, without=key)
+        self._causes = self._judge()
+
+    @cached_property
+    def fits(self) -> Bools:
+        """Which nodes fit, shape [n]."""
+        refused = np.zeros(len(self.nodes), dtype=np.bool_)
+        for cause in self._causes:
+            refused |= cause.nodes
+        return ~refused
+
+    @cached_property
+    def candidates(self) -> Bools:
+        """Devices of the right vendor and model, whatever stands on them, shape [n, d]."""
+        if not self._gpu.models:
+            return self._of_vendor
+        codes = self.ledger.model_codes([normalise(name) for name in self._gpu.models])
+        return self._of_vendor & np.isin(self.columns.model, codes)
+
+    @cached_property
+    def sized_devices(self) -> Bools:
+        """Candidates that are large enough for the memory that is asked, shape [n, d]."""
+        return self.candidates & self._large_enough
+
+    @cached_property
+    def indexed_devices(self) -> Bools:
+        """The same, of the index that is asked if one is, shape [n, d]."""
+        if self._gpu.device_index is None:
+            return self.sized_devices
+        return self.sized_devices & (self.columns.index == self._gpu.device_index)
+
+    @cached_property
+    def usable_mib(self) -> Ints:
+        """Memory of each device that may be promised in this mode, shape [n, d]: all to a whole taker, else the
+        guard's fraction."""
+        if self.ask.mode == "Exclusive":
+            return self.columns.total
+        return np.floor(self.columns.total * self.ledger.guard_fraction).astype(np.int64)
+
+    @cached_property
+    def needed_mib(self) -> Ints:
+        """Memory that the ask takes of each device, shape [n, d]."""
+        gpu = self._gpu
+        if gpu.memory_mib is not None and self.ask.mode != "Exclusive":
+            return np.full_like(self.columns.total, gpu.memory_mib)
+        return self.usable_mib * gpu.share_milli // WHOLE_MILLI
+
+    @cached_property
+    def free_mib(self) -> Ints:
+        """Memory of each device that is neither promised nor taken by strangers, shape [n, d]."""
+        return self.usable_mib - self.columns.promised - self.columns.foreign
+
+    @cached_property
+    def free_devices(self) -> Bools:
+        """Devices that could take the ask now, shape [n, d]."""
+        columns = self.columns
+        return self._takers & self._mode_free & self._share_free & self._memory_free & columns.present
+
+    def refusal(self, row: int) -> Refusal | None:
+        """The first cause that keeps the ask off this node, in words; None when it fits."""
+        if self.fits[row]:
+            return None
+        for cause in self._causes:
+            if cause.nodes[row]:
+                left = int(cause.left[row]) if cause.left.size else 0
+                return refusal(cause.kind, judged=self, row=row, left=left)
+        return None
+
+    def devices(self, row: int) -> tuple[DeviceClaim, ...]:
+        """The devices that the ask would get on a node that fits, in the order of the policy's preference."""
+        if self.ask.gpu is None:
+            return ()
+        facts = self.ledger.devices(self.nodes[row])
+        slots = np.flatnonzero(self.free_devices[row])
+        chosen = sorted(slots[np.argsort(self._preference(row, slots), kind="stable")][: self._gpu.count])
+        return tuple(
+            DeviceClaim(
+                index=facts[slot].index,
+                uuid=facts[slot].uuid,
+                share_milli=self._gpu.share_milli,
+                memory_mib=int(self.needed_mib[row, slot]),
+            )
+            for slot in chosen
+        )
+
+    @property
+    def _gpu(self) -> GPURequest:
+        assert self.ask.gpu is not None, "only asked where a device is wanted"
+        return self.ask.gpu
+
+    @cached_property
+    def _of_vendor(self) -> Bools:
+        present = self.columns.present
+        if self._gpu.vendor is None:
+            return present
+        return present & (self.columns.vendor == self.ledger.vendor_code(self._gpu.vendor))
+
+    @cached_property
+    def _takers(self) -> Bools:
+        columns = self.columns
+        return self.indexed_devices & columns.healthy & ~columns.cordoned
+
+    @cached_property
+    def _large_enough(self) -> Bools:
+        if self._gpu.memory_mib is None:
+            return self.columns.present
+        return self.usable_mib >= self._gpu.memory_mib
+
+    @cached_property
+    def _mode_free(self) -> Bools:
+        mode = self.columns.mode
+        if self.ask.mode == "Exclusive":
+            return mode == NO_MODE
+        return (mode == NO_MODE) | (mode == MODE_CODES[self.ask.mode])
+
+    @cached_property
+    def _share_free(self) -> Bools:
+        if self.ask.mode == "TimeShared":
+            return self.columns.tenants < self.ledger.turns_per_device
+        return self.columns.share_left >= self._gpu.share_milli
+
+    @cached_property
+    def _memory_free(self) -> Bools:
+        if self.ask.mode != "Exclusive":
+            return self.free_mib >= self.needed_mib
+        columns = self.columns
+        quiet = columns.foreign <= columns.total * FOREIGN_LIMIT
+        return quiet if self._gpu.memory_mib is None else quiet & (self.free_mib >= self._gpu.memory_mib)
+
+    def _preference(self, row: int, slots: Ints) -> Ints:
+        """Sort keys of free devices, best first: Spread takes the emptiest, Pack and Balanced the fullest that fits."""
+        columns = self.columns
+        room = columns.share_left[row, slots] * 1_000_000 + self.free_mib[row, slots]
+        if self.ask.mode == "TimeShared":
+            room -= columns.tenants[row, slots] * WHOLE_MILLI * 1_000_000
+        return -room if self.ask.policy == "Spread" else room
+
+    def _judge(self) -> list[_Cause]:
+        """The causes in the order in which they are told, each with the nodes that it keeps off."""
+        columns, ask = self.columns, self.ask
+        causes = [
+            _Cause("Unhealthy", ~columns.known | columns.blocked),
+            _Cause("Cordoned", columns.node_cordoned),
+        ]
+        if ask.gpu is not None:
+            causes += [*self._kind_causes(), *self._capacity_causes()]
+        short = (columns.cpu_free < ask.cpu_milli) | (columns.memory_free < ask.memory_mib)
+        return [*causes, _Cause("CPUOrMemoryShort", short)]
+
+    def _kind_causes(self) -> list[_Cause]:
+        """What no departure mends: no devices, of another kind, too few, too small, or bad ones."""
+        columns = self.columns
+        causes = [
+            _Cause("NoGPU", ~_some(columns.present)),
+            _Cause("NotManaged", ~columns.managed),
+            _Cause("WrongVendor", ~_some(self._of_vendor)),
+            _Cause("WrongModel", ~_some(self.candidates)),
+            self._short_of("TooFewDevices", self.sized_devices),
+            _Cause("DeviceIndex", ~_some(self.indexed_devices)),
+        ]
+        healthy = self.indexed_devices & columns.healthy
+        return [*causes, self._short_of("Unhealthy", healthy), self._short_of("Cordoned", healthy & ~columns.cordoned)]
+
+    def _capacity_causes(self) -> list[_Cause]:
+        """What a departure would mend, each counted over the devices that the causes before it left."""
+        columns = self.columns
+        exclusive = self.ask.mode == "Exclusive"
+        conditions: list[tuple[RefusalKind, Bools]] = [
+            ("DevicesBusy", columns.mode == NO_MODE if exclusive else columns.mode != MODE_CODES["Exclusive"]),
+            ("ModeConflict", self._mode_free),
+            ("TenantLimit" if self.ask.mode == "TimeShared" else "ShareShort", self._share_free),
+            ("MemoryGuard", self._memory_free),
+        ]
+        causes = []
+        left = self._takers
+        for kind, condition in conditions:
+            left = left & condition
+            causes.append(self._short_of(kind, left))
+        return [self._held(), *causes]
+
+    def _held(self) -> _Cause:
+        """Nodes that would fit but for holds: on a device that only holds keep, a hold's end frees all."""
+        columns = self.columns
+        only_held = self._takers & (columns.held > 0) & (columns.held == columns.tenants)
+        free = self.free_devices.sum(axis=1)
+        with_held = (self.free_devices | only_held).sum(axis=1)
+        count = self._gpu.count
+        return _Cause("Held", (free < count) & (with_held >= count), free)
+
+    def _short_of(self, kind: RefusalKind, ok: Bools) -> _Cause:
+        left = ok.sum(axis=1)
+        return _Cause(kind, left < self._gpu.count, left)
+
+
+def _some(devices: Bools) -> Bools:
+    """Which nodes have at least one of the devices, shape [n]."""
+    return np.asarray(devices.any(axis=1), dtype=np.bool_)

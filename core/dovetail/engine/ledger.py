@@ -1,0 +1,356 @@
+"""The ledger: columns over nodes x devices, and the claims on them. The engine's one mutable state.
+
+What is promised is always derived from the claims: after each change of a node its columns are computed anew from the
+claims that name it, so that no path of updates can drift. Claims outlive their node's report: a node that vanishes and
+returns, with the same devices or others, meets the claims that still stand.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.api.gpujob import Mode
+from dovetail.engine.claims import Claim
+from dovetail.models import Model, normalise
+from dovetail.requests import WHOLE_MILLI
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+NO_MODE: Final = 0
+MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShared": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does."""
+
+    name: str
+    managed: bool = True
+    obstacle: str = ""
+    cordoned: bool = False
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """What the agent says of one device, with what people say of it."""
+
+    index: int
+    uuid: str
+    vendor: str
+    model: str
+    memory_mib: int
+    reserved_mib: int = 0
+    foreign_mib: int = 0
+    utilization: float = 0.0
+    healthy: bool = True
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """A copy of the ledger's columns for some nodes. Node columns have shape [n], device columns [n, d]."""
+
+    known: Bools
+    managed: Bools
+    blocked: Bools
+    node_cordoned: Bools
+    cpu_milli: Ints
+    cpu_free: Ints
+    memory_mib: Ints
+    memory_free: Ints
+    present: Bools
+    healthy: Bools
+    cordoned: Bools
+    index: Ints
+    model: Ints
+    vendor: Ints
+    total: Ints
+    foreign: Ints
+    utilization: Floats
+    share_left: Ints
+    promised: Ints
+    tenants: Ints
+    mode: Ints
+    held: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over the cluster: healthy devices, and what of them is promised."""
+
+    devices: int
+    milli: int
+    promised_milli: int
+    memory_mib: int
+    promised_mib: int
+    holds: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    claim: Claim
+    hold_until: float | None
+
+
+_NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned")
+_NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free")
+_DEVICE_BOOLS: Final = ("present", "healthy", "cordoned")
+_DEVICE_INTS: Final = (
+    "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
+)  # fmt: skip
+
+
+class Ledger:
+    """Who holds what. `guard_fraction` of a shared device's memory may be promised; `turns_per_device` tenants may
+    take turns on one."""
+
+    def __init__(self, *, guard_fraction: float = 0.8, turns_per_device: int = 4) -> None:
+        self.guard_fraction = guard_fraction
+        self.turns_per_device = turns_per_device
+        self._rows: dict[str, int] = {}
+        self._names: list[str] = []
+        self._obstacles: dict[str, str] = {}
+        self._devices: dict[str, tuple[DeviceFacts, ...]] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._on_node: dict[str, set[str]] = {}
+        self._models: dict[Model, int] = {}
+        self._vendors: dict[str, int] = {}
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._allocate(rows=0, devices=0)
+
+    # --- what is there -----------------------------------------------------------------------------------------
+
+    def set_node(self, facts: NodeFacts) -> None:
+        """Take over what the Node object says now."""
+        row = self._row(facts.name)
+        columns = self._columns
+        columns["known"][row] = True
+        columns["managed"][row] = facts.managed
+        columns["blocked"][row] = bool(facts.obstacle)
+        columns["node_cordoned"][row] = facts.cordoned
+        columns["cpu_milli"][row] = facts.cpu_milli
+        columns["memory_mib"][row] = facts.memory_mib
+        self._obstacles[facts.name] = facts.obstacle
+        self._recount(facts.name)
+
+    def drop_node(self, name: str) -> None:
+        """The Node is gone. Claims on it stay until their pods go."""
+        if name in self._rows:
+            self._columns["known"][self._rows[name]] = False
+
+    def set_devices(self, name: str, devices: Iterable[DeviceFacts]) -> None:
+        """Take over what the agent reports now; an empty report means no devices."""
+        self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
+        row = self._row(name, devices=len(self._devices[name]))
+        columns = self._columns
+        for column in (*_DEVICE_BOOLS, *_DEVICE_INTS, "utilization"):
+            columns[column][row] = 0
+        for slot, device in enumerate(self._devices[name]):
+            columns["present"][row, slot] = True
+            columns["healthy"][row, slot] = device.healthy
+            columns["cordoned"][row, slot] = device.cordoned
+            columns["index"][row, slot] = device.index
+            columns["model"][row, slot] = self._model_code(device)
+            columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))
+            columns["total"][row, slot] = max(0, device.memory_mib - device.reserved_mib)
+            columns["foreign"][row, slot] = device.foreign_mib
+            columns["utilization"][row, slot] = device.utilization
+        self._recount(name)
+
+    # --- what is promised --------------------------------------------------------------------------------------
+
+    def commit(self, claim: Claim, *, hold_until: float | None = None) -> None:
+        """Promise what `claim` says; it never refuses, so `check` first. Replaces a claim of the same key.
+
+        With `hold_until` the promise is a hold, dropped by `expire_holds` once the clock passes that time.
+        """
+        self.release(claim.key)
+        self._entries[claim.key] = _Entry(claim, hold_until)
+        self._on_node.setdefault(claim.node, set()).add(claim.key)
+        self._recount(claim.node)
+
+    def release(self, key: str) -> Claim | None:
+        """Take back what is promised under `key`; None when there is nothing."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return None
+        node = entry.claim.node
+        self._on_node[node].discard(key)
+        if not self._on_node[node]:
+            del self._on_node[node]
+        self._recount(node)
+        return entry.claim
+
+    def claim(self, key: str) -> Claim | None:
+        """What is promised under `key`."""
+        entry = self._entries.get(key)
+        return entry.claim if entry else None
+
+    def is_hold(self, key: str) -> bool:
+        """Whether `key` is promised for a time only."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.hold_until is not None
+
+    def expire_holds(self, now: float) -> list[Claim]:
+        """Drop the holds whose time has come, and return them."""
+        due = [key for key, entry in self._entries.items() if entry.hold_until is not None and entry.hold_until <= now]
+        return [claim for key in due if (claim := self.release(key)) is not None]
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[str]:
+        """Names of the nodes that exist now, in the order in which they came."""
+        known = self._columns["known"]
+        return [name for name in self._names if known[self._rows[name]]]
+
+    def devices(self, name: str) -> tuple[DeviceFacts, ...]:
+        """The devices of a node by index, as last reported."""
+        return self._devices.get(name, ())
+
+    def claims(self) -> list[Claim]:
+        """Every claim, holds among them."""
+        return [entry.claim for entry in self._entries.values()]
+
+    def claims_on(self, name: str) -> list[Claim]:
+        """The claims on one node."""
+        return [self._entries[key].claim for key in self._on_node.get(name, ())]
+
+    def obstacle(self, name: str) -> str:
+        """Why the node takes no pods at all; empty when it does."""
+        return self._obstacles.get(name, "")
+
+    def columns(self, nodes: Sequence[str], *, without: str = "") -> Columns:
+        """A copy of the columns of `nodes`, as if the claim `without` did not stand. Unknown names get empty rows."""
+        rows = np.fromiter((self._rows.get(name, -1) for name in nodes), dtype=np.intp, count=len(nodes))
+        copied = {name: column[rows] for name, column in self._columns.items()}
+        unknown = rows < 0
+        if unknown.any():
+            for column in copied.values():
+                column[unknown] = 0
+        own = self.claim(without)
+        if own is not None and own.node in nodes:
+            at = nodes.index(own.node)
+            for name, value in self._promised(own.node, without=without).items():
+                copied[name][at] = value
+        return Columns(**copied)
+
+    def model_codes(self, wanted: Sequence[Model]) -> Ints:
+        """Codes of the models that a request for `wanted` takes; the codes stand in the column `model`."""
+        codes = [code for model, code in self._models.items() if any(want.admits(model) for want in wanted)]
+        return np.array(codes, dtype=np.int64)
+
+    def vendor_code(self, vendor: str) -> int:
+        """Code of a vendor in the column `vendor`; -1 when no device has it."""
+        return self._vendors.get(vendor, -1)
+
+    def totals(self) -> Totals:
+        """Sums over the nodes that exist and their healthy devices."""
+        columns = self._columns
+        counted = columns["present"] & columns["healthy"] & columns["known"][:, np.newaxis]
+        devices = int(counted.sum())
+        promised = WHOLE_MILLI * devices - int(columns["share_left"][counted].sum())
+        return Totals(
+            devices=devices,
+            milli=WHOLE_MILLI * devices,
+            promised_milli=promised,
+            memory_mib=int(columns["total"][counted].sum()),
+            promised_mib=int(columns["promised"][counted].sum()),
+            holds=sum(entry.hold_until is not None for entry in self._entries.values()),
+        )
+
+    def copy(self) -> "Ledger":
+        """An independent ledger with the same content."""
+        other = Ledger(guard_fraction=self.guard_fraction, turns_per_device=self.turns_per_device)
+        other._rows = dict(self._rows)
+        other._names = list(self._names)
+        other._obstacles = dict(self._obstacles)
+        other._devices = dict(self._devices)
+        other._entries = dict(self._entries)
+        other._on_node = {node: set(keys) for node, keys in self._on_node.items()}
+        other._models = dict(self._models)
+        other._vendors = dict(self._vendors)
+        other._columns = {name: column.copy() for name, column in self._columns.items()}
+        return other
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    def _recount(self, name: str) -> None:
+        row = self._rows.get(name)
+        if row is None:
+            return
+        for column, value in self._promised(name).items():
+            self._columns[column][row] = value
+
+    def _promised(self, name: str, *, without: str = "") -> dict[str, npt.NDArray[np.int64] | int]:
+        """The columns that follow from the claims on a node."""
+        devices = self._devices.get(name, ())
+        slots = {device.uuid: slot for slot, device in enumerate(devices)}
+        width = self._columns["present"].shape[1]
+        share, promised, tenants, mode, held = (np.zeros(width, dtype=np.int64) for _ in range(5))
+        cpu = memory = 0
+        for key in self._on_node.get(name, ()):
+            if key == without:
+                continue
+            entry = self._entries[key]
+            cpu += entry.claim.cpu_milli
+            memory += entry.claim.memory_mib
+            code = MODE_CODES[entry.claim.mode]
+            for device in entry.claim.devices:
+                slot = slots.get(device.uuid)
+                if slot is None:
+                    continue
+                # Tenants that take turns overlap in compute: together they promise one device at the most.
+                overlap = entry.claim.mode == "TimeShared"
+                share[slot] = max(share[slot], device.share_milli) if overlap else share[slot] + device.share_milli
+                promised[slot] += device.memory_mib
+                tenants[slot] += 1
+                mode[slot] = code
+                held[slot] += entry.hold_until is not None
+        row = self._rows[name]
+        return {
+            "cpu_free": int(self._columns["cpu_milli"][row]) - cpu,
+            "memory_free": int(self._columns["memory_mib"][row]) - memory,
+            "share_left": WHOLE_MILLI - share,
+            "promised": promised,
+            "tenants": tenants,
+            "mode": mode,
+            "held": held,
+        }
+
+    def _model_code(self, device: DeviceFacts) -> int:
+        # The name may leave the memory out; what the card has tells a V100 of 32 GB from one of 16.
+        model = normalise(device.model)
+        if model.memory_gb is None:
+            model = replace(model, memory_gb=round(device.memory_mib / 1024))
+        return self._models.setdefault(model, len(self._models))
+
+    def _row(self, name: str, *, devices: int = 0) -> int:
+        row = self._rows.get(name)
+        height, width = self._columns["present"].shape
+        if row is None:
+            row = len(self._names)
+            self._rows[name] = row
+            self._names.append(name)
+        if row >= height or devices > width:
+            self._allocate(rows=max(64, height if row < height else 2 * height), devices=max(8, width, devices))
+        return row
+
+    def _allocate(self, *, rows: int, devices: int) -> None:
+        old = self._columns
+        shapes: dict[str, tuple[tuple[int, ...], type]] = {
+            **dict.fromkeys(_NODE_BOOLS, ((rows,), np.bool_)),
+            **dict.fromkeys(_NODE_INTS, ((rows,), np.int64)),
+            **dict.fromkeys(_DEVICE_BOOLS, ((rows, devices), np.bool_)),
+            **dict.fromkeys(_DEVICE_INTS, ((rows, devices), np.int64)),
+            "utilization": ((rows, devices), np.float64),
+        }
+        self._columns = {name: np.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
+        for name, column in old.items():
+            self._columns[name][tuple(slice(0, size) for size in column.shape)] = column
