@@ -45,13 +45,14 @@ _INDEX: Final = re.compile(r"cuda:(\d{1,3})$")
 
 
 class RequestError(ValueError):
-    """A request that cannot be read. `position` counts characters from 0 in `text`."""
+    """A request that cannot be read or met. `position` counts characters from 0 in `text`, None is the whole."""
 
-    def __init__(self, text: str, *, position: int, problem: str) -> None:
+    def __init__(self, text: str, *, problem: str, position: int | None = None, example: str = EXAMPLES) -> None:
         self.text = text
         self.position = position
         self.problem = problem
-        super().__init__(f'gpu "{text}": {problem} at character {position + 1}; write for example {EXAMPLES}')
+        place = "" if position is None else f" at character {position + 1}"
+        super().__init__(f'gpu "{text}": {problem}{place}; write for example {example}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The CRDs out of the API types: structural schemas with descriptions, defaults and CEL rules. Pure.
 
-`python -m dovetail.api.crd FOLDER` writes one file a kind. A test holds `crds/` and these types together.
+`python -m dovetail.api.crd FOLDER…` writes one file a kind. A test holds `crds/` and these types together.
 """
 
 import copy
@@ -212,10 +212,10 @@ def files() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the CRDs into the folder that the command line names."""
-    folder = Path(sys.argv[1])
-    for name, text in files().items():
-        folder.joinpath(name).write_text(text, encoding="utf-8")
+    """Write the CRDs into every folder that the command line names."""
+    for folder in map(Path, sys.argv[1:]):
+        for name, text in files().items():
+            folder.joinpath(name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

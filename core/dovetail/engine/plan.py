@@ -1,6 +1,6 @@
 """Placing all workers of one job, or the shortage in one sentence. Never mutates the ledger that it is given."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +23,15 @@ class Shortage:
     message: str
 
 
-def place(ledger: Ledger, ask: Ask, *, workers: int, key: str) -> list[Claim] | Shortage:
-    """Claims for all workers, keyed `key/0`, `key/1`, …, or the shortage; all of them or none."""
+def place(
+    ledger: Ledger, ask: Ask, *, workers: int, key: str, nodes: Sequence[str] | None = None
+) -> list[Claim] | Shortage:
+    """Claims for all workers, keyed `key/0`, `key/1`, …, or the shortage; all of them or none.
+
+    `nodes` are those that the job may go to, all by default.
+    """
     scratch = ledger if workers == 1 else ledger.copy()
-    nodes = ledger.nodes()
+    nodes = ledger.nodes() if nodes is None else nodes
     claims: list[Claim] = []
     for worker in range(workers):
         claim = _best(scratch, ask, nodes=nodes, key=f"{key}/{worker}")
@@ -38,7 +43,7 @@ def place(ledger: Ledger, ask: Ask, *, workers: int, key: str) -> list[Claim] | 
     return claims
 
 
-def _best(ledger: Ledger, ask: Ask, *, nodes: list[str], key: str) -> Claim | None:
+def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> Claim | None:
     judged = Judgement(ledger, ask, nodes=nodes, key=key)
     fits = [nodes[at] for at in np.flatnonzero(judged.fits)]
     if not fits:
@@ -49,7 +54,7 @@ def _best(ledger: Ledger, ask: Ask, *, nodes: list[str], key: str) -> Claim | No
     return found.claim
 
 
-def _shortage(ledger: Ledger, ask: Ask, *, nodes: list[str], workers: int) -> Shortage:
+def _shortage(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], workers: int) -> Shortage:
     judged = Judgement(ledger, ask, nodes=nodes, key="")
     kinds: dict[RefusalKind, int] = {}
     for row in np.flatnonzero(~judged.fits):

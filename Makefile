@@ -1,0 +1,66 @@
+# Two commands are all that a newcomer needs: `make demo` and `make test`. `make help` tells the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PACKAGES := dovetail dovetail_operator dovetail_extender dovetail_agent dovetail_cli dovetail_sandbox
+
+.PHONY: help
+help: ## Show this help
+	@echo "Dovetail: GPU jobs that fit together on Kubernetes"
+	@echo
+	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+## Try it
+.PHONY: demo demo-down
+demo: $(STAMP) ## A real control plane with simulated GPUs, and a mix of jobs on it
+	$(BIN)/dovetail demo
+demo-down: $(STAMP) ## End the demo: no process and no file stays
+	$(BIN)/dovetail demo --down
+
+## Prove it
+.PHONY: test lint types unit cluster e2e bench
+test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
+	@$(MAKE) --no-print-directory lint types
+	$(BIN)/pytest -m "not slow"
+lint: $(STAMP) ## Formatting, ruff and the import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+unit: $(STAMP) ## Only what needs no cluster (seconds)
+	$(BIN)/pytest -m "not cluster and not slow"
+cluster: $(STAMP) ## Only the short cluster suite
+	$(BIN)/pytest -m "cluster and not slow"
+e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
+	$(BIN)/pytest -m cluster
+bench: $(STAMP) ## The benchmarks; results as tables and JSON in out/
+	@mkdir -p out
+	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each; done
+
+## Work on it
+.PHONY: install format crds lock hooks clean
+install: $(STAMP) ## The virtual environment with everything in it
+$(STAMP): pyproject.toml requirements.lock
+	@echo "Installing into $(VENV) (about a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+format: $(STAMP) ## Format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+crds: $(STAMP) ## Write the CRDs anew from the API types
+	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
+lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --quiet --output-file requirements.lock
+hooks: $(STAMP) ## Let git run the fast checks before each commit
+	$(BIN)/pre-commit install
+clean: ## Remove what was built here; binaries in the cache stay
+	rm -rf $(VENV) dist build out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,285 @@
+"""API objects into the ledger, and pods and jobs into what they ask. Pure: the watching is done elsewhere."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.allocation import Allocation, AllocationError, allocation_in
+from dovetail.api.gpujob import GPUJob, Mode, Policy, ResourceRequest
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import find_condition
+from dovetail.constraints import admits
+from dovetail.engine.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.ledger import MODE_CODES, DeviceFacts, Ledger, NodeFacts
+from dovetail.kube.objects import Container, Node, Pod, PodSpec
+from dovetail.kube.quantity import mebibytes, milli
+from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
+
+log = logging.getLogger("dovetail.cluster")
+
+POLICIES: Final[tuple[Policy, ...]] = ("Spread", "Pack", "Balanced")
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class ClusterView:
+    """The ledger as the API server's objects have it. Feed it every change; the order between kinds does not matter."""
+
+    def __init__(self, *, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.nodes: dict[str, Node] = {}
+
+    def node_changed(self, node: Node) -> None:
+        """A Node was added or modified."""
+        self.nodes[node.metadata.name] = node
+        self.ledger.set_node(node_facts(node))
+
+    def node_gone(self, name: str) -> None:
+        """A Node was deleted."""
+        self.nodes.pop(name, None)
+        self.ledger.drop_node(name)
+
+    def gpunode_changed(self, gpunode: GPUNode) -> None:
+        """A GPUNode was added or modified."""
+        self.ledger.set_devices(gpunode.metadata.name, device_facts(gpunode))
+
+    def gpunode_gone(self, name: str) -> None:
+        """A GPUNode was deleted: its node has no devices that anyone vouches for."""
+        self.ledger.set_devices(name, ())
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A Pod was added or modified. A bound one holds what its allocation says until it has ended or is gone."""
+        if pod.status.phase in _ENDED:
+            self.ledger.release(pod.metadata.uid)
+        elif pod.spec.node_name:
+            self.ledger.commit(claim_of_pod(pod))
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A Pod was deleted: its claim or its hold goes."""
+        self.ledger.release(pod.metadata.uid)
+
+    def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
+        """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
+        return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
+
+
+def node_facts(node: Node) -> NodeFacts:
+    """What the ledger needs of a Node."""
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    allocatable = node.status.allocatable
+    return NodeFacts(
+        name=node.metadata.name,
+        managed=node.metadata.labels.get(names.LABEL_MANAGED) == "true",
+        obstacle="" if ready is not None and ready.status == "True" else "node is not ready",
+        cordoned=node.spec.unschedulable,
+        cpu_milli=milli(allocatable.get("cpu", "0")),
+        memory_mib=mebibytes(allocatable.get("memory", "0")),
+    )
+
+
+def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
+    """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy."""
+    status = gpunode.status
+    ready = find_condition(status.conditions, "Ready")
+    readable = ready is None or ready.status == "True"
+    return [
+        DeviceFacts(
+            index=device.index,
+            uuid=device.uuid,
+            vendor=device.vendor,
+            model=device.model,
+            memory_mib=device.memory_mib,
+            reserved_mib=device.reserved_mib,
+            foreign_mib=device.foreign_mib,
+            utilization=device.utilization,
+            healthy=readable and device.health == "Healthy",
+            cordoned=device.uuid in gpunode.spec.cordoned,
+        )
+        for device in status.devices
+    ]
+
+
+def claim_of_pod(pod: Pod) -> Claim:
+    """What a bound pod holds of its node. A broken allocation holds no device; the audit reports it."""
+    allocation: Allocation | None = None
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError as error:
+        log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+    cpu_milli, memory_mib = host_request(pod.spec)
+    return Claim(
+        key=pod.metadata.uid,
+        node=pod.spec.node_name,
+        mode=allocation.mode if allocation else "Exclusive",
+        devices=tuple(
+            DeviceClaim(
+                index=device.index, uuid=device.uuid, share_milli=device.share_milli, memory_mib=device.memory_mib
+            )
+            for device in (allocation.devices if allocation else ())
+        ),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+    )
+
+
+def ask_of_pod(pod: Pod, *, default_policy: Policy) -> Ask | None:
+    """What a pod asks, or None for a pod that asks for none of our resources.
+
+    Raises `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet
+    count must be what we promise.
+    """
+    asked = _managed_requests(pod)
+    text = pod.metadata.annotations.get(names.REQUEST)
+    if not asked:
+        return None
+    request = parse(text) if text is not None else _request_from(asked)
+    mode = _mode(pod.metadata.annotations.get(names.MODE), request)
+    _agree(request, mode=mode, asked=asked)
+    cpu_milli, memory_mib = host_request(pod.spec)
+    return Ask(
+        gpu=request,
+        mode=mode,
+        policy=_policy(pod.metadata.annotations.get(names.POLICY), default=default_policy),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+    )
+
+
+def ask_of_job(job: GPUJob, *, default_policy: Policy) -> Ask:
+    """What each worker of a job asks. Raises `RequestError`."""
+    request = request_of_job(job)
+    cpu_milli, memory_mib = host_request(_pod_spec(job))
+    return Ask(
+        gpu=request,
+        mode="Exclusive" if request is None else _mode(job.spec.mode, request),
+        policy=job.spec.policy or default_policy,
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+    )
+
+
+def _pod_spec(job: GPUJob) -> PodSpec:
+    try:
+        return msgspec.convert(job.spec.template.spec, PodSpec, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(
+            job.metadata.name, problem=f"spec.template.spec is no pod: {error}", example="containers: [...]"
+        ) from error
+
+
+def request_of_job(job: GPUJob) -> GPURequest | None:
+    """The request of a job in either form; None for `device: cpu`. Raises `RequestError`."""
+    if job.spec.resources is not None:
+        return request_of_resources(job.spec.resources)
+    return parse("" if job.spec.gpu is None else job.spec.gpu)
+
+
+def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
+    """The structured form as a request; None for `device: cpu`. Raises `RequestError`."""
+    if resources.device == "cpu":
+        return None
+    share_milli = round(resources.share * WHOLE_MILLI)
+    if share_milli < 1:
+        raise RequestError(
+            str(resources.share), problem="resources.share must be from 0.001 to 1", example="share: 0.5"
+        )
+    return GPURequest(
+        count=resources.count,
+        share_milli=share_milli,
+        memory_mib=None if resources.memory is None else mebibytes(resources.memory),
+        models=tuple(resources.models),
+        vendor=resources.vendor,
+        device_index=int(resources.device.removeprefix("cuda:")) if ":" in resources.device else None,
+    )
+
+
+def resources_of(ask: Ask) -> dict[str, str]:
+    """The extended resources that a container with this ask requests: the sums that kube-scheduler counts."""
+    gpu = ask.gpu
+    if gpu is None:
+        return {}
+    resources = (
+        {names.GPU_TURN: str(gpu.count)} if ask.mode == "TimeShared" else {names.GPU_MILLI: str(gpu.total_milli)}
+    )
+    if gpu.memory_mib is not None:
+        resources[names.GPU_MEMORY_MIB] = str(gpu.count * gpu.memory_mib)
+    return resources
+
+
+def host_request(spec: PodSpec) -> tuple[int, int]:
+    """CPU in milli and memory in MiB that a pod takes of its node: the containers' sum, or the largest init one."""
+    cpu = [milli(_requested(container, "cpu")) for container in spec.containers]
+    memory = [mebibytes(_requested(container, "memory")) for container in spec.containers]
+    init_cpu = [milli(_requested(container, "cpu")) for container in spec.init_containers]
+    init_memory = [mebibytes(_requested(container, "memory")) for container in spec.init_containers]
+    return max([sum(cpu), *init_cpu]), max([sum(memory), *init_memory])
+
+
+def _requested(container: Container, resource: str) -> str:
+    # As the API server defaults it: a limit without a request is the request.
+    resources = container.resources
+    return resources.requests.get(resource) or resources.limits.get(resource) or "0"
+
+
+def _managed_requests(pod: Pod) -> dict[str, int]:
+    """The sums of our resources over the pod's containers; those that it does not ask are left out."""
+    sums = {
+        name: sum(int(milli(_requested(container, name)) // 1000) for container in pod.spec.containers)
+        for name in names.MANAGED_RESOURCES
+    }
+    return {name: amount for name, amount in sums.items() if amount}
+
+
+def _request_from(asked: Mapping[str, int]) -> GPURequest:
+    """The request that bare resources mean: whole devices in thousands, or one share."""
+    total = asked.get(names.GPU_MILLI, WHOLE_MILLI * asked.get(names.GPU_TURN, 0))
+    memory_mib = asked.get(names.GPU_MEMORY_MIB)
+    if total < WHOLE_MILLI:
+        return GPURequest(share_milli=total, memory_mib=memory_mib) if total else _no_share(asked)
+    count, rest = divmod(total, WHOLE_MILLI)
+    if rest:
+        raise RequestError(
+            str(total), problem=f"{names.GPU_MILLI} above 1000 must be a multiple of 1000 without "
+            f"the annotation {names.REQUEST}", example="2000",
+        )  # fmt: skip
+    return GPURequest(count=count, memory_mib=None if memory_mib is None else memory_mib // count)
+
+
+def _no_share(asked: Mapping[str, int]) -> GPURequest:
+    raise RequestError(
+        str(asked[names.GPU_MEMORY_MIB]),
+        problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} beside it",
+        example="500",
+    )
+
+
+def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None:
+    expected = resources_of(Ask(gpu=request, mode=mode))
+    if {name: str(amount) for name, amount in asked.items()} != expected:
+        found = ", ".join(f"{name}: {amount}" for name, amount in asked.items())
+        wanted = ", ".join(f"{name}: {amount}" for name, amount in expected.items())
+        raise RequestError(
+            str(request), problem=f"the pod's resources are {found}, but the request needs {wanted}",
+            example=wanted,
+        )  # fmt: skip
+
+
+def _mode(text: str | None, request: GPURequest) -> Mode:
+    if text is None:
+        return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
+    if text not in MODE_CODES:
+        raise RequestError(text, problem="unknown mode", example=", ".join(MODE_CODES))
+    mode: Mode = text  # type: ignore[assignment]  # one of the three, as was just checked
+    if mode == "Exclusive" and not request.whole:
+        raise RequestError(str(request), problem="mode Exclusive takes whole GPUs, not a share", example="Fractional")
+    return mode
+
+
+def _policy(text: str | None, *, default: Policy) -> Policy:
+    if text is None:
+        return default
+    if text not in POLICIES:
+        raise RequestError(text, problem="unknown policy", example=", ".join(POLICIES))
+    return text  # type: ignore[return-value]  # one of the three, as was just checked

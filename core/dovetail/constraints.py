@@ -1,0 +1,77 @@
+"""Whether a node is one that a pod may go to at all: node selector, required node affinity and taints. Pure.
+
+kube-scheduler decides this for the pod; the queue asks it beforehand, so that a job is not admitted onto nodes that its
+pods would be kept off. The rules are those of the Kubernetes scheduler's NodeAffinity and TaintToleration plugins.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dovetail.kube.objects import Node, Taint
+
+_KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
+Expression = Mapping[str, Any]
+
+
+def admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
+    """Whether `node` is one that a pod with `pod_spec` (as in JSON) may go to."""
+    selector: Mapping[str, str] = pod_spec.get("nodeSelector") or {}
+    if any(node.metadata.labels.get(name) != value for name, value in selector.items()):
+        return False
+    tolerations: Sequence[Mapping[str, Any]] = pod_spec.get("tolerations") or ()
+    taints = (taint for taint in node.spec.taints if taint.effect in _KEEPING_OFF)
+    if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
+        return False
+    return _affinity_admits(node, pod_spec)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    if toleration.get("effect") not in {None, "", taint.effect}:
+        return False
+    key = toleration.get("key") or ""
+    if toleration.get("operator") == "Exists":
+        return key in {"", taint.key}
+    return key == taint.key and (toleration.get("value") or "") == taint.value
+
+
+def _affinity_admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
+    node_affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    return any(_term_admits(node, term) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _term_admits(node: Node, term: Mapping[str, Any]) -> bool:
+    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not labels and not fields:
+        return False
+    return all(_holds(expression, node.metadata.labels.get(expression["key"])) for expression in labels) and all(
+        _holds(expression, node.metadata.name) for expression in fields
+    )
+
+
+def _holds(expression: Expression, value: str | None) -> bool:
+    values: Sequence[str] = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _number(value) > _number(values[0])
+        case "Lt":
+            return _number(value) < _number(values[0])
+        case _:
+            return False
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else float("nan")
+    except ValueError:
+        return float("nan")
