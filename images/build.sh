@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Builds the product's images without a registry: a Debian base by mmdebstrap, the wheel by pip, the rest by buildah.
+#
+#   images/build.sh [operator|extender|agent|cli]...     all four without arguments
+#
+# Prints the path of each archive (`docker save` form, for `ctr images import`); says on stderr what it does.
+# Archives are kept in the cache under a hash of what went into them, so a second run prints at once.
+set -euo pipefail
+
+readonly SUITE=bookworm
+readonly PACKAGES=python3,python3-venv,ca-certificates
+readonly DEPLOYABLES="operator extender agent cli"
+readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/dovetail/images
+# Part of every hash: what Debian and PyPI have fixed is in the images a month later at the latest.
+readonly MONTH=$(date +%Y-%m)
+
+say() { echo "images: $*" >&2; }
+
+fail() { say "$*"; exit 1; }
+
+digest() { sha256sum | cut -c1-16; }
+
+require() {
+  local missing=()
+  for program in buildah mmdebstrap; do
+    command -v "$program" >/dev/null || missing+=("$program")
+  done
+  ((${#missing[@]} == 0)) || fail "needs ${missing[*]}: apt-get install --no-install-recommends ${missing[*]}"
+}
+
+base_archive() {
+  local archive
+  archive=$CACHE/base-$(echo "$SUITE $PACKAGES $MONTH" | digest).tar
+  if [[ ! -e $archive ]]; then
+    say "Debian $SUITE with $PACKAGES (about 25 s)"
+    mmdebstrap --quiet --format=tar --variant=minbase --include="$PACKAGES" --mode=root \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+      --dpkgopt='path-exclude=/usr/share/locale/*' "$SUITE" "$archive.new" >&2
+    mv "$archive.new" "$archive"
+  fi
+  echo "$archive"
+}
+
+wheel() {
+  say "the wheel"
+  python3 -m pip wheel --quiet --no-deps --wheel-dir "$WORK/context" "$SOURCE" >&2
+  echo "$WORK"/context/*.whl
+}
+
+storage() { buildah --storage-driver=vfs --root="$WORK/storage" --runroot="$WORK/run" "$@"; }
+
+import_base() {
+  local container
+  container=$(storage from scratch)
+  storage add --quiet "$container" "$1" / >/dev/null
+  storage commit --quiet "$container" dovetail.local/base:dev >/dev/null
+  storage rm "$container" >/dev/null
+}
+
+# Dependencies come from where this machine's pip finds them: its configuration and certificates, for the build only.
+pip_mounts() {
+  local path
+  for path in /etc/ssl/certs /etc/pip.conf; do
+    [[ -e $path ]] && echo "--volume=$path:$path:ro"
+  done
+  [[ -z ${PIP_INDEX_URL:-} ]] || echo "--env=PIP_INDEX_URL=$PIP_INDEX_URL"
+}
+
+build() {
+  local name=$1 archive=$2 image=dovetail.local/$1:dev mounts
+  say "$image (about a minute)"
+  storage inspect --type image dovetail.local/base:dev >/dev/null 2>&1 || import_base "$BASE"
+  mapfile -t mounts < <(pip_mounts)
+  storage bud --quiet --isolation chroot --build-arg BASE=dovetail.local/base:dev --build-arg EXTRA="$name" \
+    "${mounts[@]}" --file "$SOURCE/images/Dockerfile" --tag "$image" "$WORK/context" >&2
+  storage push --quiet "$image" "docker-archive:$archive.new:$image" >&2
+  mv "$archive.new" "$archive"
+}
+
+main() {
+  local name archive
+  [[ $# -gt 0 ]] || set -- $DEPLOYABLES
+  for name in "$@"; do
+    [[ " $DEPLOYABLES " == *" $name "* ]] || fail "unknown image '$name': one of $DEPLOYABLES"
+  done
+  require
+  mkdir -p "$CACHE"
+  WORK=$(mktemp -d)
+  trap 'rm -rf "$WORK"' EXIT
+  BASE=$(base_archive)
+  WHEEL=$(wheel)
+  for name in "$@"; do
+    archive=$CACHE/$name-$(cat "$WHEEL" "$SOURCE/images/Dockerfile" <(echo "$BASE") | digest).tar
+    [[ -e $archive ]] || build "$name" "$archive"
+    echo "$archive"
+  done
+}
+
+main "$@"

@@ -1,0 +1,80 @@
+"""Can this machine run a real node? Looks, and changes nothing."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from dovetail_sandbox.realnode.commands import succeeds
+
+# Program, and the Debian package that brings it.
+PROGRAMS = {
+    "runc": "runc",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+    "openssl": "openssl",
+    "buildah": "buildah",
+}
+CNI_PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
+CNI_PLUGINS = ("ptp", "host-local", "loopback")
+BUSYBOX = Path("/bin/busybox")
+CAP_SYS_ADMIN = 21
+
+
+def capable() -> str | None:
+    """None if a real node can run here, else one sentence that says why not and what mends it."""
+    return _wrong_system() or _missing_packages() or _missing_in_kernel()
+
+
+def cni_plugins() -> Path | None:
+    """The folder that has every CNI plugin the node uses."""
+    for folder in CNI_PLUGIN_FOLDERS:
+        if all((folder / plugin).exists() for plugin in CNI_PLUGINS):
+            return folder
+    return None
+
+
+def _wrong_system() -> str | None:
+    if sys.platform != "linux":
+        return f"A real node needs Linux, and this is {sys.platform}."
+    if os.geteuid() != 0:
+        return "A real node needs root: kubelet and containerd mount, and make namespaces and cgroups."
+    if not _has_capability(CAP_SYS_ADMIN):
+        return "A real node needs CAP_SYS_ADMIN: in a container, run it with --privileged."
+    return None
+
+
+def _has_capability(number: int) -> bool:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:"))
+    return bool(int(line.split()[1], 16) >> number & 1)
+
+
+def _missing_packages() -> str | None:
+    missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+    if cni_plugins() is None:
+        missing[f"the CNI plugins {', '.join(CNI_PLUGINS)}"] = "containernetworking-plugins"
+    if not is_static(BUSYBOX):
+        missing["a static busybox"] = "busybox-static"
+    if not missing:
+        return None
+    packages = " ".join(sorted(set(missing.values())))
+    return f"A real node needs {', '.join(missing)}: apt-get install --no-install-recommends {packages}"
+
+
+def is_static(program: Path) -> bool:
+    """Whether an ELF program runs without libraries, so that it can be all there is in an image."""
+    return program.exists() and b"/ld-linux" not in program.read_bytes() and b"/ld-musl" not in program.read_bytes()
+
+
+def _missing_in_kernel() -> str | None:
+    if not Path("/sys/fs/cgroup").is_mount():
+        return "A real node needs cgroups mounted at /sys/fs/cgroup."
+    if "overlay" not in Path("/proc/filesystems").read_text().split():
+        return "A real node needs the kernel's overlay file system: modprobe overlay."
+    # In a namespace of its own, so that nothing is loaded or listed on the host.
+    if not succeeds(["unshare", "--net", "nft", "add", "table", "ip", "dovetail-probe"]):
+        return "A real node needs nftables in the kernel (5.13 or later), for kube-proxy."
+    return None

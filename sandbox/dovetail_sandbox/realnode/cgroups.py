@@ -1,0 +1,101 @@
+"""The cgroup that holds all of a node: its own programs in `node`, its pods in what kubelet makes beside it.
+
+Which processes belong to a node is asked of the kernel here and kept nowhere else, so that a node can be
+ended however far its start had come.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+CONTROLLERS = "cgroup.controllers"  # only a v2 hierarchy has this file
+PROGRAMS = "node"
+
+
+def hierarchies() -> list[Path]:
+    """The root of each mounted hierarchy: one for cgroup v2, one per controller for v1."""
+    if (MOUNT / CONTROLLERS).exists():
+        return [MOUNT]
+    return [path for path in sorted(MOUNT.iterdir()) if (path / "cgroup.procs").exists() and not path.is_symlink()]
+
+
+def create(name: str) -> None:
+    """Makes the cgroup in every hierarchy, ready to take processes and kubelet's own cgroups."""
+    for hierarchy in hierarchies():
+        top = hierarchy / name
+        programs = top / PROGRAMS
+        programs.mkdir(parents=True, exist_ok=True)
+        for parent, child in ((hierarchy, top), (top, programs)):
+            _copy_cpuset(parent, child)
+        if (hierarchy / CONTROLLERS).exists():
+            _delegate(hierarchy)
+            _delegate(top)
+
+
+def join(name: str) -> None:
+    """Puts the calling process, and so its children, among the node's programs."""
+    for hierarchy in hierarchies():
+        (hierarchy / name / PROGRAMS / "cgroup.procs").write_text("0")
+
+
+def pids(name: str) -> list[int]:
+    """Every process of the node, its containers included, as the caller's PID namespace numbers them."""
+    found: set[int] = set()
+    for group in _groups(name):
+        with suppress(FileNotFoundError):
+            found.update(int(line) for line in (group / "cgroup.procs").read_text().split())
+    return sorted(found - {0})  # 0: a process that this PID namespace does not see
+
+
+def end(name: str, *, deadline_s: float = 20.0) -> None:
+    """Kills every process of the node and removes its cgroups.
+
+    Raises:
+        TimeoutError: a process did not die in time.
+    """
+    limit = time.monotonic() + deadline_s
+    while alive := pids(name):
+        if time.monotonic() > limit:
+            raise TimeoutError(f"these processes of the real node do not end: {alive}")
+        for pid in alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    for group in _groups(name):
+        _remove(group, limit=limit)
+
+
+def _groups(name: str) -> Iterator[Path]:
+    """Every cgroup of the node in every hierarchy, children before their parents."""
+    for hierarchy in hierarchies():
+        for folder, _, _ in os.walk(hierarchy / name, topdown=False):
+            yield Path(folder)
+
+
+def _remove(group: Path, *, limit: float) -> None:
+    while group.exists():
+        try:
+            group.rmdir()
+        except OSError:  # busy until the kernel has reaped the last process
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.05)
+
+
+def _copy_cpuset(parent: Path, child: Path) -> None:
+    """A v1 cpuset starts empty and takes no process before it names CPUs and memory nodes."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        file = child / name
+        if not (parent / CONTROLLERS).exists() and file.exists() and not file.read_text().strip():
+            file.write_text((parent / name).read_text())
+
+
+def _delegate(group: Path) -> None:
+    """A v2 cgroup's children have the controllers that it names."""
+    for controller in (group / CONTROLLERS).read_text().split():
+        with suppress(OSError):  # some hold processes or real-time tasks; kubelet says which it misses
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")

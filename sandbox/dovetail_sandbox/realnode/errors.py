@@ -1,0 +1,35 @@
+"""What can go wrong with a real node.
+
+RealNodeError
+├── NotCapableError      this machine cannot run one, and why
+├── CommandError   a program we called said no
+└── NodeFailedError      the node did not come up, or ended
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+LOG_TAIL_LINES = 15
+
+
+class RealNodeError(Exception):
+    """Any failure of a real node; its text is for people."""
+
+
+class NotCapableError(RealNodeError):
+    """The machine lacks something; the text names it and the mend."""
+
+
+class CommandError(RealNodeError):
+    """A program ended with an error."""
+
+    def __init__(self, argv: Sequence[str], *, output: str) -> None:
+        super().__init__(f"`{' '.join(argv)}` failed: {output.strip() or 'it said nothing'}")
+
+
+class NodeFailedError(RealNodeError):
+    """The node is not what it should be; the text ends with the last lines of the log that tells most."""
+
+    def __init__(self, what: str, *, log: Path) -> None:
+        lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+        super().__init__("\n".join([f"{what}; the end of {log.name}:", *lines]))

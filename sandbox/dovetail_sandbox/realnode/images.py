@@ -1,0 +1,39 @@
+"""The one image that every node needs, made here because there is no registry: busybox alone.
+
+It holds a pod's namespaces (the `pause` container) and serves as the small image for trying things out.
+The product's own images are built by `images/build.sh`.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from dovetail_sandbox.realnode.capability import BUSYBOX
+from dovetail_sandbox.realnode.commands import call
+
+BUSYBOX_IMAGE = "dovetail.local/env:dev"
+BUILDAH = ("buildah", "--storage-driver=vfs")
+
+
+def write_busybox_archive(archive: Path) -> None:
+    """Writes the image to `archive`, in the form that `ctr images import` reads. Its command is to wait."""
+    # Storage of its own, so that nothing is left in the user's and two builds never meet.
+    with tempfile.TemporaryDirectory(prefix="dovetail-image-") as folder:
+        tree = Path(folder) / "tree"
+        _write_tree(tree)
+        storage = (*BUILDAH, f"--root={folder}/storage", f"--runroot={folder}/run")
+        container = call(*storage, "from", "scratch").strip()
+        call(*storage, "copy", "--quiet", container, tree, "/")
+        call(*storage, "config", "--cmd", '["/bin/sleep","infinity"]', "--env", "PATH=/bin", container)
+        call(*storage, "commit", "--quiet", container, f"docker-archive:{archive}:{BUSYBOX_IMAGE}")
+
+
+def _write_tree(tree: Path) -> None:
+    for folder in ("bin", "etc", "tmp"):
+        (tree / folder).mkdir(parents=True)
+    (tree / "tmp").chmod(0o1777)
+    (tree / "etc" / "passwd").write_text("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
+    shutil.copy(BUSYBOX, tree / "bin" / "busybox")
+    for applet in call(BUSYBOX, "--list").split():
+        if applet != "busybox":
+            (tree / "bin" / applet).symlink_to("busybox")

@@ -1,0 +1,120 @@
+"""The node's first process: prepares its namespaces, starts its programs, and ends when one of them ends.
+
+Runs as PID 1 of a PID namespace (`python -m dovetail_sandbox.realnode.init ROOT CGROUP FOLDERS`), so whatever
+ends it takes every process, mount and interface of the node along.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dovetail_sandbox.realnode import cgroups
+from dovetail_sandbox.realnode.commands import call, succeeds
+from dovetail_sandbox.realnode.config import KERNEL_SETTINGS
+from dovetail_sandbox.realnode.layout import CONTAINERD_SOCKET, INNER, NODE_NAME
+
+log = logging.getLogger("real-node")
+
+# Folders of the node below its root, and where its programs expect them.
+BOUND = {"containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet", "pods": "/var/log/pods"}
+PROGRAMS = {
+    "containerd": ("containerd", f"--config={INNER}/etc/containerd.toml"),
+    "kube-proxy": ("kube-proxy", f"--config={INNER}/etc/kube-proxy.yaml"),
+    "coredns": ("coredns", f"-conf={INNER}/etc/Corefile"),
+    "kubelet": (
+        "kubelet",
+        f"--config={INNER}/etc/kubelet.yaml",
+        f"--kubeconfig={INNER}/etc/kubelet.kubeconfig",
+        f"--hostname-override={NODE_NAME}",
+    ),
+}
+CONNECT_DEADLINE_S = 30.0
+CONTAINERD_DEADLINE_S = 60.0
+
+
+def main() -> None:
+    root, cgroup, folders = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # PID 1 has no default action for them
+    # After the mounts: whoever finds this process in its cgroup finds the namespaces complete.
+    mount(root)
+    cgroups.join(cgroup)
+    call("hostname", NODE_NAME)
+    _wait("the link to the host", ready=connected, deadline_s=CONNECT_DEADLINE_S)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    os.environ["PATH"] = f"{folders}:{os.environ['PATH']}"
+    sys.exit(supervise(dict(start_all())))
+
+
+def mount(root: Path) -> None:
+    """Standard paths of the node's own, in front of the host's; the rest of the host's files stay as they are."""
+    call("mount", "--make-rshared", "/")
+    call("mount", "--bind", root, "/mnt")  # keeps hold of the root, which what follows might cover
+    call("mount", "-t", "tmpfs", "tmpfs", "/run")
+    INNER.mkdir()
+    call("mount", "--rbind", "/mnt", INNER)
+    call("umount", "/mnt")
+    for folder in ("/var/lib", "/var/log"):
+        _writable_copy(folder)
+    for name, target in BOUND.items():
+        (INNER / name).mkdir(exist_ok=True)
+        Path(target).mkdir(parents=True, exist_ok=True)
+        call("mount", "--bind", INNER / name, target)
+    for setting in KERNEL_SETTINGS:
+        call("mount", "--bind", INNER / "etc" / "sysctl" / setting, Path("/proc/sys") / setting)
+
+
+def _writable_copy(folder: str) -> None:
+    """What the node writes below `folder` goes into memory of its own, and not into the host's files."""
+    upper, work = (Path("/run/overlay") / folder.strip("/").replace("/", "-") / part for part in ("upper", "work"))
+    for path in (upper, work):
+        path.mkdir(parents=True)
+    call("mount", "-t", "overlay", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", folder)
+
+
+def connected() -> bool:
+    """Whether the host has given this namespace its interface and route."""
+    return bool(call("ip", "route", "show", "default"))
+
+
+def start_all() -> Iterator[tuple[int, str]]:
+    """Starts the programs in order, and yields each process with its name."""
+    for name, argv in PROGRAMS.items():
+        with (INNER / "log" / f"{name}.log").open("ab") as output:
+            yield subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL).pid, name
+        if name == "containerd":
+            _wait("containerd", ready=_containerd_answers, deadline_s=CONTAINERD_DEADLINE_S)
+            for archive in sorted((INNER / "images").glob("*.tar")):
+                call("ctr", "--namespace=k8s.io", "images", "import", archive)
+
+
+def _containerd_answers() -> bool:
+    return Path(CONTAINERD_SOCKET).exists() and succeeds(["ctr", "version"])
+
+
+def supervise(programs: dict[int, str]) -> int:
+    """Reaps what ends in this namespace; returns 1 as soon as one of the node's programs ends."""
+    while True:
+        pid, status = os.wait()
+        if name := programs.get(pid):
+            log.error("%s ended with status %s", name, os.waitstatus_to_exitcode(status))
+            return 1
+
+
+def _wait(what: str, *, ready: Callable[[], bool], deadline_s: float) -> None:
+    limit = time.monotonic() + deadline_s
+    while not ready():
+        if time.monotonic() > limit:
+            log.error("%s: not there after %g s", what, deadline_s)
+            sys.exit(1)
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Starts and stops a sandbox's real node: one detached process with namespaces of its own.
+
+Nothing is remembered about a running node: its names follow from the state directory (layout.py) and its
+processes are those in its cgroup (cgroups.py). So stopping works from any state, also after half a start.
+"""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail_sandbox.realnode import capability, cgroups, config, credentials, images, network, objects
+from dovetail_sandbox.realnode.commands import call, succeeds
+from dovetail_sandbox.realnode.errors import NodeFailedError, NotCapableError, RealNodeError
+from dovetail_sandbox.realnode.layout import NODE_NAME, Layout, NodeNetwork
+
+BINARIES = ("kubectl", "kubelet", "kube-proxy", "coredns", "containerd", "containerd-shim-runc-v2", "ctr")
+NAMESPACES_DEADLINE_S = 20.0
+READY_DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """What the node must know of the sandbox that it joins."""
+
+    kubeconfig: Path  # an administrator's
+    ca_cert: Path
+    ca_key: Path
+    api_port: int  # where kube-apiserver listens, on all of the host's addresses
+    binaries: Mapping[str, Path]  # by name, at least those in BINARIES
+
+
+def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], None]) -> None:
+    """Brings the node up, and returns when it is Ready. Whatever an earlier start left is removed first.
+
+    Raises:
+        NotCapableError: this machine cannot run it.
+        RealNodeError: it did not come up; everything is removed again, and the text has the end of the log.
+    """
+    if reason := capability.capable():
+        raise NotCapableError(reason)
+    stop(state_dir)
+    layout = Layout.of(state_dir)
+    try:
+        say("real node: certificates, configuration and its image")
+        block = network.choose(layout.ident, taken=network.host_routes())
+        _write_files(layout, block=block, control_plane=control_plane)
+        _kubectl(control_plane, "apply", "--server-side", "-f", "-", stdin=objects.as_json(block))
+        say("real node: containerd, kube-proxy, CoreDNS and kubelet")
+        pid = _spawn(layout, binaries=control_plane.binaries)
+        network.connect(layout, network=block, node_pid=pid)
+        _wait_until_ready(layout, control_plane=control_plane)
+    except RealNodeError:
+        stop(state_dir)
+        raise
+    say(f"real node: {NODE_NAME} is Ready")
+
+
+def stop(state_dir: Path) -> None:
+    """Ends the node and removes all that it had on the host; does nothing where there is none."""
+    layout = Layout.of(state_dir)
+    cgroups.end(layout.cgroup)
+    network.disconnect(layout)
+    shutil.rmtree(layout.root, ignore_errors=True)
+
+
+def running(state_dir: Path) -> bool:
+    """Whether the node's first process, and with it all of its programs, is there."""
+    return bool(cgroups.pids(Layout.of(state_dir).cgroup))
+
+
+def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
+    """Loads image archives (`docker save` form) into the running node's containerd."""
+    pid = _any_pid(Layout.of(state_dir))
+    for archive in archives:
+        with archive.open("rb") as stream:
+            call(
+                *("nsenter", "--mount", f"--target={pid}", ctr),
+                *("--namespace=k8s.io", "images", "import", "-"),
+                stdin=stream,
+            )
+
+
+def _write_files(layout: Layout, *, block: NodeNetwork, control_plane: ControlPlane) -> None:
+    layout.root.mkdir(parents=True, mode=0o700)
+    for folder in (layout.etc, layout.log, layout.images):
+        folder.mkdir()
+    plugins = capability.cni_plugins()
+    assert plugins, "capable() has found them"
+    files = config.files(
+        network=block,
+        cgroup=layout.cgroup,
+        cni_plugins=plugins,
+        sandbox_image=images.BUSYBOX_IMAGE,
+        snapshotter=_snapshotter(layout.root),
+    )
+    for name, text in files.items():
+        path = layout.etc / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    credentials.write(
+        layout.etc,
+        ca_cert=control_plane.ca_cert,
+        ca_key=control_plane.ca_key,
+        server=f"https://{block.host_address}:{control_plane.api_port}",
+    )
+    images.write_busybox_archive(layout.images / "busybox.tar")
+
+
+def _snapshotter(root: Path) -> str:
+    """Layers are overlays where the disk allows; in a container, whose disk is one itself, plain copies."""
+    return "native" if "overlay" in call("stat", "--file-system", "--format=%T", root) else "overlayfs"
+
+
+def _spawn(layout: Layout, *, binaries: Mapping[str, Path]) -> int:
+    """Starts the node's first process in namespaces of its own; returns its PID once these are complete."""
+    cgroups.create(layout.cgroup)
+    folders = ":".join(str(binaries[name].parent) for name in BINARIES)
+    init = [sys.executable, "-m", "dovetail_sandbox.realnode.init", str(layout.root), layout.cgroup, folders]
+    namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+    log = layout.log / "init.log"
+    with log.open("wb") as output:
+        # setsid --fork: the node is nobody's child, so it outlives the command that started it.
+        subprocess.run(
+            ["setsid", "--fork", "unshare", *namespaces, "--", *init],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            check=True,
+            cwd="/",
+        )
+    limit = time.monotonic() + NAMESPACES_DEADLINE_S
+    while not (pids := cgroups.pids(layout.cgroup)):
+        if time.monotonic() > limit:
+            raise NodeFailedError("The real node's first process did not come up", log=log)
+        time.sleep(0.05)
+    return pids[0]
+
+
+def _wait_until_ready(layout: Layout, *, control_plane: ControlPlane) -> None:
+    limit = time.monotonic() + READY_DEADLINE_S
+    ready = ("wait", "--for=condition=Ready", f"node/{NODE_NAME}", "--timeout=2s")
+    kubectl = [str(control_plane.binaries["kubectl"]), f"--kubeconfig={control_plane.kubeconfig}"]
+    while not succeeds([*kubectl, *ready]):
+        if not cgroups.pids(layout.cgroup):
+            raise NodeFailedError("The real node ended while it started", log=_telling_log(layout))
+        if time.monotonic() > limit:
+            raise NodeFailedError(
+                f"Node {NODE_NAME} is not Ready after {READY_DEADLINE_S:g} s", log=layout.log / "kubelet.log"
+            )
+
+
+def _telling_log(layout: Layout) -> Path:
+    """The log of the program that ended first, as the node's first process named it; else its own log."""
+    own = layout.log / "init.log"
+    for line in own.read_text().splitlines():
+        words = line.split()
+        if "ended with status" in line:
+            return layout.log / f"{words[words.index('ended') - 1]}.log"
+    return own
+
+
+def _any_pid(layout: Layout) -> int:
+    pids = cgroups.pids(layout.cgroup)
+    if not pids:
+        raise RealNodeError("The real node is not running: start the sandbox with --real-node.")
+    return pids[0]
+
+
+def _kubectl(control_plane: ControlPlane, *words: str, stdin: str) -> None:
+    call(control_plane.binaries["kubectl"], f"--kubeconfig={control_plane.kubeconfig}", *words, stdin=stdin)
