@@ -29,10 +29,13 @@ _COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
 _SHARE_PATTERN: Final = r"(1(\.0+)?|0\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2})0*)"
 _MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]\s*"
 _NAME_PATTERN: Final = r"\s*[A-Za-z0-9][A-Za-z0-9 ._-]*"
+_ONE_PATTERN: Final = rf"({_MEMORY_PATTERN})?{_SHARE_PATTERN}"
+_AMOUNT_PATTERN: Final = rf"({_COUNT_PATTERN}|([1-9][0-9]{{0,3}}[xX])?{_ONE_PATTERN})"
+_SELECTOR_PATTERN: Final = (
+    rf"\s*([(（](\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?\s*"
+)
 PATTERN: Final = (
-    rf"^\s*({_COUNT_PATTERN}|([1-9][0-9]{{0,3}}[xX])?({_MEMORY_PATTERN})?{_SHARE_PATTERN})"
-    rf"\s*([(（](\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?"
-    rf"\s*([@＠]cuda:[0-9]{{1,3}})?\s*$"
+    rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]cuda:[0-9]{{1,3}}\s*)$"
 )
 
 _FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@"})
@@ -41,7 +44,7 @@ _TIMES: Final = re.compile(r"[xX](?=\d)")
 _UNIT: Final = re.compile(r"[A-Za-z]*")
 _UNITS_MIB: Final = {"M": 1, "MI": 1, "MIB": 1, "MB": 1, "G": 1024, "GI": 1024, "GIB": 1024, "GB": 1024}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
-_INDEX: Final = re.compile(r"cuda:(\d{1,3})$")
+_INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
 
 
 class RequestError(ValueError):

@@ -123,7 +123,7 @@ class Ledger:
         self._models: dict[Model, int] = {}
         self._vendors: dict[str, int] = {}
         self._columns: dict[str, npt.NDArray[Any]] = {}
-        self._allocate(rows=0, devices=0)
+        self._allocate(rows=64, devices=8)
 
     # --- what is there -----------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Ledger:
             self._rows[name] = row
             self._names.append(name)
         if row >= height or devices > width:
-            self._allocate(rows=max(64, height if row < height else 2 * height), devices=max(8, width, devices))
+            self._allocate(rows=height if row < height else 2 * height, devices=max(width, devices))
         return row
 
     def _allocate(self, *, rows: int, devices: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.api.gpujob import Policy
 from dovetail.engine.claims import Ask
 from dovetail.engine.fit import Judgement
 from dovetail.engine.ledger import Columns, Floats, Ledger
@@ -41,7 +42,7 @@ def rank(
     tidy = 1 - _fragmentation(judged, ask.gpu)
     if ask.policy == "Pack":
         return list(tidy)
-    load = _mean_over_devices(columns, columns.utilization)
+    load = _mean_over_devices(columns, _load(columns, policy=ask.policy))
     memory = _mean_over_devices(columns, _ratio(columns.promised + columns.foreign, columns.total))
     if ask.policy == "Spread":
         memory, cpu = 1 - memory, 1 - cpu
@@ -71,6 +72,14 @@ def _fragmentation(judged: Judgement, gpu: GPURequest) -> Floats:
     started = np.where(columns.tenants > 0, left_after, WHOLE_MILLI).min(axis=1, initial=WHOLE_MILLI)
     # A started device that fits beats any untouched one; among untouched ones the node with the fewest goes first.
     return np.where(started < WHOLE_MILLI, started / (2 * WHOLE_MILLI), 0.5 + whole_left / (2 * width)).clip(0, 1)
+
+
+def _load(columns: Columns, *, policy: Policy) -> Floats:
+    """Load of each device, 0 to 1, shape [n, d]. What SPREAD placed a moment ago is not measured yet: there a promise
+    counts as load, or a burst of pods would all go to one idle node."""
+    if policy != "Spread":
+        return columns.utilization
+    return np.maximum(columns.utilization, 1 - columns.share_left / WHOLE_MILLI)
 
 
 def _mean_over_devices(columns: Columns, values: Floats) -> Floats:

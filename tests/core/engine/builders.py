@@ -1,0 +1,51 @@
+"""Builders of clusters and asks: a test names only what matters to it."""
+
+from dovetail.api.gpujob import Mode, Policy
+from dovetail.engine.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
+from dovetail.requests import parse
+
+MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920}
+
+
+def make_device(node: str, index: int, *, model: str = "V100", **facts: object) -> DeviceFacts:
+    defaults: dict[str, object] = {"vendor": "nvidia", "memory_mib": MEMORY_MIB[model]}
+    return DeviceFacts(index=index, uuid=f"{node}-{index}", model=model, **(defaults | facts))  # type: ignore[arg-type]
+
+
+def add_node(ledger: Ledger, name: str, *, gpus: int = 8, model: str = "V100", **facts: object) -> None:
+    defaults: dict[str, object] = {"cpu_milli": 64000, "memory_mib": 262144}
+    ledger.set_node(NodeFacts(name=name, **(defaults | facts)))  # type: ignore[arg-type]
+    ledger.set_devices(name, [make_device(name, index, model=model) for index in range(gpus)])
+
+
+def make_ledger(**nodes: int) -> Ledger:
+    """A ledger with V100 nodes: `make_ledger(a=8, b=4)`."""
+    ledger = Ledger()
+    for name, gpus in nodes.items():
+        add_node(ledger, name, gpus=gpus)
+    return ledger
+
+
+def make_ask(text: str, *, mode: Mode | None = None, policy: Policy = "Balanced", cpu_milli: int = 0) -> Ask:
+    request = parse(text)
+    by_request: Mode = "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
+    return Ask(gpu=request, mode=mode or by_request, policy=policy, cpu_milli=cpu_milli)
+
+
+def hold_devices(  # a fixture writes promises without asking whether they fit
+    ledger: Ledger,
+    node: str,
+    *indexes: int,
+    key: str = "",
+    share_milli: int = 1000,
+    memory_mib: int = 0,
+    mode: Mode = "Exclusive",
+    hold_until: float | None = None,
+) -> None:
+    devices = tuple(
+        DeviceClaim(index=index, uuid=f"{node}-{index}", share_milli=share_milli, memory_mib=memory_mib)
+        for index in indexes
+    )
+    key = key or f"{node}{indexes}{share_milli}{mode}"
+    ledger.commit(Claim(key=key, node=node, mode=mode, devices=devices), hold_until=hold_until)

@@ -1,0 +1,150 @@
+"""The ledger as a state machine beside a dumb model, and the cases that a machine finds late."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from dovetail.engine.claims import Claim
+from dovetail.engine.fit import Fit, check
+from dovetail.engine.ledger import Ledger
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
+
+NODES = ("a", "b", "c")
+REQUESTS = ("1", "2", "0.5", "0.3", "8G,0.25", "2x0.4", "20G,0.5", "1@cuda:1")
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The dumb model is a dict of claims; every promise is added up from it in plain loops."""
+
+    keys = Bundle("keys")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = make_ledger(a=2, b=4, c=1)
+        self.model: dict[str, Claim] = {}
+        self.holds: dict[str, float] = {}
+        self.now = 0.0
+        self.count = 0
+
+    @rule(target=keys, node=st.sampled_from(NODES), text=st.sampled_from(REQUESTS), hold=st.none() | st.floats(1, 9),
+          mode=st.sampled_from([None, "TimeShared", "Fractional"]))  # fmt: skip
+    def place(self, node: str, text: str, hold: float | None, mode: Any) -> str:
+        self.count += 1
+        key = f"pod-{self.count}"
+        self._try(key, node=node, text=text, hold=hold, mode=mode)
+        return key
+
+    @rule(key=keys, node=st.sampled_from(NODES), text=st.sampled_from(REQUESTS))
+    def place_again(self, key: str, node: str, text: str) -> None:
+        self._try(key, node=node, text=text, hold=None, mode=None)
+
+    @rule(key=consumes(keys))
+    def release(self, key: str) -> None:
+        assert self.ledger.release(key) == self.model.pop(key, None)
+        self.holds.pop(key, None)
+
+    @rule(seconds=st.floats(0.1, 5))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        due = {key for key, until in self.holds.items() if until <= self.now}
+        assert {claim.key for claim in self.ledger.expire_holds(self.now)} == due
+        for key in due:
+            del self.holds[key], self.model[key]
+
+    @rule(node=st.sampled_from(NODES), gpus=st.integers(0, 4))
+    def node_returns_with_other_devices(self, node: str, gpus: int) -> None:
+        self.ledger.drop_node(node)
+        add_node(self.ledger, node, gpus=gpus)
+
+    def _try(self, key: str, *, node: str, text: str, hold: float | None, mode: Any) -> None:
+        found = check(self.ledger, make_ask(text, mode=mode), node=node, key=key)
+        if not isinstance(found, Fit):
+            return
+        until = None if hold is None else self.now + hold
+        self.ledger.commit(found.claim, hold_until=until)
+        self.model[key] = found.claim
+        self.holds.pop(key, None)
+        if until is not None:
+            self.holds[key] = until
+
+    @invariant()
+    def the_claims_are_the_models(self) -> None:
+        assert {claim.key: claim for claim in self.ledger.claims()} == self.model
+        assert self.ledger.totals().holds == len(self.holds)
+
+    @invariant()
+    def no_device_is_promised_beyond_what_it_has(self) -> None:
+        for node in NODES:
+            for device in self.ledger.devices(node):
+                tenants = [
+                    (claim.mode, part)
+                    for claim in self.model.values()
+                    for part in claim.devices
+                    if claim.node == node and part.uuid == device.uuid
+                ]
+                modes = {mode for mode, _ in tenants}
+                assert len(modes) <= 1, "a device serves one mode at a time"
+                if "Exclusive" in modes:
+                    assert len(tenants) == 1
+                elif modes:
+                    assert sum(part.memory_mib for _, part in tenants) <= device.memory_mib * 0.8
+                if "Fractional" in modes:
+                    assert sum(part.share_milli for _, part in tenants) <= 1000
+                if "TimeShared" in modes:
+                    assert len(tenants) <= self.ledger.turns_per_device
+
+    @invariant()
+    def a_copy_is_equal_and_apart(self) -> None:
+        copy = self.ledger.copy()
+        assert copy.totals() == self.ledger.totals()
+        for key in self.model:
+            copy.release(key)
+        assert copy.totals().promised_milli == 0
+        assert {claim.key for claim in self.ledger.claims()} == set(self.model)
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_a_claim_outlives_its_node_and_counts_again_when_the_devices_return() -> None:
+    ledger = make_ledger(a=2)
+    hold_devices(ledger, "a", 0, key="pod")
+    ledger.drop_node("a")
+    assert ledger.nodes() == []
+    add_node(ledger, "a", gpus=2)
+    assert not isinstance(check(ledger, make_ask("2"), node="a", key="other"), Fit)
+
+
+def test_a_claim_on_devices_that_never_return_takes_nothing_of_the_new_ones() -> None:
+    ledger = make_ledger(a=1)
+    hold_devices(ledger, "a", 0, key="pod")
+    ledger.set_devices("a", [make_device("renamed", 0)])
+    assert isinstance(check(ledger, make_ask("1"), node="a", key="other"), Fit)
+
+
+def test_a_claim_that_comes_before_its_node_is_counted() -> None:
+    ledger = Ledger()
+    hold_devices(ledger, "a", 0, key="pod")
+    add_node(ledger, "a", gpus=1)
+    assert ledger.totals().promised_milli == 1000
+
+
+def test_a_firm_claim_does_not_expire() -> None:
+    ledger = make_ledger(a=1)
+    hold_devices(ledger, "a", 0, key="pod", hold_until=5.0)
+    assert ledger.is_hold("pod")
+    hold_devices(ledger, "a", 0, key="pod")
+    assert ledger.expire_holds(10.0) == []
+    assert not ledger.is_hold("pod")
+
+
+def test_the_columns_grow_with_nodes_and_with_devices() -> None:
+    ledger = Ledger()
+    for number in range(200):
+        add_node(ledger, f"n{number}", gpus=1)
+    add_node(ledger, "large", gpus=20)
+    assert ledger.totals().devices == 220
+    assert isinstance(check(ledger, make_ask("20"), node="large", key="pod"), Fit)

@@ -1,0 +1,134 @@
+from collections.abc import Callable
+
+import pytest
+
+from dovetail.engine.claims import Ask
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.plan import Shortage, place
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
+
+
+def busy(*, free: int, **nodes: int) -> Ledger:
+    """Nodes on which all devices but `free` are taken whole."""
+    ledger = make_ledger(**nodes)
+    for name, gpus in nodes.items():
+        hold_devices(ledger, name, *range(gpus - free))
+    return ledger
+
+
+def unhealthy() -> Ledger:
+    ledger = make_ledger(a=2)
+    ledger.set_devices("a", [make_device("a", 0, healthy=False), make_device("a", 1, healthy=False)])
+    return ledger
+
+
+def shared(**claim: int) -> Ledger:
+    ledger = make_ledger(a=1)
+    hold_devices(ledger, "a", 0, mode="Fractional", **claim)  # type: ignore[arg-type]
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("ledger", "ask", "workers", "reason", "message"),
+    [
+        (lambda: busy(free=1, a=4), "4", 1, "Resources", "Need 4 GPUs, only 1 available"),
+        (
+            lambda: busy(free=1, a=4, b=4, c=4), "2", 1, "Fragmentation",
+            "Need 2 GPUs, only 1 available on one node: 3 GPUs are free, but not together",
+        ),
+        (lambda: busy(free=2, a=4, b=4), "2", 3, "Resources", "Need 6 GPUs, only 4 available"),
+        (
+            lambda: make_ledger(a=8), "16", 1, "ExceedsCapacity",
+            "Need 16 GPUs, only 8 available on one node: the largest request that could ever fit is 8",
+        ),
+        (
+            lambda: make_ledger(a=4, b=4), "4", 3, "ExceedsCapacity",
+            "Need 12 GPUs, only 8 available: at most 2 of 3 workers with 4 GPUs each could ever run together",
+        ),
+        (
+            lambda: make_ledger(a=8), "2(A100)", 1, "ExceedsCapacity",
+            "Need 2 GPUs, only 0 available: no node has model A100, there is V100",
+        ),
+        (
+            lambda: make_ledger(a=8), "1(amd)", 1, "ExceedsCapacity",
+            "Need 1 GPU, only 0 available: no node has vendor amd, there is nvidia",
+        ),
+        (
+            lambda: make_ledger(a=8), "30G,0.5", 1, "ExceedsCapacity",
+            "Need 1 GPU, only 0 available: need 30720 MiB on a GPU, "
+            "the largest that could ever be promised is 26214 MiB",
+        ),
+        (
+            lambda: make_ledger(a=8), "1@cuda:9", 1, "ExceedsCapacity",
+            "Need 1 GPU, only 0 available: no node has a device cuda:9, the highest is cuda:7",
+        ),
+        (Ledger, "1", 1, "ExceedsCapacity", "Need 1 GPU, only 0 available: no node reports a GPU"),
+        (
+            unhealthy, "1", 1, "NodeUnhealthy",
+            "Need 1 GPU, only 0 available: the others are unhealthy or cordoned",
+        ),
+        (
+            lambda: shared(share_milli=500, memory_mib=20000), "8G,0.5", 1, "MemoryGuard",
+            "Need 1 GPU, only 0 available: need 8192 MiB of memory on a GPU, the most left on one is 6214 MiB",
+        ),
+        (
+            lambda: shared(share_milli=700, memory_mib=1000), "0.5", 1, "Resources",
+            "Need 1 GPU, only 0 available: the largest share left on one is 0.3",
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_that_does_not_fit_gets_a_reason_with_numbers(
+    ledger: Callable[[], Ledger], ask: str, workers: int, reason: str, message: str
+) -> None:
+    shortage = place(ledger(), make_ask(ask), workers=workers, key="job")
+    assert shortage == Shortage(reason=reason, message=message)  # type: ignore[arg-type]
+
+
+def test_all_workers_are_placed_or_none() -> None:
+    claims = place(make_ledger(a=4, b=2), make_ask("2"), workers=3, key="job")
+    assert isinstance(claims, list)
+    assert [claim.key for claim in claims] == ["job/0", "job/1", "job/2"]
+    taken = [(claim.node, device.index) for claim in claims for device in claim.devices]
+    assert len(set(taken)) == 6
+
+
+def test_placing_never_changes_the_ledger() -> None:
+    ledger = make_ledger(a=4)
+    place(ledger, make_ask("2"), workers=2, key="job")
+    assert ledger.claims() == []
+    assert ledger.totals().promised_milli == 0
+
+
+def test_only_the_nodes_that_a_job_may_go_to_count() -> None:
+    claims = place(make_ledger(a=8, b=8), make_ask("1"), workers=2, key="job", nodes=["b"])
+    assert isinstance(claims, list)
+    assert {claim.node for claim in claims} == {"b"}
+
+
+def test_a_job_without_devices_needs_a_node_with_cpu() -> None:
+    ledger = Ledger()
+    add_node(ledger, "a", gpus=0, cpu_milli=1000)
+    assert isinstance(place(ledger, Ask(gpu=None, cpu_milli=500), workers=2, key="job"), list)
+    shortage = place(ledger, Ask(gpu=None, cpu_milli=2000, memory_mib=10), workers=1, key="job")
+    assert shortage == Shortage(
+        reason="Resources", message="Need 2000m CPU and 10 MiB of memory, no node has it available"
+    )
+
+
+def test_pack_goes_to_the_started_device_and_spread_to_the_idle_node() -> None:
+    ledger = make_ledger(a=2, b=2)
+    hold_devices(ledger, "b", 0, share_milli=300, memory_mib=1000, mode="Fractional")
+    nodes = {}
+    for policy in ("Pack", "Spread"):
+        claims = place(ledger, make_ask("0.5", policy=policy), workers=1, key="job")  # type: ignore[arg-type]
+        assert isinstance(claims, list)
+        nodes[policy] = claims[0].node
+    assert nodes == {"Pack": "b", "Spread": "a"}
+
+
+def test_balanced_keeps_away_from_what_is_measured_hot() -> None:
+    ledger = make_ledger(a=2, b=2)
+    ledger.set_devices("a", [make_device("a", index, utilization=0.95) for index in range(2)])
+    claims = place(ledger, make_ask("1", policy="Balanced"), workers=1, key="job")
+    assert isinstance(claims, list)
+    assert claims[0].node == "b"

@@ -1,0 +1,127 @@
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dovetail.requests import PATTERN, GPURequest, RequestError, matches_model, parse
+
+MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> GPURequest:
+    share = draw(st.integers(1, 1000))
+    count = draw(st.integers(1, 9999))
+    index = draw(st.none() | st.integers(0, 999)) if count == 1 else None
+    return GPURequest(
+        count=count,
+        share_milli=share,
+        memory_mib=draw(st.none() | st.integers(1, 10**6)),
+        models=tuple(draw(st.lists(MODELS, max_size=3))),
+        vendor=draw(st.sampled_from([None, "nvidia", "amd", "intel", "ascend"])),
+        device_index=index,
+    )
+
+
+def read(text: str) -> GPURequest | RequestError:
+    try:
+        return parse(text)
+    except RequestError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("2", GPURequest(count=2)),
+        ("0.5", GPURequest(share_milli=500)),
+        ("2(V100)", GPURequest(count=2, models=("V100",))),
+        ("4(A100)", GPURequest(count=4, models=("A100",))),
+        ("1(nvidia,V100)", GPURequest(vendor="nvidia", models=("V100",))),
+        ("8G,0.5", GPURequest(share_milli=500, memory_mib=8192)),
+        ("16G,0.75", GPURequest(share_milli=750, memory_mib=16384)),
+        ("8G,0.5(T4)", GPURequest(share_milli=500, memory_mib=8192, models=("T4",))),
+        ("2x8G,0.5", GPURequest(count=2, share_milli=500, memory_mib=8192)),
+        ("2（V100）", GPURequest(count=2, models=("V100",))),
+        ("1（nvidia，V100）", GPURequest(vendor="nvidia", models=("V100",))),
+        ("8GiB, 0.5", GPURequest(share_milli=500, memory_mib=8192)),
+        ("1.5G,0.25", GPURequest(share_milli=250, memory_mib=1536)),
+        ("512M,0.125", GPURequest(share_milli=125, memory_mib=512)),
+        ("8(V100M16|V100M32)", GPURequest(count=8, models=("V100M16", "V100M32"))),
+        ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
+        (" 3 ", GPURequest(count=3)),
+        (3, GPURequest(count=3)),
+    ],
+)
+def test_a_request_is_read_as_the_design_says(text: str | int, request_: GPURequest) -> None:
+    assert parse(text) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "character"),
+    [
+        ("0", "must be above 0", 1),
+        ("-1", 'expected a number, not "-"', 1),
+        ("1.5", "a number of GPUs above 1 must be whole", 1),
+        ("8X,0.5", 'unknown memory unit "X" (allowed: M, G)', 2),
+        ("", "empty request", 1),
+        ("NaN", 'expected a number, not "N"', 1),
+        ("8G", "memory needs a share after a comma, such as 8G,0.5", 3),
+        ("8G,2", "a share must be at most 1", 4),
+        ("0.0001", "a share has at most three decimals", 1),
+        ("2(", 'a bracket is not closed: expected ")"', 2),
+        ("2(nv,V100)", 'unknown vendor "nv" (allowed: nvidia, amd, intel, ascend)', 3),
+        ("2()", '"" is no model name', 3),
+        ("2(V100)x", 'unexpected "x"', 8),
+        ("10000", "the number of GPUs must be whole, from 1 to 9999", 1),
+        ("2@cuda:1", "a device index goes with one GPU only", 2),
+        ("1@gpu:1", "expected a device such as @cuda:1", 2),
+        ("0G,0.5", "memory must be a whole number of MiB, at least 1", 1),
+    ],
+)
+def test_an_error_names_the_text_the_place_and_an_example(text: str, problem: str, character: int) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(f'gpu "{text}": {problem} at character {character}; write for example 2, 0.5')
+
+
+@given(requests())
+def test_reading_what_was_printed_gives_the_same_request(request_: GPURequest) -> None:
+    assert parse(str(request_)) == request_
+
+
+@given(requests())
+def test_the_schema_admits_every_printed_request(request_: GPURequest) -> None:
+    assert re.fullmatch(PATTERN, str(request_))
+
+
+@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda: V（），-]{0,16}", fullmatch=True))
+@example("²")
+@example("٣")
+def test_no_text_crashes_the_parser(text: str) -> None:
+    found = read(text)
+    if isinstance(found, RequestError):
+        assert 0 <= (found.position or 0) <= len(text)
+
+
+@given(st.from_regex(PATTERN, fullmatch=True, alphabet=st.characters(codec="ascii")))
+def test_what_the_schema_admits_is_read_but_for_memory_in_parts_of_a_mib(text: str) -> None:
+    found = read(text)
+    if isinstance(found, RequestError):
+        assert found.problem == "memory must be a whole number of MiB, at least 1"
+
+
+@pytest.mark.parametrize(
+    ("request_", "model", "matches"),
+    [
+        ("1", "anything", True),
+        ("1(V100)", "Tesla V100-SXM2-32GB", True),
+        ("1(V100M32)", "Tesla V100-SXM2-32GB", True),
+        ("1(V100M32)", "Tesla V100-SXM2-16GB", False),
+        ("1(V100|T4)", "T4", True),
+        ("1(A100)", "V100", False),
+    ],
+)
+def test_a_model_is_matched_by_its_normalised_name(request_: str, model: str, matches: bool) -> None:
+    assert matches_model(parse(request_), model=model) is matches
