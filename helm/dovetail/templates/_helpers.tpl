@@ -1,0 +1,148 @@
+{{/* Labels of every object. Call with (dict "root" $ "component" "operator"); the component may be left out. */}}
+{{- define "dovetail.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/part-of: dovetail
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{ include "dovetail.selector" . }}
+{{- end }}
+
+{{/* Labels that select the pods of one component; immutable once installed. */}}
+{{- define "dovetail.selector" -}}
+app.kubernetes.io/name: dovetail
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Image of one of our deployables. Call with (dict "root" $ "name" "operator"). */}}
+{{- define "dovetail.image" -}}
+{{- $repository := printf "%s/%s" .root.Values.image.registry .name -}}
+{{- $digest := (index .root.Values .name).image.digest -}}
+{{- if $digest }}{{ $repository }}@{{ $digest }}{{ else }}{{ $repository }}:{{ .root.Values.image.tag }}{{ end }}
+{{- end }}
+
+{{/* What every pod has: no privilege of any kind, as Pod Security `restricted` wants it. */}}
+{{- define "dovetail.podSecurity" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+enableServiceLinks: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "dovetail.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  runAsNonRoot: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Where a pod may run. Call with the values of its component. */}}
+{{- define "dovetail.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Probes over HTTP at a named port. Starting may take as long as the first lists of a large cluster take. */}}
+{{- define "dovetail.probes" -}}
+startupProbe:
+  httpGet: {path: /livez, port: {{ . }}}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /livez, port: {{ . }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ . }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+
+{{/* gpu_config.yaml: one file for all, so that operator, extender and agent agree. */}}
+{{- define "dovetail.config" -}}
+{{- toYaml .Values.config }}
+{{- end }}
+
+{{- define "dovetail.configVolume" -}}
+- name: config
+  configMap: {name: dovetail-config}
+{{- end }}
+
+{{- define "dovetail.configMount" -}}
+- {name: config, mountPath: /etc/dovetail, readOnly: true}
+{{- end }}
+
+{{/* The agent's container, the same in both forms. Call with (dict "root" $ "args" (list …)). */}}
+{{- define "dovetail.agentContainer" -}}
+- name: agent
+  image: {{ include "dovetail.image" (dict "root" .root "name" "agent") }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [dovetail-agent]
+  args:
+    - --config=/etc/dovetail/gpu_config.yaml
+    - --provider={{ .root.Values.agent.provider }}
+    - --metrics-port={{ .root.Values.agent.metricsPort }}
+    {{- if .perNode }}
+    - --node=$(NODE_NAME)
+  env:
+    - name: NODE_NAME
+      valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+    {{- end }}
+  ports:
+    - {name: metrics, containerPort: {{ .root.Values.agent.metricsPort }}}
+  {{- include "dovetail.probes" "metrics" | nindent 2 }}
+  resources: {{- toYaml .root.Values.agent.resources | nindent 4 }}
+  {{- include "dovetail.containerSecurity" . | nindent 2 }}
+  volumeMounts: {{- include "dovetail.configMount" . | nindent 4 }}
+{{- end }}
+
+{{/* kube-scheduler's configuration: our profile, and the extender beside it for the pods that ask our resources. */}}
+{{- define "dovetail.schedulerConfig" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  {{- with .Values.scheduler.kubeconfig }}
+  kubeconfig: {{ . | quote }}
+  {{- end }}
+  qps: {{ .Values.scheduler.qps }}
+  burst: {{ .Values.scheduler.burst }}
+# One replica, replaced and never doubled: who binds is decided by the extender's side of the pair.
+leaderElection:
+  leaderElect: false
+profiles:
+  - schedulerName: dovetail
+    # By default a large cluster is sampled, and the extender would refuse pods that other nodes could take.
+    percentageOfNodesToScore: 100
+extenders:
+  - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    bindVerb: bind
+    weight: 5
+    httpTimeout: {{ .Values.extender.timeoutSeconds }}s
+    # The extender has a cache of its own and gets names alone.
+    nodeCacheCapable: true
+    # A GPU pod that nobody promised devices to must not be bound.
+    ignorable: false
+    # Other pods never come here. The sums are counted by kube-scheduler as well: it refuses what cannot fit by itself.
+    managedResources:
+      - {name: dovetail.dev/gpu-milli, ignoredByScheduler: false}
+      - {name: dovetail.dev/gpu-memory-mib, ignoredByScheduler: false}
+      - {name: dovetail.dev/gpu-turn, ignoredByScheduler: false}
+{{- end }}
