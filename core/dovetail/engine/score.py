@@ -70,8 +70,10 @@ def _fragmentation(judged: Judgement, gpu: GPURequest) -> Floats:
         return np.asarray((whole_left - gpu.count) / width, dtype=np.float64).clip(0, 1)
     left_after = np.where(free, columns.share_left - gpu.share_milli, WHOLE_MILLI)
     started = np.where(columns.tenants > 0, left_after, WHOLE_MILLI).min(axis=1, initial=WHOLE_MILLI)
-    # A started device that fits beats any untouched one; among untouched ones the node with the fewest goes first.
-    return np.where(started < WHOLE_MILLI, started / (2 * WHOLE_MILLI), 0.5 + whole_left / (2 * width)).clip(0, 1)
+    # A started device beats any untouched one; among untouched ones the node with the fewest goes first.
+    untouched = 0.5 + whole_left / (2 * width)
+    breaks = whole_left > 0 if judged.ask.policy == "Spread" else started == WHOLE_MILLI
+    return np.where(breaks, untouched, started / (2 * WHOLE_MILLI)).clip(0, 1)
 
 
 def _load(columns: Columns, *, policy: Policy) -> Floats:

@@ -168,7 +168,8 @@ class Placed:
 
 PLACED = [
     Placed(
-        name="a whole device gets all its memory", ledger=lambda: make_ledger(a=1), ask="1", devices=[(0, 1000, 32768)]),
+        name="a whole device gets all its memory", ledger=lambda: make_ledger(a=1), ask="1",
+        devices=[(0, 1000, 32768)]),
     Placed(
         name="driver-reserved memory is not promised", ledger=lambda: with_device(reserved_mib=768), ask="1",
         devices=[(0, 1000, 32000)],
@@ -178,7 +179,8 @@ PLACED = [
         ask="0.5", devices=[(0, 500, 13107)],
     ),
     Placed(
-        name="a share with memory gets just that", ledger=lambda: make_ledger(a=1), ask="8G,0.5", devices=[(0, 500, 8192)]),
+        name="a share with memory gets just that", ledger=lambda: make_ledger(a=1), ask="8G,0.5",
+        devices=[(0, 500, 8192)]),
     Placed(
         name="a second share goes beside the first", ledger=lambda: with_claims(half()), ask="0.5",
         devices=[(0, 500, 13107)],

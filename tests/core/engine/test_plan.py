@@ -8,6 +8,9 @@ from dovetail.engine.plan import Shortage, place
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 
+NONE = "Need 1 GPU, only 0 available"
+
+
 def busy(*, free: int, **nodes: int) -> Ledger:
     """Nodes on which all devices but `free` are taken whole."""
     ledger = make_ledger(**nodes)
@@ -55,8 +58,8 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             lambda: make_ledger(a=8), "30G,0.5", 1, "ExceedsCapacity",
-            "Need 1 GPU, only 0 available: need 30720 MiB on a GPU, "
-            "the largest that could ever be promised is 26214 MiB",
+            # The guard promises 0.8 of a shared device.
+            f"{NONE}: need 30720 MiB on a GPU, the largest that could ever be promised is 26214 MiB",
         ),
         (
             lambda: make_ledger(a=8), "1@cuda:9", 1, "ExceedsCapacity",
@@ -117,10 +120,10 @@ def test_a_job_without_devices_needs_a_node_with_cpu() -> None:
 
 def test_pack_goes_to_the_started_device_and_spread_to_the_idle_node() -> None:
     ledger = make_ledger(a=2, b=2)
-    hold_devices(ledger, "b", 0, share_milli=300, memory_mib=1000, mode="Fractional")
+    hold_devices(ledger, "b", 0, share_milli=700, memory_mib=18000, mode="Fractional")
     nodes = {}
     for policy in ("Pack", "Spread"):
-        claims = place(ledger, make_ask("0.5", policy=policy), workers=1, key="job")  # type: ignore[arg-type]
+        claims = place(ledger, make_ask("0.3", policy=policy), workers=1, key="job")  # type: ignore[arg-type]
         assert isinstance(claims, list)
         nodes[policy] = claims[0].node
     assert nodes == {"Pack": "b", "Spread": "a"}
