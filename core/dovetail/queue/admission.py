@@ -1,0 +1,102 @@
+"""Who may start now: in order of priority and age, each job is placed whole or told what it is short of.
+
+A job that does not fit is passed by later ones that do; reservations that bound this are a matter of their own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.api.gpujob import Reason
+from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.plan import Shortage, place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A job as the queue sees it.
+
+    `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
+    that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node.
+    """
+
+    key: str
+    ask: Ask
+    workers: int = 1
+    priority: int = 0
+    created: str = ""
+    name: str = ""
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The job may start; `claims` are what its workers would hold."""
+
+    key: str
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The job waits, and why: one word of the closed set and one sentence with numbers."""
+
+    key: str
+    reason: Reason
+    message: str
+
+
+Verdict = Admitted | Waits
+Sites = Mapping[str, Sequence[str]]
+
+
+def order(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Higher priority first, then the older, then by name, so that the order is total and the same everywhere."""
+    return sorted(candidates, key=lambda job: (-job.priority, job.created, job.name, job.key))
+
+
+def claim_on_the_way(candidates: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> None:
+    """Set room aside in `ledger` for workers that were admitted and have no node yet, as far as there is room.
+
+    They were admitted on room that the ledger does not show as taken until they are bound.
+    """
+    for job in order(candidates):
+        if job.ask.gpu is None:
+            continue
+        for worker in range(job.workers):
+            found = _place(job, ledger=ledger, sites=sites, workers=1, key=f"{job.key}/{worker}")
+            if isinstance(found, Shortage):
+                break
+            _commit(found, ledger=ledger)
+
+
+def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iterator[Verdict]:
+    """One verdict for each waiting job, in order. `ledger` is used up: hand over a copy.
+
+    Within a cycle room only shrinks, so a shape that was refused once is refused again without another look: many
+    waiting jobs of a few shapes cost a few placements. An iterator, so that a long cycle can be taken in parts.
+    """
+    refused: dict[tuple[Ask, int, str], Shortage] = {}
+    for job in order(waiting):
+        if job.ask.gpu is None:
+            yield Admitted(key=job.key)
+            continue
+        shape = (job.ask, job.workers, job.site)
+        shortage = refused.get(shape)
+        if shortage is None:
+            found = _place(job, ledger=ledger, sites=sites, workers=job.workers, key=job.key)
+            if not isinstance(found, Shortage):
+                _commit(found, ledger=ledger)
+                yield Admitted(key=job.key, claims=tuple(found))
+                continue
+            refused[shape] = shortage = found
+        yield Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+
+
+def _place(job: Candidate, *, ledger: Ledger, sites: Sites, workers: int, key: str) -> list[Claim] | Shortage:
+    return place(ledger, job.ask, workers=workers, key=key, nodes=sites.get(job.site))
+
+
+def _commit(claims: Iterable[Claim], *, ledger: Ledger) -> None:
+    for claim in claims:
+        ledger.commit(claim)

@@ -1,0 +1,224 @@
+"""The queue's decisions: scenarios as data, and properties against a model that places every job on its own."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.engine.claims import Ask
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.plan import Shortage, place
+from dovetail.queue.admission import Admitted, Candidate, Verdict, Waits, admit, claim_on_the_way, order
+from tests.core.engine.builders import hold_devices, make_ask, make_ledger
+
+
+def make_job(
+    name: str, gpu: str = "1", *, workers: int = 1, priority: int = 10, at: int = 0, site: str = ""
+) -> Candidate:
+    return Candidate(
+        key=f"uid-{name}",
+        ask=make_ask(gpu),
+        workers=workers,
+        priority=priority,
+        created=f"2026-01-01T00:00:{at:02d}Z",
+        name=f"team/{name}",
+        site=site,
+    )
+
+
+def decide(*waiting: Candidate, ledger: Ledger, on_the_way: tuple[Candidate, ...] = ()) -> dict[str, Verdict]:
+    copy = ledger.copy()
+    claim_on_the_way(on_the_way, ledger=copy, sites={})
+    return {verdict.key.removeprefix("uid-"): verdict for verdict in admit(waiting, ledger=copy, sites={})}
+
+
+def admitted(verdicts: dict[str, Verdict]) -> set[str]:
+    return {name for name, verdict in verdicts.items() if isinstance(verdict, Admitted)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    says: str
+    free: int
+    waiting: tuple[Candidate, ...]
+    starts: set[str]
+    on_the_way: tuple[Candidate, ...] = ()
+
+
+CASES = (
+    Case(says="a job that fits starts", free=1, waiting=(make_job("a"),), starts={"a"}),
+    Case(
+        says="the higher priority goes first, however young",
+        free=1,
+        waiting=(make_job("old", at=0, priority=10), make_job("vip", at=9, priority=11)),
+        starts={"vip"},
+    ),
+    Case(
+        says="among equal priorities the older goes first",
+        free=1,
+        waiting=(make_job("young", at=9), make_job("old", at=1)),
+        starts={"old"},
+    ),
+    Case(
+        says="among equals the name decides",
+        free=1,
+        waiting=(make_job("b"), make_job("a")),
+        starts={"a"},
+    ),
+    Case(
+        says="a smaller job passes one that does not fit",
+        free=2,
+        waiting=(make_job("large", "4", at=0), make_job("small", "2", at=1)),
+        starts={"small"},
+    ),
+    Case(
+        says="all workers or none",
+        free=3,
+        waiting=(make_job("gang", "2", workers=2),),
+        starts=set(),
+    ),
+    Case(
+        says="room of an admitted job without nodes is not given twice",
+        free=2,
+        waiting=(make_job("next", "1"),),
+        on_the_way=(make_job("first", "2"),),
+        starts=set(),
+    ),
+    Case(
+        says="workers on the way claim what there is when all do not fit",
+        free=3,
+        waiting=(make_job("next", "2"),),
+        on_the_way=(make_job("first", "2", workers=2),),
+        starts=set(),
+    ),
+    Case(
+        says="shares of one device are packed",
+        free=1,
+        waiting=(make_job("a", "0.5"), make_job("b", "0.5"), make_job("c", "0.5")),
+        starts={"a", "b"},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_scenario(case: Case) -> None:
+    ledger = make_ledger(n=case.free)
+    verdicts = decide(*case.waiting, ledger=ledger, on_the_way=case.on_the_way)
+    assert admitted(verdicts) == case.starts
+    assert len(verdicts) == len(case.waiting)
+
+
+def test_a_job_that_waits_is_told_the_reason_with_numbers() -> None:
+    ledger = make_ledger(n=4)
+    hold_devices(ledger, "n", 0, 1, 2)
+    verdicts = decide(make_job("a", "4"), ledger=ledger)
+    assert verdicts["a"] == Waits(key="uid-a", reason="Resources", message="Need 4 GPUs, only 1 available")
+
+
+def test_a_job_without_gpu_starts_on_a_cluster_without_gpus() -> None:
+    job = Candidate(key="uid-cpu", ask=Ask(gpu=None, cpu_milli=4000))
+    assert admitted(decide(job, ledger=Ledger())) == {"cpu"}
+
+
+def test_a_job_is_placed_on_the_nodes_of_its_site_only() -> None:
+    ledger = make_ledger(a=1, b=1)
+    waiting = [make_job("x", at=0, site="only-b"), make_job("y", at=1, site="only-b"), make_job("z", at=2)]
+    verdicts = {verdict.key: verdict for verdict in admit(waiting, ledger=ledger, sites={"only-b": ["b"]})}
+    first, second, third = (verdicts[job.key] for job in waiting)
+    assert isinstance(first, Admitted)
+    assert [claim.node for claim in first.claims] == ["b"]
+    assert isinstance(second, Waits)
+    assert isinstance(third, Admitted)
+
+
+def test_equal_shapes_cost_one_placement_when_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counting(ledger: Ledger, ask: Ask, **rest: object) -> object:
+        calls.append(str(ask.gpu))
+        return place(ledger, ask, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dovetail.queue.admission.place", counting)
+    jobs = [make_job(f"j{number}", "2" if number % 2 else "4") for number in range(1000)]
+    assert not admitted(decide(*jobs, ledger=make_ledger(n=1)))
+    assert sorted(calls) == ["2", "4"]
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+jobs_strategy = st.lists(
+    st.builds(
+        lambda gpu, workers, priority, at: (gpu, workers, priority, at),
+        st.sampled_from(["1", "2", "4", "0.5", "0.25", "8G,0.5", "2(V100)"]),
+        st.integers(1, 3),
+        st.integers(0, 2),
+        st.integers(0, 3),
+    ),
+    max_size=14,
+)
+nodes_strategy = st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3)
+
+
+def build_jobs(drawn: list[tuple[str, int, int, int]]) -> list[Candidate]:
+    return [
+        make_job(f"{number:02d}", gpu, workers=workers, priority=priority, at=at)
+        for number, (gpu, workers, priority, at) in enumerate(drawn)
+    ]
+
+
+def build_ledger(nodes: list[int]) -> Ledger:
+    return make_ledger(**{f"n{number}": gpus for number, gpus in enumerate(nodes)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs_strategy, nodes_strategy)
+def test_no_job_is_lost_and_none_is_told_twice(drawn: list[tuple[str, int, int, int]], nodes: list[int]) -> None:
+    jobs = build_jobs(drawn)
+    verdicts = list(admit(jobs, ledger=build_ledger(nodes), sites={}))
+    assert [verdict.key for verdict in verdicts] == [job.key for job in order(jobs)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs_strategy, nodes_strategy)
+def test_no_device_is_promised_beyond_itself(drawn: list[tuple[str, int, int, int]], nodes: list[int]) -> None:
+    jobs = build_jobs(drawn)
+    promised: dict[str, int] = {}
+    workers: dict[str, int] = {}
+    for verdict in admit(jobs, ledger=build_ledger(nodes), sites={}):
+        for claim in verdict.claims if isinstance(verdict, Admitted) else ():
+            workers[verdict.key] = workers.get(verdict.key, 0) + 1
+            for device in claim.devices:
+                promised[device.uuid] = promised.get(device.uuid, 0) + device.share_milli
+    assert all(milli <= 1000 for milli in promised.values())
+    assert all(workers[job.key] == job.workers for job in jobs if job.key in workers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs_strategy, nodes_strategy)
+def test_among_equal_shapes_the_order_is_kept(drawn: list[tuple[str, int, int, int]], nodes: list[int]) -> None:
+    jobs = order(build_jobs(drawn))
+    verdicts = list(admit(jobs, ledger=build_ledger(nodes), sites={}))
+    refused: set[tuple[Ask, int]] = set()
+    for job, verdict in zip(jobs, verdicts, strict=True):
+        shape = (job.ask, job.workers)
+        assert not (isinstance(verdict, Admitted) and shape in refused)
+        if isinstance(verdict, Waits):
+            refused.add(shape)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs_strategy, nodes_strategy)
+def test_it_decides_as_placing_each_job_on_its_own_does(
+    drawn: list[tuple[str, int, int, int]], nodes: list[int]
+) -> None:
+    jobs = order(build_jobs(drawn))
+    model, expected = build_ledger(nodes), set()
+    for job in jobs:
+        found = place(model, job.ask, workers=job.workers, key=job.key)
+        if not isinstance(found, Shortage):
+            expected.add(job.key)
+            for claim in found:
+                model.commit(claim)
+    verdicts = admit(jobs, ledger=build_ledger(nodes), sites={})
+    assert {verdict.key for verdict in verdicts if isinstance(verdict, Admitted)} == expected
