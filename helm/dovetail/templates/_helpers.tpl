@@ -122,9 +122,12 @@ clientConnection:
   {{- end }}
   qps: {{ .Values.scheduler.qps }}
   burst: {{ .Values.scheduler.burst }}
-# One replica, replaced and never doubled: who binds is decided by the extender's side of the pair.
+# One replica, replaced and never doubled: the extender beside it keeps holds in memory.
 leaderElection:
   leaderElect: false
+# An attempt while the extender is away is an error: so soon and so late is it repeated.
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 10
 profiles:
   - schedulerName: dovetail
     # By default a large cluster is sampled, and the extender would refuse pods that other nodes could take.
@@ -134,7 +137,8 @@ extenders:
     filterVerb: filter
     prioritizeVerb: prioritize
     bindVerb: bind
-    weight: 5
+    # The scale is in the scores.
+    weight: 1
     httpTimeout: {{ .Values.extender.timeoutSeconds }}s
     # The extender has a cache of its own and gets names alone.
     nodeCacheCapable: true
