@@ -116,7 +116,6 @@ def kubelet(network: NodeNetwork, *, cgroup: str) -> dict[str, Any]:
         "registerWithTaints": [TAINT],
         "failCgroupV1": False,
         "failSwapOn": False,
-        "localStorageCapacityIsolation": False,
         # A developer's nearly full disk must not evict the pods, nor delete images that no registry has.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,

@@ -1,7 +1,7 @@
 """The node's first process: prepares its namespaces, starts its programs, and ends when one of them ends.
 
-Runs as PID 1 of a PID namespace (`python -m dovetail_sandbox.realnode.init ROOT CGROUP FOLDERS`), so whatever
-ends it takes every process, mount and interface of the node along.
+Runs as PID 1 of a PID namespace (`python -m dovetail_sandbox.realnode.init ROOT CGROUP FOLDERS ADDRESS`), so
+whatever ends it takes every process, mount and interface of the node along.
 """
 
 import logging
@@ -38,7 +38,7 @@ CONTAINERD_DEADLINE_S = 60.0
 
 
 def main() -> None:
-    root, cgroup, folders = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    root, cgroup, folders, address = Path(sys.argv[1]), *sys.argv[2:]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))  # PID 1 has no default action for them
@@ -49,7 +49,7 @@ def main() -> None:
     _wait("the link to the host", ready=connected, deadline_s=CONNECT_DEADLINE_S)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     os.environ["PATH"] = f"{folders}:{os.environ['PATH']}"
-    sys.exit(supervise(dict(start_all())))
+    sys.exit(supervise(dict(start_all(address))))
 
 
 def mount(root: Path) -> None:
@@ -83,9 +83,11 @@ def connected() -> bool:
     return bool(call("ip", "route", "show", "default"))
 
 
-def start_all() -> Iterator[tuple[int, str]]:
+def start_all(address: str) -> Iterator[tuple[int, str]]:
     """Starts the programs in order, and yields each process with its name."""
-    for name, argv in PROGRAMS.items():
+    # Without its address kubelet asks a name server of the host's, which this network does not reach.
+    programs = PROGRAMS | {"kubelet": (*PROGRAMS["kubelet"], f"--node-ip={address}")}
+    for name, argv in programs.items():
         with (INNER / "log" / f"{name}.log").open("ab") as output:
             yield subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL).pid, name
         if name == "containerd":

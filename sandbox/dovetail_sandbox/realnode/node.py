@@ -48,9 +48,9 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
         say("real node: certificates, configuration and its image")
         block = network.choose(layout.ident, taken=network.host_routes())
         _write_files(layout, block=block, control_plane=control_plane)
-        _kubectl(control_plane, "apply", "--server-side", "-f", "-", stdin=objects.as_json(block))
+        _register(control_plane, block=block)
         say("real node: containerd, kube-proxy, CoreDNS and kubelet")
-        pid = _spawn(layout, binaries=control_plane.binaries)
+        pid = _spawn(layout, block=block, binaries=control_plane.binaries)
         network.connect(layout, network=block, node_pid=pid)
         _wait_until_ready(layout, control_plane=control_plane)
     except RealNodeError:
@@ -84,6 +84,15 @@ def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
             )
 
 
+def _register(control_plane: ControlPlane, *, block: NodeNetwork) -> None:
+    """Writes the objects, the Node afresh: one that an earlier start left would still be called Ready."""
+    kubectl = _kubectl(control_plane)
+    call(*kubectl, "delete", "node", NODE_NAME, "--ignore-not-found")
+    call(*kubectl, "apply", "--server-side", "--filename=-", stdin=objects.as_json(block))
+    # kube-proxy, which starts first, would otherwise ask for the address at ever longer intervals.
+    call(*kubectl, "patch", "node", NODE_NAME, "--subresource=status", f"--patch={objects.node_status(block)}")
+
+
 def _write_files(layout: Layout, *, block: NodeNetwork, control_plane: ControlPlane) -> None:
     layout.root.mkdir(parents=True, mode=0o700)
     for folder in (layout.etc, layout.log, layout.images):
@@ -115,11 +124,12 @@ def _snapshotter(root: Path) -> str:
     return "native" if "overlay" in call("stat", "--file-system", "--format=%T", root) else "overlayfs"
 
 
-def _spawn(layout: Layout, *, binaries: Mapping[str, Path]) -> int:
+def _spawn(layout: Layout, *, block: NodeNetwork, binaries: Mapping[str, Path]) -> int:
     """Starts the node's first process in namespaces of its own; returns its PID once these are complete."""
     cgroups.create(layout.cgroup)
     folders = ":".join(str(binaries[name].parent) for name in BINARIES)
-    init = [sys.executable, "-m", "dovetail_sandbox.realnode.init", str(layout.root), layout.cgroup, folders]
+    arguments = [str(layout.root), layout.cgroup, folders, str(block.node_address)]
+    init = [sys.executable, "-m", "dovetail_sandbox.realnode.init", *arguments]
     namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
     log = layout.log / "init.log"
     with log.open("wb") as output:
@@ -143,14 +153,19 @@ def _spawn(layout: Layout, *, binaries: Mapping[str, Path]) -> int:
 def _wait_until_ready(layout: Layout, *, control_plane: ControlPlane) -> None:
     limit = time.monotonic() + READY_DEADLINE_S
     ready = ("wait", "--for=condition=Ready", f"node/{NODE_NAME}", "--timeout=2s")
-    kubectl = [str(control_plane.binaries["kubectl"]), f"--kubeconfig={control_plane.kubeconfig}"]
-    while not succeeds([*kubectl, *ready]):
+    while not (succeeds([*_kubectl(control_plane), *ready]) and _routes_services(layout)):
         if not cgroups.pids(layout.cgroup):
             raise NodeFailedError("The real node ended while it started", log=_telling_log(layout))
         if time.monotonic() > limit:
             raise NodeFailedError(
                 f"Node {NODE_NAME} is not Ready after {READY_DEADLINE_S:g} s", log=layout.log / "kubelet.log"
             )
+
+
+def _routes_services(layout: Layout) -> bool:
+    """Whether kube-proxy has written its rules: without them a container finds neither DNS nor the API."""
+    nft = ("nft", "list", "table", "ip", "kube-proxy")
+    return any(succeeds(["nsenter", "--net", f"--target={pid}", *nft]) for pid in cgroups.pids(layout.cgroup)[:1])
 
 
 def _telling_log(layout: Layout) -> Path:
@@ -170,5 +185,5 @@ def _any_pid(layout: Layout) -> int:
     return pids[0]
 
 
-def _kubectl(control_plane: ControlPlane, *words: str, stdin: str) -> None:
-    call(control_plane.binaries["kubectl"], f"--kubeconfig={control_plane.kubeconfig}", *words, stdin=stdin)
+def _kubectl(control_plane: ControlPlane) -> list[str]:
+    return [str(control_plane.binaries["kubectl"]), f"--kubeconfig={control_plane.kubeconfig}"]

@@ -40,6 +40,11 @@ def node() -> dict[str, Any]:
     }
 
 
+def node_status(network: NodeNetwork) -> str:
+    """The address at which the API server finds kubelet; kubelet will report the same."""
+    return json.dumps({"status": {"addresses": [{"type": "InternalIP", "address": str(network.node_address)}]}})
+
+
 def runtime_class() -> dict[str, Any]:
     return {
         "apiVersion": "node.k8s.io/v1",
