@@ -1,7 +1,7 @@
 """API objects into the ledger, and pods and jobs into what they ask. Pure: the watching is done elsewhere."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from dovetail.constraints import admits
 from dovetail.engine.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.ledger import MODE_CODES, DeviceFacts, Ledger, NodeFacts
 from dovetail.kube.objects import Container, Node, Pod, PodSpec
-from dovetail.kube.quantity import mebibytes, milli
+from dovetail.kube.quantity import Quantity, QuantityError, mebibytes, milli, whole
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 
 log = logging.getLogger("dovetail.cluster")
@@ -74,8 +74,8 @@ def node_facts(node: Node) -> NodeFacts:
         managed=node.metadata.labels.get(names.LABEL_MANAGED) == "true",
         obstacle="" if ready is not None and ready.status == "True" else "node is not ready",
         cordoned=node.spec.unschedulable,
-        cpu_milli=milli(allocatable.get("cpu", "0")),
-        memory_mib=mebibytes(allocatable.get("memory", "0")),
+        cpu_milli=milli(allocatable.get("cpu", "0"), rounding="down"),
+        memory_mib=mebibytes(allocatable.get("memory", "0"), rounding="down"),
     )
 
 
@@ -209,24 +209,41 @@ def resources_of(ask: Ask) -> dict[str, str]:
 
 
 def host_request(spec: PodSpec) -> tuple[int, int]:
-    """CPU in milli and memory in MiB that a pod takes of its node: the containers' sum, or the largest init one."""
-    cpu = [milli(_requested(container, "cpu")) for container in spec.containers]
-    memory = [mebibytes(_requested(container, "memory")) for container in spec.containers]
-    init_cpu = [milli(_requested(container, "cpu")) for container in spec.init_containers]
-    init_memory = [mebibytes(_requested(container, "memory")) for container in spec.init_containers]
-    return max([sum(cpu), *init_cpu]), max([sum(memory), *init_memory])
+    """CPU in milli and memory in MiB that a pod takes of its node, by Kubernetes' rule for init and sidecar containers.
+
+    Raises `RequestError` for a quantity that is none.
+    """
+    try:
+        return _peak(spec, "cpu", read=milli), _peak(spec, "memory", read=mebibytes)
+    except QuantityError as error:
+        raise RequestError(
+            str(error.text), field="resources of a container", problem="is no quantity", example="500m or 1.5Gi"
+        ) from error
 
 
-def _requested(container: Container, resource: str) -> str:
+def _peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> int:
+    """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay."""
+    sidecars = peak = 0
+    for container in spec.init_containers:
+        amount = read(_requested(container, resource))
+        if container.restart_policy == "Always":
+            sidecars += amount
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + amount)
+    return max(peak, sidecars + sum(read(_requested(container, resource)) for container in spec.containers))
+
+
+def _requested(container: Container, resource: str) -> Quantity:
     # As the API server defaults it: a limit without a request is the request.
     resources = container.resources
-    return resources.requests.get(resource) or resources.limits.get(resource) or "0"
+    return resources.requests.get(resource) or resources.limits.get(resource) or 0
 
 
 def _managed_requests(pod: Pod) -> dict[str, int]:
     """The sums of our resources over the pod's containers; those that it does not ask are left out."""
     sums = {
-        name: sum(int(milli(_requested(container, name)) // 1000) for container in pod.spec.containers)
+        name: sum(whole(_requested(container, name)) for container in pod.spec.containers)
         for name in names.MANAGED_RESOURCES
     }
     return {name: amount for name, amount in sums.items() if amount}
@@ -270,8 +287,8 @@ def _mode(text: str | None, request: GPURequest) -> Mode:
     if text is None:
         return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
     if text not in MODE_CODES:
-        raise RequestError(text, problem="unknown mode", example=", ".join(MODE_CODES))
-    mode: Mode = text  # type: ignore[assignment]  # one of the three, as was just checked
+        raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODE_CODES))
+    mode: Mode = text
     if mode == "Exclusive" and not request.whole:
         raise RequestError(str(request), problem="mode Exclusive takes whole GPUs, not a share", example="Fractional")
     return mode
@@ -281,5 +298,5 @@ def _policy(text: str | None, *, default: Policy) -> Policy:
     if text is None:
         return default
     if text not in POLICIES:
-        raise RequestError(text, problem="unknown policy", example=", ".join(POLICIES))
-    return text  # type: ignore[return-value]  # one of the three, as was just checked
+        raise RequestError(text, field="policy", problem="unknown policy", example=", ".join(POLICIES))
+    return text

@@ -48,14 +48,16 @@ _INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
 
 
 class RequestError(ValueError):
-    """A request that cannot be read or met. `position` counts characters from 0 in `text`, None is the whole."""
+    """A request that cannot be read. `position` counts characters from 0 in `text`; None means all of it."""
 
-    def __init__(self, text: str, *, problem: str, position: int | None = None, example: str = EXAMPLES) -> None:
+    def __init__(
+        self, text: str, *, problem: str, field: str = "gpu", position: int | None = None, example: str = EXAMPLES
+    ) -> None:
         self.text = text
         self.position = position
         self.problem = problem
         place = "" if position is None else f" at character {position + 1}"
-        super().__init__(f'gpu "{text}": {problem}{place}; write for example {example}')
+        super().__init__(f'{field} "{text}": {problem}{place}; write for example {example}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ def place(
 
 def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> Claim | None:
     judged = Judgement(ledger, ask, nodes=nodes, key=key)
-    fits = [nodes[at] for at in np.flatnonzero(judged.fits)]
+    fits = [name for name, fit in zip(nodes, judged.fits.tolist(), strict=True) if fit]
     if not fits:
         return None
     scores = rank(ledger, ask, nodes=fits, key=key)
