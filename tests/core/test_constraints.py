@@ -1,0 +1,73 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.constraints import admits
+from dovetail.kube.objects import Node
+
+
+def make_node(*, taint: dict[str, str] | None = None, **labels: str) -> Node:
+    return msgspec.convert(
+        {"metadata": {"name": "n1", "labels": labels}, "spec": {"taints": [taint] if taint else []}}, Node
+    )
+
+
+def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def label(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("term", "admitted"),
+    [
+        (label("zone", "In", "z1", "z2"), True),
+        (label("zone", "In", "z2"), False),
+        (label("rack", "In", "r1"), False),
+        (label("zone", "NotIn", "z2"), True),
+        (label("rack", "NotIn", "r1"), True),
+        (label("zone", "Exists"), True),
+        (label("rack", "DoesNotExist"), True),
+        (label("size", "Gt", "3"), True),
+        (label("size", "Lt", "3"), False),
+        (label("zone", "Gt", "3"), False),
+        (label("zone", "Resembles", "z1"), False),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}, True),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}, False),
+        ({}, False),
+    ],
+)
+def test_required_node_affinity_is_read_as_kube_scheduler_reads_it(term: dict[str, Any], admitted: bool) -> None:
+    assert admits(make_node(zone="z1", size="4"), affinity(term)) is admitted
+
+
+def test_one_term_of_several_is_enough() -> None:
+    assert admits(make_node(zone="z1"), affinity(label("zone", "In", "z2"), label("zone", "In", "z1")))
+
+
+TAINT = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "admitted"),
+    [
+        ({"key": "team", "value": "vision"}, True),
+        ({"key": "team", "operator": "Equal", "value": "vision", "effect": "NoSchedule"}, True),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "team", "value": "speech"}, False),
+        ({"key": "team", "value": "vision", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_a_taint_keeps_off_whoever_does_not_tolerate_it(toleration: dict[str, str], admitted: bool) -> None:
+    assert not admits(make_node(taint=TAINT), {})
+    assert admits(make_node(taint=TAINT), {"tolerations": [toleration]}) is admitted
+
+
+def test_a_soft_taint_keeps_nobody_off() -> None:
+    assert admits(make_node(taint=TAINT | {"effect": "PreferNoSchedule"}), {})

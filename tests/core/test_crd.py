@@ -1,0 +1,60 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.api.crd import files, gpujob_crd, gpunode_crd
+
+ROOT = Path(__file__).parents[2]
+KINDS = {"gpujobs": gpujob_crd(), "gpunodes": gpunode_crd()}
+
+
+def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, value in schema.get("properties", {}).items():
+        yield from schemas(value, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from schemas(schema[key], f"{path}[]")
+
+
+def root_schema(kind: str) -> dict[str, Any]:
+    return KINDS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_the_written_crds_are_those_of_the_types(name: str) -> None:
+    assert (ROOT / "crds" / name).read_text(encoding="utf-8") == files()[name], "run `make crds`"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_has_a_description(kind: str) -> None:
+    missing = [
+        path
+        for path, schema in schemas(root_schema(kind))
+        if path not in {"", ".metadata"} and not path.endswith("[]") and "description" not in schema
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_is_structural(kind: str) -> None:
+    for path, schema in schemas(root_schema(kind)):
+        assert "type" in schema or "x-kubernetes-int-or-string" in schema, path
+        assert not {"$ref", "anyOf", "title"} & set(schema), path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_quantities_name_their_unit(kind: str) -> None:
+    units = {"MiB": "MiB", "Seconds": "second", "Celsius": "Celsius", "Watts": "watts", "Milli": "thousandths"}
+    for path, schema in schemas(root_schema(kind)):
+        for suffix, unit in units.items():
+            if path.endswith(suffix):
+                assert unit in schema["description"], path
+
+
+def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
+    columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
+    shown = [column["name"] for column in columns if not column.get("priority")]
+    assert shown == ["State", "Reason", "GPUs", "Nodes", "Priority", "Elapsed", "Age"]
