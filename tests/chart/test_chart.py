@@ -1,0 +1,237 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dovetail import names
+from tests.chart.conftest import Helm, Render
+from tests.chart.values_table import BEGIN, CHART, END, table, values
+
+ROOT = CHART.parents[1]
+WORKLOADS = ("Deployment", "DaemonSet")
+# Every template is rendered by the one or the other.
+EVERYTHING = {"monitoring__podMonitor__enabled": True, "monitoring__dashboard__enabled": True}
+
+
+@pytest.fixture(params=[False, True], ids=["per-node agents", "one agent for simulated nodes"])
+def chart(render: Render, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return render(simulation__enabled=request.param, **EVERYTHING)
+
+
+def of_kind(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    found = [each for each in objects if each["kind"] in kinds]
+    assert found, f"the chart has no {' or '.join(kinds)}"
+    return found
+
+
+def named(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in of_kind(objects, *WORKLOADS)}
+
+
+def containers(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for pod in pods(objects).values() for each in pod["containers"]}
+
+
+def test_helm_finds_nothing_to_say_against_it(helm: Helm) -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("value", ["operator.metricPort", "agents", "scheduler.image.digst", "crds.instal"])
+def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None:
+    done = helm("template", "dovetail", str(CHART), f"--set={value}=1")
+    assert done.returncode != 0
+    assert f"additional properties '{value.rsplit('.', maxsplit=1)[-1]}' not allowed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("extender.port=0", "at '/extender/port': minimum: got 0, want 1"),
+        ("agent.provider=nvlm", "at '/agent/provider': value must be"),
+        ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_is_allowed(helm: Helm, value: str, sentence: str) -> None:
+    done = helm("template", "dovetail", str(CHART), f"--set={value}")
+    assert sentence in done.stderr
+
+
+def test_the_schema_is_closed_and_describes_every_value() -> None:
+    schema = json.loads(CHART.joinpath("values.schema.json").read_text(encoding="utf-8"))
+    assert schema["additionalProperties"] is False
+    for path, _, description in values():
+        at = schema
+        for key in path.split("."):
+            assert at["additionalProperties"] is False, f"{path} stands in an open object"
+            at = at["properties"][key]
+        assert at["description"] == description
+
+
+def test_the_readme_lists_every_value() -> None:
+    readme = CHART.joinpath("README.md").read_text(encoding="utf-8")
+    assert f"{BEGIN}\n{table()}\n{END}" in readme, "run `python -m tests.chart.values_table`"
+
+
+@pytest.mark.parametrize(
+    ("copies", "originals"), [("crd-files/*.yaml", ROOT / "crds"), ("dashboards/*.json", ROOT / "dashboards")]
+)
+def test_the_chart_carries_exact_copies(copies: str, originals: Path) -> None:
+    suffix = Path(copies).suffix
+    found = {path.name: path.read_text(encoding="utf-8") for path in CHART.glob(copies)}
+    assert found == {path.name: path.read_text(encoding="utf-8") for path in originals.glob(f"*{suffix}")}
+
+
+def test_the_crds_outlive_the_release(chart: list[dict[str, Any]]) -> None:
+    crds = of_kind(chart, "CustomResourceDefinition")
+    assert {crd["metadata"]["name"] for crd in crds} == {f"gpujobs.{names.GROUP}", f"gpunodes.{names.GROUP}"}
+    assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
+
+
+def test_the_crds_can_be_left_out(render: Render) -> None:
+    assert not [each for each in render(crds__install=False) if each["kind"] == "CustomResourceDefinition"]
+
+
+def test_no_role_has_a_wildcard(chart: list[dict[str, Any]]) -> None:
+    for role in of_kind(chart, "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], role["metadata"]["name"]
+
+
+def test_no_component_may_read_a_secret_or_change_a_pod(chart: list[dict[str, Any]]) -> None:
+    for role in of_kind(chart, "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            assert "secrets" not in rule["resources"]
+            if {"pods", "pods/status"} & set(rule["resources"]):
+                assert set(rule["verbs"]) <= {"get", "list", "watch"}, role["metadata"]["name"]
+
+
+def test_only_the_extender_may_bind(chart: list[dict[str, Any]]) -> None:
+    roles = of_kind(chart, "Role", "ClusterRole")
+    binders = [each["metadata"]["name"] for each in roles if "pods/binding" in json.dumps(each["rules"])]
+    assert binders == ["dovetail-extender"]
+
+
+def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
+    accounts = {each["metadata"]["name"] for each in of_kind(chart, "ServiceAccount")}
+    bound = {
+        subject["name"] for each in of_kind(chart, "RoleBinding", "ClusterRoleBinding") for subject in each["subjects"]
+    }
+    assert bound == accounts == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent")}
+    assert {pod["serviceAccountName"] for pod in pods(chart).values()} <= accounts
+
+
+def test_every_container_has_no_privilege(chart: list[dict[str, Any]]) -> None:
+    for pod in pods(chart).values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert all("hostPath" not in volume for volume in pod["volumes"])
+    for container in containers(chart).values():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_every_container_has_probes_requests_and_a_memory_limit(chart: list[dict[str, Any]]) -> None:
+    for name, container in containers(chart).items():
+        ports = {port["name"] for port in container["ports"]}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"]["port"] in ports, f"{name}: {probe}"
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_a_port_is_set_in_one_place(render: Render) -> None:
+    chart = render(extender__port=7001, extender__metricsPort=7002, operator__metricsPort=7003, agent__metricsPort=7004)
+    extender = containers(chart)["extender"]
+    config = yaml.safe_load(named(chart, "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"])
+    assert {"--host=127.0.0.1", "--port=7001", "--metrics-port=7002"} <= set(extender["args"])
+    assert config["extenders"][0]["urlPrefix"] == "http://127.0.0.1:7001"
+    for name, port in {"extender": 7002, "operator": 7003, "agent": 7004}.items():
+        assert f"--metrics-port={port}" in containers(chart)[name]["args"]
+        assert {"name": "metrics", "containerPort": port} in containers(chart)[name]["ports"]
+
+
+def test_kube_scheduler_sends_exactly_our_pods_to_the_extender(chart: list[dict[str, Any]]) -> None:
+    config = yaml.safe_load(named(chart, "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"])
+    (profile,), (extender,) = config["profiles"], config["extenders"]
+    assert (profile["schedulerName"], profile["percentageOfNodesToScore"]) == (names.SCHEDULER_NAME, 100)
+    assert [each["name"] for each in extender["managedResources"]] == list(names.MANAGED_RESOURCES)
+    assert extender["ignorable"] is False
+    assert extender["nodeCacheCapable"] is True
+
+
+def test_the_agent_on_a_node_serves_that_node(render: Render) -> None:
+    agent = named(render(), "DaemonSet", "dovetail-agent")["spec"]["template"]["spec"]
+    assert agent["nodeSelector"] == {names.LABEL_MANAGED: "true"}
+    assert "--node=$(NODE_NAME)" in agent["containers"][0]["args"]
+
+
+def test_the_simulated_agent_serves_every_node(render: Render) -> None:
+    agent = named(render(simulation__enabled=True), "Deployment", "dovetail-agent")["spec"]["template"]["spec"]
+    assert "nodeSelector" not in agent
+    assert not [each for each in agent["containers"][0]["args"] if each.startswith("--node")]
+
+
+def test_a_changed_configuration_restarts_what_reads_it(render: Render) -> None:
+    def checksums(chart: list[dict[str, Any]]) -> list[str]:
+        return [
+            each["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for each in of_kind(chart, *WORKLOADS)
+        ]
+
+    before, after = checksums(render()), checksums(render(config={"log_level": "debug"}))
+    assert all(old != new for old, new in zip(before, after, strict=True))
+
+
+def test_a_digest_pins_an_image(render: Render) -> None:
+    digest = f"sha256:{'a' * 64}"
+    chart = render(operator__image__digest=digest, scheduler__image__digest=digest)
+    assert containers(chart)["operator"]["image"] == f"dovetail.local/operator@{digest}"
+    assert containers(chart)["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler@{digest}"
+    assert containers(chart)["agent"]["image"] == "dovetail.local/agent:dev"
+
+
+def test_classes_that_pods_refer_to_carry_the_contract_s_names(chart: list[dict[str, Any]]) -> None:
+    assert [each["metadata"]["name"] for each in of_kind(chart, "RuntimeClass")] == [names.RUNTIME_CLASS]
+    (priority,) = of_kind(chart, "PriorityClass")
+    assert (priority["metadata"]["name"], priority["preemptionPolicy"]) == ("dovetail-gpujob", "Never")
+
+
+def test_a_pod_monitor_selects_the_pods_of_each_component(chart: list[dict[str, Any]]) -> None:
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind(chart, *WORKLOADS)]
+    monitors = of_kind(chart, "PodMonitor")
+    assert len(monitors) == 3
+    for monitor in monitors:
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        assert len([each for each in labels if wanted <= each.items()]) == 1
+        assert [each["port"] for each in monitor["spec"]["podMetricsEndpoints"]] == ["metrics"]
+
+
+def test_nothing_but_the_authentication_reader_leaves_the_release_s_namespace(chart: list[dict[str, Any]]) -> None:
+    foreign = {
+        each["metadata"]["name"]
+        for each in chart
+        if each["metadata"].get("namespace", "dovetail-system") != "dovetail-system"
+    }
+    assert foreign == {"dovetail-scheduler-authentication-reader"}
+
+
+def test_the_templates_name_no_key_that_the_values_lack() -> None:
+    known = {path for path, _, _ in values()}
+    parents = {path.rsplit(".", depth)[0] for path in known for depth in range(1, 4)}
+    for template in CHART.glob("templates/*"):
+        for path in re.findall(r"\.Values\.([\w.]+)", template.read_text(encoding="utf-8")):
+            assert path in known | parents, f"{template.name}: {path}"
