@@ -1,0 +1,156 @@
+# ruff: noqa: N818 - named after apimachinery's own reasons
+"""What can go wrong between us and the API server.
+
+KubeError
+├── KubeconfigError        the connection's configuration cannot be used: which file, which field
+├── Unreachable            no answer: refused, broken, certificate; a write may or may not have happened
+│   └── DeadlineExceeded   no answer in the time that the caller gave
+├── Undecodable            an answer that does not have the shape of the type asked for
+└── StatusError            the API server said no: code, reason, message, details
+    ├── Unauthorized       401
+    ├── Forbidden          403
+    ├── NotFound           404
+    ├── AlreadyExists      409 on create
+    ├── Conflict           409 otherwise: somebody else wrote first
+    ├── Gone               410: that resourceVersion or list continuation has expired
+    ├── Invalid            422
+    ├── TooManyRequests    429, also an eviction that a disruption budget refuses
+    └── ServerFault        500 and above
+"""
+
+from typing import Final
+
+import msgspec
+
+
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
+    """One field that the API server objects to."""
+
+    field: str = ""
+    message: str = ""
+    reason: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the API server says beside its sentence."""
+
+    name: str = ""
+    kind: str = ""
+    causes: list[StatusCause] | None = None
+    retry_after_seconds: int | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A metav1.Status."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class KubeError(Exception):
+    """Anything that went wrong between us and the API server."""
+
+
+class KubeconfigError(KubeError):
+    """The connection's configuration cannot be used."""
+
+    def __init__(self, source: object, *, problem: str) -> None:
+        self.source = str(source)
+        super().__init__(f"{source}: {problem}")
+
+
+class Unreachable(KubeError):
+    """No answer. A write may or may not have happened."""
+
+    def __init__(self, server: str, *, problem: str) -> None:
+        self.server = server
+        super().__init__(f"cannot reach the API server at {server}: {problem}")
+
+
+class DeadlineExceeded(Unreachable):
+    """No answer in the time that the caller gave. A write may or may not have happened."""
+
+    def __init__(self, server: str, *, deadline_seconds: float) -> None:
+        super().__init__(server, problem=f"no answer within {deadline_seconds:g} s")
+
+
+class Undecodable(KubeError):
+    """An answer that does not have the shape of the type asked for."""
+
+    def __init__(self, path: str, *, problem: str) -> None:
+        self.path = path
+        super().__init__(f"the API server's answer to {path} cannot be read: {problem}")
+
+
+class StatusError(KubeError):
+    """The API server said no."""
+
+    def __init__(self, status: Status, *, request: str = "", retry_after_seconds: float | None = None) -> None:
+        self.code = status.code
+        self.reason = status.reason
+        self.message = status.message
+        self.details = status.details or StatusDetails()
+        self.retry_after_seconds = retry_after_seconds
+        said = status.message or status.reason or "no reason given"
+        super().__init__(f"{request}: {said} ({status.code})" if request else f"{said} ({status.code})")
+
+
+class Unauthorized(StatusError):
+    """401: the API server does not know who we are."""
+
+
+class Forbidden(StatusError):
+    """403: we may not do that."""
+
+
+class NotFound(StatusError):
+    """404: no such object, or no such kind."""
+
+
+class AlreadyExists(StatusError):
+    """409 on create: an object with that name exists."""
+
+
+class Conflict(StatusError):
+    """409: somebody else wrote first, or a precondition does not hold."""
+
+
+class Gone(StatusError):
+    """410: that resourceVersion or list continuation has expired."""
+
+
+class Invalid(StatusError):
+    """422: the object is refused by its schema; `details.causes` names the fields."""
+
+
+class TooManyRequests(StatusError):
+    """429: not now; nothing was done."""
+
+
+class ServerFault(StatusError):
+    """500 and above."""
+
+
+_BY_CODE: Final[dict[int, type[StatusError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def status_error(status: Status, *, request: str = "", retry_after_seconds: float | None = None) -> StatusError:
+    """The error of the tree that a Status means."""
+    kind = _BY_CODE.get(status.code, ServerFault if status.code >= 500 else StatusError)
+    if status.reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif status.reason == "Expired":
+        kind = Gone
+    if retry_after_seconds is None and status.details is not None:
+        retry_after_seconds = status.details.retry_after_seconds
+    return kind(status, request=request, retry_after_seconds=retry_after_seconds)

@@ -1,0 +1,215 @@
+"""A list of objects kept true by watching: paged list, bookmarks, resume, relist, and no silence unnoticed."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube import retry, wire
+from dovetail.kube.client import Client, decoder, selectors
+from dovetail.kube.errors import KubeError, Unreachable, status_error
+from dovetail.kube.resources import Resource
+
+log = logging.getLogger("dovetail.kube.reflector")
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+# The API server ends a watch by itself after this time, and sends a bookmark about every minute.
+_WATCH_SECONDS: Final = 300
+_SILENCE_SECONDS: Final = 150.0
+_SHORT_WATCH_SECONDS: Final = 1.0
+
+
+class KubeObject(Protocol):
+    """Whatever has metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+def key_of(meta: ObjectMeta) -> str:
+    """`namespace/name`, or just the name of an object that has no namespace."""
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class Reflector(Generic[T]):
+    """Follows all objects that the selectors choose; `run()` does so until it is cancelled.
+
+    `on_event` is called for every change, in the order of each object's changes, after `store` has it. What a relist
+    finds is reported as changes too: an object that went while nobody watched is a DELETED with its last known state.
+    An object that was replaced under its name is a DELETED and an ADDED. An error of `on_event` ends `run()`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        as_type: type[T],
+        *,
+        on_event: Callable[[EventType, T], None] | None = None,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        silence_seconds: float = _SILENCE_SECONDS,
+        backoff: retry.Backoff = retry.BACKOFF,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.resource_version = ""
+        self.last_error: KubeError | None = None
+        self._client = client
+        self._as_type = as_type
+        self._on_event = on_event or (lambda _type, _object: None)
+        self._namespace = namespace
+        self._selectors = selectors(label_selector, field_selector)
+        self._silence_seconds = silence_seconds
+        self._backoff = backoff
+        self._clock = clock
+        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._decoder = decoder(as_type)
+        self._store: dict[str, T] = {}
+        self._contact_at: float | None = None
+        self._failures = 0
+
+    @property
+    def store(self) -> Mapping[str, T]:
+        """All objects as last seen, by `key_of`. A live view: it changes between awaits, never within."""
+        return MappingProxyType(self._store)
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the API server last said anything here (a list, an event, a bookmark); infinite before the first."""
+        return float("inf") if self._contact_at is None else self._clock() - self._contact_at
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Troubles are logged, waited out and met by resuming or listing again."""
+        while True:
+            try:
+                if not self.resource_version:
+                    await self._relist()
+                await self._watch()
+            except KubeError as error:
+                await self._recover(error)
+
+    async def _relist(self) -> None:
+        seen: set[str] = set()
+        resource_version = ""
+        async for page in self._client.pages(
+            self.resource,
+            as_type=msgspec.Raw,
+            namespace=self._namespace,
+            label_selector=self._selectors.get("labelSelector"),
+            field_selector=self._selectors.get("fieldSelector"),
+        ):
+            self._contact_at = self._clock()
+            seen.update(self._take(item) for item in page.items or ())
+            resource_version = page.metadata.resource_version
+        for key in self._store.keys() - seen:
+            self._drop(self._store[key].metadata)
+        self.resource_version = resource_version
+        if not self.synced.is_set():
+            log.info("%s: %d objects listed", self.resource.plural, len(self._store))
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        started = self._clock()
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.resource_version,
+            # Spread, so that many watches do not end at the same moment.
+            "timeoutSeconds": str(_WATCH_SECONDS + self._rng.randrange(_WATCH_SECONDS)),
+            **self._selectors,
+        }
+        buffer = wire.LineBuffer()
+        async with self._client.stream(
+            self.resource, query=query, namespace=self._namespace, silence_seconds=self._silence_seconds
+        ) as chunks:
+            async for chunk in chunks:
+                for line in buffer.feed(chunk):
+                    self._handle(line)
+        if self._clock() - started < _SHORT_WATCH_SECONDS:
+            # Something ends every watch at once: it must not make us spin.
+            await self._pause()
+        else:
+            self._failures = 0
+
+    async def _recover(self, error: KubeError) -> None:
+        self.last_error = error
+        resume = isinstance(error, Unreachable)
+        log.log(
+            logging.WARNING if self._failures else logging.INFO,
+            "%s: %s; %s", self.resource.plural, error, "resuming" if resume else "listing again",
+        )  # fmt: skip
+        if not resume:
+            self.resource_version = ""
+        await self._pause(at_least_seconds=retry.requested_wait_seconds(error))
+
+    async def _pause(self, *, at_least_seconds: float = 0.0) -> None:
+        wait = self._backoff.seconds(self._failures, rng=self._rng)
+        self._failures += 1
+        await asyncio.sleep(max(wait, at_least_seconds))
+
+    def _handle(self, line: bytes) -> None:
+        event = wire.event(line)
+        if isinstance(event, wire.Failure):
+            raise status_error(event.object, request=f"watch of {self.resource.plural}")
+        self._contact_at = self._clock()
+        self._failures = 0
+        self.last_error = None
+        if isinstance(event, wire.Bookmark):
+            self.resource_version = event.object.metadata.resource_version
+        else:
+            self._change(event)
+
+    def _change(self, event: wire.Change) -> None:
+        found = self._decode(event.object)
+        meta = found.metadata
+        self.resource_version = meta.resource_version
+        if isinstance(event, wire.Deleted):
+            self._drop(meta, last=found if isinstance(found, self._as_type) else None)
+        elif isinstance(found, self._as_type):
+            self._put(found)
+
+    def _take(self, item: msgspec.Raw) -> str:
+        found = self._decode(item)
+        if isinstance(found, self._as_type):
+            self._put(found)
+        return key_of(found.metadata)
+
+    def _decode(self, raw: msgspec.Raw) -> T | wire.Partial:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            # One odd object must not blind us to all others. What was known of it before stays: a pod that we can no
+            # longer read still holds its devices.
+            partial = wire.METADATA.decode(raw)
+            log.warning("%s %s cannot be read: %s", self.resource.kind, key_of(partial.metadata), error)
+            return partial
+
+    def _put(self, new: T) -> None:
+        key = key_of(new.metadata)
+        old = self._store.get(key)
+        if old is not None and old.metadata.uid != new.metadata.uid:
+            self._drop(old.metadata)
+            old = None
+        if old is not None and old.metadata.resource_version == new.metadata.resource_version:
+            return
+        self._store[key] = new
+        self._on_event("ADDED" if old is None else "MODIFIED", new)
+
+    def _drop(self, meta: ObjectMeta, *, last: T | None = None) -> None:
+        known = self._store.get(key_of(meta))
+        if known is not None and known.metadata.uid == meta.uid:
+            del self._store[key_of(meta)]
+            self._on_event("DELETED", last or known)
