@@ -96,10 +96,23 @@ def gpujob_crd() -> Schema:
     spec["x-kubernetes-validations"] = _SPEC_RULES
     spec["properties"]["gpu"]["x-kubernetes-validations"] = [_GPU_RULE]
     spec["properties"]["gpu"]["maxLength"] = 128
-    spec["properties"]["resources"]["x-kubernetes-validations"] = _RESOURCES_RULES
+    resources = spec["properties"]["resources"]
+    resources["x-kubernetes-validations"] = _RESOURCES_RULES
+    _say_allowed(spec["properties"], names=("mode", "policy"))
+    _say_allowed(resources["properties"], names=("vendor",))
     columns = [_column(*column) for column in _JOB_COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in _JOB_WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
+
+
+def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:
+    """Closed sets as rules and not as `enum`: a wrong word is then answered in one sentence."""
+    for name in names:
+        allowed = properties[name].pop("enum")
+        properties[name]["maxLength"] = 32
+        properties[name]["x-kubernetes-validations"] = [
+            {"rule": f"self in {allowed}", "message": f"{name} must be one of {', '.join(allowed)}"}
+        ]
 
 
 def gpunode_crd() -> Schema:
@@ -134,8 +147,8 @@ def _resolve(schema: Schema, *, components: dict[str, Schema]) -> Schema:
         merged["type"] = "string"
     merged.pop("title", None)
     # An empty default says nothing, and the API server would write it into every object.
-    if "default" in merged and merged["default"] in (None, "", [], {}):
-        del merged["default"]
+    if merged.get("default", "") in (None, "", []) or isinstance(merged.get("default"), dict):
+        merged.pop("default", None)
     if "required" in merged and not merged["required"]:
         del merged["required"]
     if "properties" in merged:

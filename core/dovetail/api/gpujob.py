@@ -24,11 +24,16 @@ Reason = Literal[
 # The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
 _TEMPLATE_SPEC: Final = {
     "x-kubernetes-preserve-unknown-fields": True,
-    "required": ["containers"],
+    # A rule and not `required`: the API server then answers in one sentence.
+    "x-kubernetes-validations": [
+        {
+            "rule": "has(self.containers) && size(self.containers) > 0",
+            "message": "containers must name at least one container",
+        }
+    ],
     "properties": {
         "containers": {
             "type": "array",
-            "minItems": 1,
             "maxItems": 32,
             "description": "The worker's containers; the first one holds the devices.",
             "items": {
