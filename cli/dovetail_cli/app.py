@@ -1,0 +1,168 @@
+"""The one application: a table of commands, each imported when it is asked for, and the entry points.
+
+Nothing is imported here that takes time, so that `dovetail --help` and the list commands start at once. Every error
+ends as one sentence on standard error and an exit code (see `errors`); DOVETAIL_DEBUG=1 shows the traceback as well.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dovetail_cli.errors import CommandError, UsageError
+
+if TYPE_CHECKING:
+    import typer
+
+
+class Entry(NamedTuple):
+    """Where a command is, and what it does in one line. The target is a function, or a `typer.Typer` of its own."""
+
+    target: str
+    help: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "demo": Entry("dovetail_cli.demo.command:demo", "A control plane with simulated GPUs, and a mix of jobs on it"),
+    "gbatch": Entry("dovetail_cli.gbatch:gbatch", "Submit a job"),
+    "gqueue": Entry("dovetail_cli.gqueue:gqueue", "List the jobs"),
+    "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
+    "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
+    "audit": Entry("dovetail_cli.audit:audit", "Prove that no device is promised beyond what it has"),
+    "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
+    "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
+}
+# What a command reads beyond the defaults. gbatch's options end where the job's own command begins.
+SETTINGS: Final[dict[str, dict[str, Any]]] = {"gbatch": {"allow_interspersed_args": False}}
+_HELP_OPTIONS: Final = ("-h", "--help")
+
+
+def dovetail() -> None:
+    """Entry point of `dovetail` and `kubectl dovetail`."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def gbatch() -> None:
+    """Entry point of `gbatch`."""
+    sys.exit(run("gbatch", sys.argv[1:], prog="gbatch"))
+
+
+def gqueue() -> None:
+    """Entry point of `gqueue`."""
+    sys.exit(run("gqueue", sys.argv[1:], prog="gqueue"))
+
+
+def ginfo() -> None:
+    """Entry point of `ginfo`."""
+    sys.exit(run("ginfo", sys.argv[1:], prog="ginfo"))
+
+
+def gcancel() -> None:
+    """Entry point of `gcancel`."""
+    sys.exit(run("gcancel", sys.argv[1:], prog="gcancel"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `dovetail COMMAND …` and return the exit code."""
+    if not arguments or arguments[0] in _HELP_OPTIONS:
+        print(overview())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"dovetail {version('dovetail-gpu')}")
+        return 0
+    if name not in COMMANDS:
+        return _tell(UsageError(unknown(name)))
+    return run(name, rest, prog=f"dovetail {name}")
+
+
+def overview() -> str:
+    """The text of `dovetail --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {entry.help}" for name, entry in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: dovetail COMMAND [OPTIONS]",
+            "",
+            "GPU jobs that fit together on Kubernetes.",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "`dovetail COMMAND --help` tells more; `dovetail --version` prints the version.",
+            "gbatch, gqueue, ginfo and gcancel are also programs of their own.",
+        ]
+    )
+
+
+def unknown(name: str) -> str:
+    """What to say of a command that does not exist."""
+    near = get_close_matches(name, COMMANDS, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return f'no command "{name}": {guess}allowed are {", ".join(COMMANDS)}'
+
+
+def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
+    """Run one command of the table and return the exit code."""
+    try:
+        return _invoke(_load(name), arguments, prog=prog)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence
+        return _tell(error)
+
+
+def _load(name: str) -> "typer.Typer":
+    """The command's own application."""
+    import typer
+
+    module_name, attribute = COMMANDS[name].target.split(":")
+    target = getattr(_module(module_name, command=name), attribute)
+    if isinstance(target, typer.Typer):
+        return target
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    settings = {"help_option_names": list(_HELP_OPTIONS), **SETTINGS.get(name, {})}
+    app.command(name=name, context_settings=settings)(target)
+    return app
+
+
+def _module(module_name: str, *, command: str) -> Any:
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Only a part that was left out on purpose has a hint; a fault of ours keeps its own words.
+        if not module_name.startswith("dovetail_sandbox.") or (error.name or "").startswith("dovetail_cli"):
+            raise
+        raise CommandError(
+            f'`{command}` needs {error.name}, which is not installed: pip install "dovetail-gpu[sandbox]"'
+        ) from error
+
+
+def _invoke(app: "typer.Typer", arguments: Sequence[str], *, prog: str) -> int:
+    from typer.exceptions import TyperException
+    from typer.main import get_command
+
+    try:
+        # Not standalone: usage errors come here and are told like all others, in one sentence.
+        ended = get_command(app).main(args=list(arguments), prog_name=prog, standalone_mode=False)
+    except TyperException as error:
+        message = error.format_message().rstrip(".").replace("\n", " ").replace("\t", "")
+        raise UsageError(f"{message} (see `{prog} --help`)") from error
+    return ended if isinstance(ended, int) else 0
+
+
+def _tell(error: Exception) -> int:
+    """One sentence on standard error; returns the exit code."""
+    if os.environ.get("DOVETAIL_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    from dovetail_cli.failures import explain
+
+    failure = explain(error)
+    print(f"dovetail: {failure}", file=sys.stderr)
+    return failure.exit_code

@@ -1,0 +1,51 @@
+"""The cluster that a command talks to: the connection by its options, and one client for the command's life."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.resources import GPUJOBS
+
+if TYPE_CHECKING:
+    from dovetail.kube.client import Client
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A client and the namespace that the command works in."""
+
+    client: "Client"
+    namespace: str
+
+
+def work(
+    task: Callable[[Cluster], Awaitable[T]],
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None = None,
+) -> T:
+    """Do `task` with the cluster that the options name, and return what it returns."""
+    # The HTTP client takes most of a command's start; what fails before it need not wait for it.
+    import asyncio
+
+    from dovetail.kube.client import Client
+    from dovetail.kube.connection import load_connection
+
+    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context)
+
+    async def session() -> T:
+        async with Client(connection, user_agent="dovetail-cli") as client:
+            return await task(Cluster(client=client, namespace=namespace or connection.namespace))
+
+    return asyncio.run(session())
+
+
+async def list_jobs(cluster: Cluster) -> list[GPUJob]:
+    """The jobs of the namespace in the order of their numbers; those without one yet come last."""
+    listing = await cluster.client.list(GPUJOBS, as_type=GPUJob, namespace=cluster.namespace)
+    return sorted(listing.items, key=lambda job: (job.status.number is None, job.status.number, job.metadata.name))

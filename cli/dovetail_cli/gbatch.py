@@ -1,0 +1,72 @@
+"""`gbatch`: submit a job."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.options import DEFAULT_IMAGE, Context, Kubeconfig, Namespace, Output
+
+
+def gbatch(
+    words: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT|COMMAND...|-", help="A script file, a command, or - for stdin.")
+    ],
+    *,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            "-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker: 2, 0.5, 2(V100), 8G,0.5."
+        ),
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option("--gpu-memory", metavar="M", help="Memory on each shared GPU, such as 8G.")
+    ] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="Take turns on the GPUs with others.")] = False,
+    priority: Annotated[int, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.")] = 10,
+    limit: Annotated[
+        str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS or minutes.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("-n", "-J", "--name", "--job-name", metavar="NAME", help="Name [two words and a number]."),
+    ] = None,
+    max_retries: Annotated[
+        int, typer.Option("--max-retries", metavar="N", help="How often a worker that failed is tried again.")
+    ] = 0,
+    workers: Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number of workers.")] = 1,
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")
+    ] = DEFAULT_IMAGE,
+    workdir: Annotated[
+        str | None, typer.Option("--workdir", metavar="DIR", help="Working directory in the container.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the API server check the job, but do not submit it.")
+    ] = False,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Submit a job and print its number. Options come before the script or command.
+
+    A script's text travels in the pod; its #! line says what runs it. #SBATCH and # GFLOW lines are not read yet.
+    """
+    from dovetail_cli import manifest, naming, output, submit, times
+
+    output.check_format(form, allowed=("table", "json", "yaml"))
+    submission = manifest.Submission(
+        name=naming.random_name() if name is None else naming.check_name(name),
+        command=submit.read_command(words),
+        request=manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared),
+        shared=shared,
+        priority=manifest.check_priority(priority),
+        limit_seconds=None if limit is None else times.limit_seconds(limit),
+        max_retries=manifest.check_retries(max_retries),
+        workers=manifest.check_workers(workers),
+        image=image,
+        workdir=workdir,
+        policy=manifest.parse_policy(policy),
+    )
+    submit.submit(submission, dry_run=dry_run, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -1,0 +1,128 @@
+"""Which jobs a person asks for, in which order and form, and the looking itself."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.resources import GPUNODES
+from dovetail_cli import jobrows, output, selection, times
+from dovetail_cli.cluster import Cluster, list_jobs, work
+from dovetail_cli.errors import MissingError, UsageError
+
+_SHORTEST_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the command line asks: which jobs, in which order, and how they are shown."""
+
+    states: frozenset[str] = frozenset()
+    ids: Sequence[selection.Wanted] = ()
+    names: frozenset[str] = frozenset()
+    fields: Sequence[str] = jobrows.DEFAULT_FIELDS
+    sort: Sequence[str] = ()
+    limit: int | None = None
+    everything: bool = False
+
+    def choose(self, jobs: Sequence[GPUJob], *, view: jobrows.View) -> list[GPUJob]:
+        """The jobs that are asked for. Raises `MissingError` when one is named that does not exist."""
+        if self.ids:
+            jobs, missing = selection.select(jobs, self.ids)
+            if missing:
+                raise MissingError(selection.none_such(missing))
+        if self.names:
+            jobs = [job for job in jobs if job.metadata.name in self.names]
+        if self.states:
+            jobs = [job for job in jobs if jobrows.SHORT[jobrows.phase_of(job)] in self.states]
+        elif not (self.everything or self.ids or self.names):
+            jobs = [job for job in jobs if jobrows.is_unfinished(job)]
+        jobs = jobrows.sort_jobs(jobs, self.sort, view=view)
+        if self.limit is None:
+            return jobs
+        return jobs[: self.limit] if self.limit > 0 else jobs[self.limit :]
+
+    def answer(self, jobs: Sequence[GPUJob], view: jobrows.View, *, form: str) -> str:
+        """The text to print."""
+        chosen = self.choose(jobs, view=view)
+        if form in {"json", "yaml"}:
+            return output.render([jobrows.record(job, view=view) for job in chosen], columns=(), form=form)
+        rows = [jobrows.row(job, self.fields, view=view) for job in chosen]
+        return output.render(rows, columns=self.fields, form=form)
+
+
+def parse_limit(text: str | None) -> int | None:
+    """`5` and `+5` are the first five, `-5` the last five. Raises `UsageError`."""
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number == 0:
+        raise UsageError(f'-n "{text}": write a whole number, such as 10 for the first or -10 for the last ten')
+    return number
+
+
+def parse_names(texts: list[str] | None) -> frozenset[str]:
+    """Names separated by commas."""
+    return frozenset(name.strip() for text in texts or () for name in text.split(",") if name.strip())
+
+
+def check_interval(seconds: float, *, form: str) -> float:
+    """Seconds between two looks. Raises `UsageError` when they are too few, or when the form is none to look at."""
+    if form != "table":
+        raise UsageError(f"-w shows a table again and again: it cannot go with -o {form}")
+    if seconds < _SHORTEST_SECONDS:
+        raise UsageError(f"--interval {seconds:g}: at least {_SHORTEST_SECONDS} seconds")
+    return seconds
+
+
+def show(
+    question: Question,
+    *,
+    form: str,
+    again_seconds: float | None,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Print the answer, once or until Ctrl-C."""
+
+    async def look_and_print(cluster: Cluster) -> None:
+        while True:
+            text = question.answer(*await _look(cluster), form=form)
+            if again_seconds is None:
+                print(text)
+                return
+            _redraw(text)
+            await asyncio.sleep(again_seconds)
+
+    try:
+        work(look_and_print, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    except KeyboardInterrupt:
+        # The way to end a watch; everywhere else it is an interruption.
+        if again_seconds is None:
+            raise
+
+
+async def _look(cluster: Cluster) -> tuple[list[GPUJob], jobrows.View]:
+    jobs, gpu_nodes = await asyncio.gather(list_jobs(cluster), _gpu_nodes(cluster))
+    return jobs, jobrows.View(now=times.utc_now(), one_node=gpu_nodes == 1)
+
+
+async def _gpu_nodes(cluster: Cluster) -> int | None:
+    """How many nodes have GPUs; None where the user may not see them."""
+    try:
+        listing = await cluster.client.list(GPUNODES, as_type=GPUNode)
+    except (Forbidden, NotFound):
+        return None
+    return sum(bool(node.status.devices) for node in listing.items)
+
+
+def _redraw(text: str) -> None:
+    """On a terminal in place of what stood there, else below it."""
+    print(f"\x1b[H\x1b[2J{text}" if output.on_terminal() else f"{text}\n", flush=True)

@@ -1,0 +1,73 @@
+"""gbatch's work: the command out of words, files and standard input; submitting; the one line that it prints."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dovetail_cli import creating, manifest, output, scripts
+from dovetail_cli.cluster import Cluster, work
+from dovetail_cli.errors import UsageError
+
+
+def submit(
+    submission: manifest.Submission,
+    *,
+    dry_run: bool,
+    form: str,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Submit the job and print its number, or with `dry_run` let the API server check it."""
+
+    async def go(cluster: Cluster) -> str:
+        job = manifest.build(submission, namespace=cluster.namespace)
+        created = await creating.create(cluster, job, dry_run=dry_run)
+        if dry_run:
+            return _checked(creating.as_manifest(job), form=form)
+        number = await creating.wait_for_number(cluster, created)
+        return _submitted(number, name=created.metadata.name, namespace=created.metadata.namespace, form=form)
+
+    print(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+def read_command(words: Sequence[str]) -> list[str]:
+    """The container's command for gbatch's words. Raises `UsageError` for a script that is not there or is none."""
+    first, *rest = words
+    if first == "-":
+        script = scripts.read_script(sys.stdin.buffer.read(), name="stdin")
+    elif Path(first).is_file():
+        script = scripts.read_script(Path(first).read_bytes(), name=first)
+    elif first.startswith(("./", "../")) or first.endswith((".sh", ".slurm", ".sbatch")):
+        raise UsageError(f"{first}: no such script here")
+    else:
+        return scripts.plain_command(words)
+    if (lines := scripts.directives(script)) > 0:
+        print(
+            f"dovetail: {script.name}: its {lines} #SBATCH or # GFLOW lines are not read yet; "
+            "give the options before the script",
+            file=sys.stderr,
+        )
+    return scripts.script_command(script, rest)
+
+
+def _submitted(number: int, *, name: str, namespace: str, form: str) -> str:
+    answer = {"id": number, "name": name, "namespace": namespace}
+    match form:
+        case "json":
+            return output.as_json(answer)
+        case "yaml":
+            return output.as_yaml(answer)
+        case _:
+            return f"Submitted batch job {number} ({name})"
+
+
+def _checked(wanted: dict[str, Any], *, form: str) -> str:
+    match form:
+        case "json":
+            return output.as_json(wanted)
+        case "yaml":
+            return output.as_yaml(wanted)
+        case _:
+            return f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."

@@ -1,0 +1,70 @@
+"""Times as people and Slurm write them. Pure: the clock is an argument."""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from dovetail_cli.errors import UsageError
+
+_CLOCK: Final = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d{2})")
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
+_SPAN_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def limit_seconds(text: str) -> int:
+    """A time limit as `sbatch -t` takes it: `HH:MM:SS`, `MM:SS`, `D-HH:MM:SS` or whole minutes."""
+    found = _CLOCK.fullmatch(text)
+    if found:
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    elif text.isascii() and text.isdigit():
+        total = int(text) * 60
+    else:
+        total = 0
+    if total < 1:
+        raise UsageError(f'--time "{text}": write HH:MM:SS, MM:SS or whole minutes, at least one second')
+    return total
+
+
+def span_seconds(text: str, *, option: str) -> float:
+    """A span such as `5s`, `2m` or `500ms`; a bare number is seconds."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise UsageError(f'{option} "{text}": write a number with ms, s, m, h or d, such as 5s')
+    return float(found[1]) * _SPAN_SECONDS[found[2]]
+
+
+def parse_timestamp(text: str | None) -> datetime | None:
+    """An RFC 3339 time of the API, or None for none."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def run_seconds(start: str | None, end: str | None, *, now: datetime) -> float | None:
+    """Seconds from `start` to `end`, or until now without an end; None before the start."""
+    began = parse_timestamp(start)
+    if began is None:
+        return None
+    return max(0.0, ((parse_timestamp(end) or now) - began).total_seconds())
+
+
+def elapsed(seconds: float | None) -> str:
+    """`[D-]HH:MM:SS` as Slurm's TIME; a job that has not started has run for `00:00:00`."""
+    whole = int(seconds or 0)
+    days, rest = divmod(whole, 86400)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
+def brief(seconds: float) -> str:
+    """A span for summaries: `0.4 s`, `12 s`, `3m20s`, `1h05m`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def utc_now() -> datetime:
+    """The clock, where a command hands it on."""
+    return datetime.now(UTC)

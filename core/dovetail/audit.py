@@ -1,0 +1,277 @@
+"""The proof of the ledger: what the API server's objects promise, added up anew and compared with what there is. Pure.
+
+Nothing of the engine is used here, so that a fault in its sums cannot hide itself: only the objects, the text of a
+request and the text of an allocation. Each finding names one object and says in one sentence what is wrong with it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dovetail import names
+from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import Device, GPUNode
+from dovetail.kube import quantity
+from dovetail.kube.objects import Node, Pod
+from dovetail.requests import WHOLE_MILLI, RequestError, parse
+
+FindingKind = Literal[
+    "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
+    "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
+    "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
+]  # fmt: skip
+
+# The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
+LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_HOLDING: Final = frozenset({"Starting", "Running"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Finding:
+    """One thing that must not be. `subject` is `node/index` for a device, `namespace/name` for a pod or a job."""
+
+    kind: FindingKind
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was looked at, and what was found, in the order of kind and subject."""
+
+    pods: int
+    devices: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What may be promised: the part of a shared device's memory, and how many tenants may take turns on one."""
+
+    guard_fraction: float = 0.8
+    turns_per_device: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Promise:
+    pod: str
+    mode: str
+    device: AllocatedDevice
+
+
+def audit(
+    *,
+    nodes: Iterable[Node],
+    gpunodes: Iterable[GPUNode],
+    pods: Iterable[Pod],
+    jobs: Iterable[GPUJob] = (),
+    rules: Rules | None = None,
+) -> Report:
+    """Everything that the objects promise and must not. Pods that have ended promise nothing."""
+    rules = rules or Rules()
+    ours = [
+        pod
+        for pod in pods
+        if pod.status.phase not in _ENDED and (names.ALLOCATION in pod.metadata.annotations or _asked(pod))
+    ]
+    known = {node.metadata.name for node in nodes}
+    devices = {
+        (gpunode.metadata.name, device.uuid): device for gpunode in gpunodes for device in gpunode.status.devices
+    }
+    allocations, findings = _read(ours)
+    for pod in ours:
+        findings += _of_pod(pod, allocations.get(_name(pod)), nodes=known, devices=devices)
+    for place, tenants in _promises(allocations).items():
+        if place in devices:
+            findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
+    findings += _of_jobs(jobs, pods=ours, allocations=allocations)
+    return Report(pods=len(ours), devices=len(devices), findings=tuple(sorted(findings)))
+
+
+def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
+    """The allocations by `namespace/name` of the pod, and a finding for each one that cannot be read."""
+    allocations: dict[str, Allocation] = {}
+    findings: list[Finding] = []
+    for pod in pods:
+        try:
+            allocation = allocation_in(pod.metadata.annotations)
+        except AllocationError as error:
+            findings.append(Finding(kind="BrokenAllocation", subject=_name(pod), message=str(error)))
+            continue
+        if allocation is not None:
+            allocations[_name(pod)] = allocation
+    return allocations, findings
+
+
+def _promises(allocations: Mapping[str, Allocation]) -> dict[tuple[str, str], list[_Promise]]:
+    found: dict[tuple[str, str], list[_Promise]] = defaultdict(list)
+    for pod, allocation in allocations.items():
+        for device in allocation.devices:
+            found[allocation.node, device.uuid].append(_Promise(pod=pod, mode=allocation.mode, device=device))
+    return found
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _list(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.removeprefix(f'{names.GROUP}/')} {amount}" for name, amount in sorted(amounts.items()))
+
+
+# --- one pod --------------------------------------------------------------------------------------------------------
+
+
+def _of_pod(
+    pod: Pod, allocation: Allocation | None, *, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+) -> Iterator[Finding]:
+    asked = _asked(pod)
+    if allocation is None:
+        # A broken allocation has its own finding; here it is one that is missing.
+        if asked and pod.spec.node_name and names.ALLOCATION not in pod.metadata.annotations:
+            message = f"it is bound to {pod.spec.node_name} and asks {_list(asked)}, but has no allocation"
+            yield Finding(kind="NotAllocated", subject=_name(pod), message=message)
+        return
+    yield from _of_place(pod, allocation, nodes=nodes, devices=devices)
+    if not asked:
+        message = (
+            f"it holds {len(allocation.devices)} devices but asks for none of {', '.join(names.MANAGED_RESOURCES)}"
+        )
+        yield Finding(kind="NotAsked", subject=_name(pod), message=message)
+        return
+    for problem in (_against_resources(asked, allocation), _against_request(pod, allocation)):
+        if problem:
+            yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
+
+
+def _of_place(
+    pod: Pod, allocation: Allocation, *, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+) -> Iterator[Finding]:
+    subject, node = _name(pod), allocation.node
+    if not pod.spec.node_name:
+        yield Finding(kind="NotBound", subject=subject, message=f"it has an allocation on {node} but no node")
+    elif pod.spec.node_name != node:
+        message = f"it runs on {pod.spec.node_name}, but its allocation names {node}"
+        yield Finding(kind="WrongNode", subject=subject, message=message)
+    if node not in nodes:
+        yield Finding(kind="UnknownNode", subject=subject, message=f"its allocation names {node}: no such node")
+        return
+    seen: set[str] = set()
+    for held in allocation.devices:
+        if held.uuid in seen:
+            yield Finding(kind="DeviceTwice", subject=subject, message=f"it holds device {held.uuid} twice")
+        seen.add(held.uuid)
+        device = devices.get((node, held.uuid))
+        if device is None:
+            message = f"its allocation names device {held.uuid}, which {node} does not report"
+            yield Finding(kind="UnknownDevice", subject=subject, message=message)
+        elif device.index != held.index:
+            message = f"its allocation calls {held.uuid} index {held.index}, {node} reports index {device.index}"
+            yield Finding(kind="UnknownDevice", subject=subject, message=message)
+
+
+def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
+    """What kube-scheduler and kubelet count for the pod against what it holds; empty when they agree."""
+    held: dict[str, int] = {}
+    if allocation.mode == "TimeShared":
+        held[names.GPU_TURN] = len(allocation.devices)
+    else:
+        held[names.GPU_MILLI] = sum(device.share_milli for device in allocation.devices)
+    if names.GPU_MEMORY_MIB in asked and allocation.mode != "Exclusive":
+        held[names.GPU_MEMORY_MIB] = sum(device.memory_mib for device in allocation.devices)
+    expected = {name: amount for name, amount in asked.items() if name in held or name != names.GPU_MEMORY_MIB}
+    if held == expected:
+        return ""
+    return f"it asks {_list(asked)}, but its {allocation.mode} allocation holds {_list(held)}"
+
+
+def _against_request(pod: Pod, allocation: Allocation) -> str:
+    """The request's text against what the pod holds; empty when they agree or there is no text."""
+    text = pod.metadata.annotations.get(names.REQUEST)
+    if text is None:
+        return ""
+    try:
+        request = parse(text)
+    except RequestError as error:
+        return f"it holds devices, but its request cannot be read: {error}"
+    held = allocation.devices
+    if len(held) != request.count:
+        return f"its request {text} is for {request.count} devices, but it holds {len(held)}"
+    if any(device.share_milli != request.share_milli for device in held):
+        shares = ", ".join(str(device.share_milli) for device in held)
+        return f"its request {text} is for a share of {request.share_milli}, but it holds {shares}"
+    if request.memory_mib is not None and any(device.memory_mib < request.memory_mib for device in held):
+        least = min(device.memory_mib for device in held)
+        return f"its request {text} is for {request.memory_mib} MiB on each device, but it holds {least}"
+    return ""
+
+
+def _asked(pod: Pod) -> dict[str, int]:
+    """The sums of our resources over the pod's containers, as kube-scheduler counts them."""
+    sums: dict[str, int] = {}
+    for container in pod.spec.containers:
+        for name in names.MANAGED_RESOURCES:
+            resources = container.resources
+            amount = quantity.whole(resources.requests.get(name) or resources.limits.get(name) or 0)
+            if amount:
+                sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+# --- one device -----------------------------------------------------------------------------------------------------
+
+
+def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules: Rules) -> Iterator[Finding]:
+    subject = f"{node}/{device.index}"
+    modes = sorted({tenant.mode for tenant in tenants})
+    pods = ", ".join(sorted(tenant.pod for tenant in tenants))
+    if len(modes) > 1:
+        yield Finding(kind="ModeConflict", subject=subject, message=f"it serves {' and '.join(modes)} at once: {pods}")
+    if "Exclusive" in modes and len(tenants) > 1:
+        yield Finding(kind="NotSole", subject=subject, message=f"it is exclusive, but {len(tenants)} hold it: {pods}")
+    turns = [tenant for tenant in tenants if tenant.mode == "TimeShared"]
+    if len(turns) > rules.turns_per_device:
+        message = f"{len(turns)} take turns on it, allowed are {rules.turns_per_device}: {pods}"
+        yield Finding(kind="TooManyTurns", subject=subject, message=message)
+    # Those that take turns overlap by intent: together they use one device's compute at the most.
+    share = sum(tenant.device.share_milli for tenant in tenants if tenant.mode != "TimeShared")
+    share += max((tenant.device.share_milli for tenant in turns), default=0)
+    if share > WHOLE_MILLI:
+        message = f"{share} thousandths of it are promised, it has {WHOLE_MILLI}: {pods}"
+        yield Finding(kind="ShareOverpromised", subject=subject, message=message)
+    promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, modes, rules=rules)
+    if promised > usable:
+        message = f"{promised} MiB of it are promised, usable are {usable} of {device.memory_mib} MiB: {pods}"
+        yield Finding(kind="MemoryOverpromised", subject=subject, message=message)
+
+
+def _usable_mib(device: Device, modes: Sequence[str], *, rules: Rules) -> int:
+    """Contracts §3.1: a whole device is exempt from the guard's fraction."""
+    total = max(0, device.memory_mib - device.reserved_mib)
+    return total if "Exclusive" in modes else int(total * rules.guard_fraction)
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------
+
+
+def _of_jobs(
+    jobs: Iterable[GPUJob], *, pods: Iterable[Pod], allocations: Mapping[str, Allocation]
+) -> Iterator[Finding]:
+    """Devices that a running job's status names and that no live pod of it holds."""
+    held: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for pod in pods:
+        allocation = allocations.get(_name(pod))
+        if allocation is not None:
+            owner = pod.metadata.labels.get(names.LABEL_JOB, "")
+            held[pod.metadata.namespace, owner] |= {device.uuid for device in allocation.devices}
+    for job in jobs:
+        if job.status.phase not in _HOLDING:
+            continue
+        place = job.metadata.namespace, job.metadata.name
+        for device in job.status.devices:
+            if device.uuid not in held[place]:
+                message = f"its status names device {device.index} of {device.node}, but no pod of it holds that"
+                yield Finding(kind="AllocationWithoutPod", subject="/".join(place), message=message)
