@@ -1,0 +1,206 @@
+"""The agent at work: follows nodes, their pods and GPUNodes, and writes what differs from the truth.
+
+Level-triggered: every look starts from what the API server has, so it does not matter what was missed, nor whether
+this process is an hour old or was killed a moment ago. The decisions are in `report`, `publish` and `capacity`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final
+
+from dovetail import names
+from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
+from dovetail.kube.objects import Node, Pod
+from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.resources import GPUNODES, NODES, PODS
+from dovetail.logs import get_logger
+from dovetail_agent import capacity, report
+from dovetail_agent.keyqueue import KeyQueue
+from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
+from dovetail_agent.publish import Pace, Why, worth_publishing
+from dovetail_agent.tenants import Tenant, tenant_of
+
+log = get_logger(__name__)
+
+FIELD_MANAGER: Final = "dovetail-agent"
+_HANDS: Final = 16
+# Pods of a job come and go together: one look for all of them.
+_DEBOUNCE_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the configuration says about looking and telling."""
+
+    look_every: timedelta
+    pace: Pace
+    turns_per_device: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at a node saw; without inventory and sample its devices could not be read."""
+
+    status: GPUNodeStatus
+    tenants: tuple[Tenant, ...]
+    inventory: Inventory | None = None
+    sample: Sample | None = None
+
+
+class Agent:
+    """Serves the node of that name, or without a name every managed node that the provider knows."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        provider: Provider,
+        rules: Rules,
+        clock: Callable[[], datetime],
+        node: str | None = None,
+    ) -> None:
+        self.published_total: dict[Why, int] = dict.fromkeys(Why, 0)
+        self.queue = KeyQueue(self._look_at, hands=_HANDS, debounce_seconds=_DEBOUNCE_SECONDS)
+        self._client = client
+        self._provider = provider
+        self._rules = rules
+        self._clock = clock
+        self._looks: dict[str, Look] = {}
+        self._tenants: dict[str, dict[str, Tenant]] = {}
+        self._known: dict[str, GPUNode] = {}
+        named = None if node is None else f"metadata.name={node}"
+        self.nodes = Reflector(
+            client,
+            NODES,
+            Node,
+            on_event=self._on_node,
+            label_selector=f"{names.LABEL_MANAGED}=true",
+            field_selector=named,
+        )
+        self.pods = Reflector(
+            client,
+            PODS,
+            Pod,
+            on_event=self._on_pod,
+            field_selector="spec.nodeName!=" if node is None else f"spec.nodeName={node}",
+        )
+        self.gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode, field_selector=named)
+
+    @property
+    def looks(self) -> Mapping[str, Look]:
+        """The newest look at each node that is served."""
+        return MappingProxyType(self._looks)
+
+    async def run(self) -> None:
+        """Follow and write until cancelled. Nothing is written before all three lists are there."""
+        async with asyncio.TaskGroup() as group:
+            reflectors = (self.nodes, self.pods, self.gpunodes)
+            for reflector in reflectors:
+                group.create_task(reflector.run())
+            for reflector in reflectors:
+                await reflector.synced.wait()
+            group.create_task(self.queue.run())
+
+    def _on_node(self, event: EventType, node: Node) -> None:
+        name = node.metadata.name
+        if event == "DELETED":
+            self._looks.pop(name, None)
+            self.queue.forget(name)
+        else:
+            self.queue.add(name)
+
+    def _on_pod(self, event: EventType, pod: Pod) -> None:
+        tenant = None if event == "DELETED" else tenant_of(pod)
+        tenants = self._tenants.setdefault(pod.spec.node_name, {})
+        if tenants.get(pod.metadata.uid) == tenant:
+            return
+        if tenant is None:
+            del tenants[pod.metadata.uid]
+        else:
+            tenants[pod.metadata.uid] = tenant
+        self._ask_for(pod.spec.node_name)
+
+    def _on_gpunode(self, event: EventType, gpunode: GPUNode) -> None:
+        name = gpunode.metadata.name
+        if event == "DELETED":
+            self._known.pop(name, None)
+            self._ask_for(name)
+        else:
+            self._known[name] = gpunode
+
+    def _ask_for(self, name: str) -> None:
+        if name in self.nodes.store:
+            self.queue.add(name)
+
+    async def _look_at(self, name: str) -> None:
+        node = self.nodes.store.get(name)
+        # A node that declared devices once and does so no more must stop advertising them.
+        if node is None or not (self._provider.serves(node) or capacity.advertises(node)):
+            self._looks.pop(name, None)
+            return
+        look = self._see(node)
+        self._announce(name, look)
+        self._looks[name] = look
+        self.queue.add(name, after_seconds=self._rules.look_every.total_seconds())
+        await self._publish(node, look.status)
+        await self._advertise(node, look)
+
+    def _see(self, node: Node) -> Look:
+        now = self._clock()
+        known = self._known.get(node.metadata.name)
+        previous = known.status if known else None
+        tenants = tuple(self._tenants.get(node.metadata.name, {}).values())
+        provider = self._provider
+        try:
+            inventory = provider.inventory(node)
+            sample = provider.sample(inventory, node=node, tenants=tenants, now=now)
+        except InventoryUnreadable as error:
+            status = report.unreadable(str(error), provider=provider.name, previous=previous, now=now)
+            return Look(status=status, tenants=tenants)
+        status = report.readable(inventory, sample, provider=provider.name, tenants=tenants, previous=previous, now=now)
+        return Look(status=status, tenants=tenants, inventory=inventory, sample=sample)
+
+    def _announce(self, name: str, look: Look) -> None:
+        """Log a node's devices when they are first seen, and whenever they or their health change."""
+        before, found = self._looks.get(name), report.summary(look.status)
+        if before is not None and report.summary(before.status) == found:
+            return
+        if look.inventory is None:
+            log.warning("devices cannot be read", node=name, problem=found)
+            return
+        log.info("devices", node=name, found=found)
+        for device in look.status.devices:
+            log.debug("device", node=name, **report.facts(device))
+
+    async def _publish(self, node: Node, status: GPUNodeStatus) -> None:
+        name = node.metadata.name
+        known = self._known.get(name)
+        why = worth_publishing(status, published=known.status if known else None, pace=self._rules.pace)
+        owned = known is not None and report.owner_of(node) in known.metadata.owner_references
+        if why is None and owned:
+            return
+        if not owned:
+            await self._apply(name, report.applied_object(node))
+        with suppress(NotFound):  # deleted by somebody meanwhile: the watch says so, and we look again
+            await self._apply(name, report.applied_status(name, status), subresource="status")
+            self.published_total[why or Why.CHANGE] += 1
+
+    async def _apply(self, name: str, body: dict[str, object], *, subresource: str = "") -> None:
+        self._known[name] = await self._client.apply(
+            GPUNODES, name, body, as_type=GPUNode, field_manager=FIELD_MANAGER, force=True, subresource=subresource
+        )
+
+    async def _advertise(self, node: Node, look: Look) -> None:
+        devices = look.status.devices if look.inventory else []
+        wanted = capacity.advertised(devices, turns_per_device=self._rules.turns_per_device)
+        patch = capacity.capacity_patch(node, wanted=wanted)
+        if patch is None:
+            return
+        with suppress(NotFound):  # the node is gone: the watch says so
+            await self._client.patch(NODES, node.metadata.name, patch, as_type=Node, subresource="status")

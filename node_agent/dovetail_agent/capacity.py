@@ -1,0 +1,45 @@
+"""The sums that kube-scheduler and kubelet count: what a node should advertise, and the patch that says so. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail import names
+from dovetail.api.gpunode import Device
+from dovetail.kube.objects import Node
+from dovetail.kube.quantity import whole
+from dovetail.requests import WHOLE_MILLI
+
+
+def advertised(devices: Sequence[Device], *, turns_per_device: int) -> dict[str, int]:
+    """Our resources for these devices. A device that may not take work counts for nothing."""
+    healthy = [device for device in devices if device.health == "Healthy"]
+    return {
+        names.GPU_MILLI: WHOLE_MILLI * len(healthy),
+        names.GPU_MEMORY_MIB: sum(device.memory_mib for device in healthy),
+        names.GPU_TURN: turns_per_device * len(healthy),
+    }
+
+
+def advertises(node: Node) -> bool:
+    """Whether a node has any of our resources to give: then somebody has advertised it before."""
+    return any(_amount(node.status.capacity, name) for name in names.MANAGED_RESOURCES)
+
+
+def capacity_patch(node: Node, *, wanted: dict[str, int]) -> dict[str, Any] | None:
+    """The merge patch on `nodes/status` that makes it true, or None where it is.
+
+    kubelet sets extended resources that it does not know to zero when it starts, so this is looked at again with
+    every change of the node.
+    """
+    status = {
+        name: missing
+        for name, current in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
+        if (missing := {key: str(amount) for key, amount in wanted.items() if _amount(current, key) != amount})
+    }
+    return {"status": status} if status else None
+
+
+def _amount(quantities: Mapping[str, str], name: str) -> int | None:
+    # The API server writes 8000 as 8k: texts cannot be compared.
+    text = quantities.get(name)
+    return None if text is None else whole(text, rounding="down")

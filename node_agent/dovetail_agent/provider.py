@@ -1,0 +1,90 @@
+"""What every source of device figures gives: inventory and samples. Values and the protocol only.
+
+"Not available" is a value: a figure that the driver does not give is None, never a guess and never an error.
+
+InventoryUnreadable   the devices of a node cannot be told: which node, and why
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from dovetail.api.gpunode import Enforcement
+from dovetail.kube.objects import Node
+from dovetail_agent.tenants import Tenant
+
+
+class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, as the tree above reads
+    """The devices of a node cannot be told. The text is one sentence for people."""
+
+    def __init__(self, node: str, *, problem: str) -> None:
+        self.node = node
+        super().__init__(f"node {node}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What does not change while a device works."""
+
+    index: int
+    uuid: str
+    vendor: str
+    model: str
+    memory_mib: int
+    reserved_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The devices of one node, by index, and what its driver can enforce."""
+
+    devices: tuple[DeviceInfo, ...]
+    driver_version: str = ""
+    runtime_version: str = ""
+    enforcement: Enforcement = field(default_factory=Enforcement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSample:
+    """How one device is at this moment. An empty `unhealthy_reason` means that it may take work.
+
+    `used_by_tenant_mib` says which pod (by UID) uses how much; None where processes cannot be told apart.
+    """
+
+    used_mib: int | None = None
+    used_by_tenant_mib: dict[str, int] | None = None
+    utilization: float | None = None
+    temperature_celsius: int | None = None
+    power_watts: int | None = None
+    unhealthy_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """How a node is at this moment; `devices` in the inventory's order. Ratios are from 0 to 1."""
+
+    devices: tuple[DeviceSample, ...]
+    cpu_utilization: float | None = None
+    memory_utilization: float | None = None
+
+
+class Provider(Protocol):
+    """A source of figures. Both reads return at once: who asks a driver does so in a thread of its own."""
+
+    @property
+    def name(self) -> str:
+        """As it stands in `GPUNode.status.provider`."""
+        ...
+
+    def serves(self, node: Node) -> bool:
+        """Whether this node's figures come from here."""
+        ...
+
+    def inventory(self, node: Node) -> Inventory:
+        """The devices of a node. Raises `InventoryUnreadable`."""
+        ...
+
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+        """How the node and its devices are now. Raises `InventoryUnreadable`."""
+        ...

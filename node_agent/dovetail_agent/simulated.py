@@ -1,0 +1,204 @@
+"""Devices that are said, not built in: a Node's annotation declares them, and the pods on it make their load. Pure.
+
+`dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices,
+`dovetail.dev/simulated-faults` = `{"1": "XID79FellOffTheBus"}` breaks some of them, by index.
+The same node name gives the same UUIDs, and the same pods at the same time the same load.
+"""
+
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from dovetail import names
+from dovetail.kube.objects import Node
+from dovetail.kube.quantity import mebibytes, milli
+from dovetail.models import VENDORS
+from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
+
+FAULTS: Final = f"{names.GROUP}/simulated-faults"
+MAX_DEVICES: Final = 128
+_MAX_MEMORY_MIB: Final = 1 << 24
+_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
+_EXAMPLE: Final = '{"model": "V100", "count": 8, "memoryMiB": 32768}'
+_FAULTS_EXAMPLE: Final = '{"1": "XID79FellOffTheBus"}'
+
+
+class Field(NamedTuple):
+    """One field of the annotation: what it takes, and how to say so."""
+
+    takes: Callable[[Any], bool]
+    allowed: str
+    default: Any = None
+
+
+def _whole_number(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+_FIELDS: Final = {
+    "model": Field(lambda value: isinstance(value, str) and value != "", "a model's name, such as V100"),
+    "count": Field(_whole_number(1, MAX_DEVICES), f"a whole number from 1 to {MAX_DEVICES}"),
+    "memoryMiB": Field(_whole_number(1, _MAX_MEMORY_MIB), f"a whole number of MiB from 1 to {_MAX_MEMORY_MIB}"),
+    "reservedMiB": Field(_whole_number(0, _MAX_MEMORY_MIB), "a whole number of MiB from 0 to memoryMiB", 0),
+    "vendor": Field(lambda value: value in VENDORS, f"one of {', '.join(VENDORS)}", "nvidia"),
+}
+
+
+class SimulatedProvider:
+    """The provider of nodes that carry `dovetail.dev/simulated-devices`."""
+
+    name = "simulated"
+
+    def serves(self, node: Node) -> bool:
+        """Whether the node declares devices."""
+        return names.SIMULATED_DEVICES in node.metadata.annotations
+
+    def inventory(self, node: Node) -> Inventory:
+        """The declared devices. Raises `InventoryUnreadable` naming the field, its value and what is allowed."""
+        declared = _declaration(node)
+        if declared["reservedMiB"] > declared["memoryMiB"]:
+            raise _refusal(node, names.SIMULATED_DEVICES, "reservedMiB", declared["reservedMiB"])
+        return Inventory(
+            devices=tuple(
+                DeviceInfo(
+                    index=index,
+                    uuid=device_uuid(node.metadata.name, index=index),
+                    vendor=declared["vendor"],
+                    model=declared["model"],
+                    memory_mib=declared["memoryMiB"],
+                    reserved_mib=declared["reservedMiB"],
+                )
+                for index in range(declared["count"])
+            ),
+            driver_version="simulated",
+        )
+
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+        """Load that follows the running tenants; nothing can be told of a broken device but its fault."""
+        faults = _faults(node, count=len(inventory.devices))
+        running = [tenant for tenant in tenants if tenant.running]
+        allocatable = node.status.allocatable
+        return Sample(
+            devices=tuple(
+                DeviceSample(unhealthy_reason=faults[device.index])
+                if device.index in faults
+                else _device_sample(device, running=running, now=now)
+                for device in inventory.devices
+            ),
+            cpu_utilization=_ratio(
+                sum(tenant.cpu_milli * host_level(tenant.workload) for tenant in running),
+                milli(allocatable.get("cpu", "0")),
+            ),
+            memory_utilization=_ratio(
+                sum(tenant.memory_mib * host_level(tenant.workload) for tenant in running),
+                mebibytes(allocatable.get("memory", "0")),
+            ),
+        )
+
+
+def device_uuid(node: str, *, index: int) -> str:
+    """The UUID of a simulated device, the same on every machine and at every time."""
+    return f"GPU-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}"
+
+
+def compute_level(workload: str, *, now: datetime) -> float:
+    """How much of its share a workload computes, from 0.55 to 0.95: a level of its own with a slow wave on it."""
+    level, phase, pace = _traits(workload)
+    period_seconds = 120 + 480 * pace
+    return 0.65 + 0.2 * level + 0.1 * math.sin(2 * math.pi * (now.timestamp() / period_seconds + phase))
+
+
+def memory_level(workload: str) -> float:
+    """How much of its promised memory a workload fills, from 0.6 to 0.95."""
+    return 0.6 + 0.35 * _traits(workload)[0]
+
+
+def host_level(workload: str) -> float:
+    """How much of its requested CPU and memory a workload uses of its node, from 0.3 to 0.7."""
+    return 0.3 + 0.4 * _traits(workload)[1]
+
+
+def _traits(workload: str) -> tuple[float, float, float]:
+    """Three numbers in [0, 1) that a workload's name alone decides."""
+    digest = hashlib.blake2b(workload.encode(), digest_size=6).digest()
+    first, second, third = (int.from_bytes(digest[at : at + 2]) / 65536 for at in (0, 2, 4))
+    return first, second, third
+
+
+def _device_sample(device: DeviceInfo, *, running: Sequence[Tenant], now: datetime) -> DeviceSample:
+    tenants = [tenant for tenant in running if any(each.uuid == device.uuid for each in tenant.devices)]
+    used = {
+        tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload)) for tenant in tenants
+    }
+    # Tenants that take turns may be promised more than the device together; it cannot do more than it can.
+    utilization = min(
+        1.0,
+        sum(
+            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(tenant.workload, now=now)
+            for tenant in tenants
+        ),
+    )
+    return DeviceSample(
+        used_mib=min(sum(used.values()), device.memory_mib),
+        used_by_tenant_mib=used,
+        utilization=utilization,
+        temperature_celsius=round(32 + 44 * utilization),
+        power_watts=round(28 + 230 * utilization),
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return min(1.0, part / whole) if whole else None
+
+
+def _declaration(node: Node) -> dict[str, Any]:
+    given = _json_object(node, names.SIMULATED_DEVICES, example=_EXAMPLE)
+    for name in given:
+        if name not in _FIELDS:
+            raise _unreadable(
+                node, names.SIMULATED_DEVICES, f"{name} is no field of it; allowed are {', '.join(_FIELDS)}"
+            )
+    declared = {name: given.get(name, field.default) for name, field in _FIELDS.items()}
+    for name, field in _FIELDS.items():
+        if not field.takes(declared[name]):
+            raise _refusal(node, names.SIMULATED_DEVICES, name, declared[name])
+    return declared
+
+
+def _faults(node: Node, *, count: int) -> dict[int, str]:
+    if FAULTS not in node.metadata.annotations:
+        return {}
+    given = _json_object(node, FAULTS, example=_FAULTS_EXAMPLE)
+    for index, reason in given.items():
+        if not (index.isdecimal() and int(index) < count):
+            raise _unreadable(node, FAULTS, f"{index} is no device of it; allowed are 0 to {count - 1}")
+        if not isinstance(reason, str) or not reason:
+            raise _unreadable(node, FAULTS, f"{index} is {json.dumps(reason)}; allowed is a word for the fault")
+    return {int(index): reason for index, reason in given.items()}
+
+
+def _json_object(node: Node, annotation: str, *, example: str) -> dict[str, Any]:
+    text = node.metadata.annotations.get(annotation)
+    if text is None:
+        raise _unreadable(node, annotation, f"it is missing; write {example}")
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _unreadable(node, annotation, f"{text!r} is no JSON ({error}); write {example}") from error
+    if not isinstance(given, dict):
+        raise _unreadable(node, annotation, f"{text!r} is no JSON object; write {example}")
+    return given
+
+
+def _refusal(node: Node, annotation: str, name: str, value: Any) -> InventoryUnreadable:
+    found = "missing" if value is None else json.dumps(value)
+    return _unreadable(node, annotation, f"{name} is {found}; allowed is {_FIELDS[name].allowed}")
+
+
+def _unreadable(node: Node, annotation: str, problem: str) -> InventoryUnreadable:
+    return InventoryUnreadable(node.metadata.name, problem=f"annotation {annotation}: {problem}")

@@ -1,0 +1,67 @@
+"""The pods of a node as the agent sees them: who was promised what, and who runs. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail import names
+from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
+from dovetail.cluster import host_request
+from dovetail.kube.objects import Pod
+from dovetail.logs import get_logger
+
+log = get_logger(__name__)
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A pod that is bound to a node and has not ended. `devices` is empty for a pod without GPUs.
+
+    `workload` is the same for all workers of a job.
+    """
+
+    uid: str
+    node: str
+    workload: str
+    running: bool
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    devices: tuple[AllocatedDevice, ...] = ()
+
+
+def tenant_of(pod: Pod) -> Tenant | None:
+    """The tenant that a pod is, or None for one that is not bound or has ended."""
+    if not pod.spec.node_name or pod.status.phase in _ENDED:
+        return None
+    cpu_milli, memory_mib = host_request(pod.spec)
+    job = pod.metadata.labels.get(names.LABEL_JOB, pod.metadata.name)
+    return Tenant(
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        workload=f"{pod.metadata.namespace}/{job}",
+        running=pod.status.phase == "Running",
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        devices=_devices_of(pod),
+    )
+
+
+def promised_mib(tenant: Tenant, *, uuid: str) -> int:
+    """Memory in MiB that a tenant was promised on one device."""
+    return sum(device.memory_mib for device in tenant.devices if device.uuid == uuid)
+
+
+def promised_milli(tenant: Tenant, *, uuid: str) -> int:
+    """Share of one device, in thousandths, that a tenant was promised."""
+    return sum(device.share_milli for device in tenant.devices if device.uuid == uuid)
+
+
+def _devices_of(pod: Pod) -> tuple[AllocatedDevice, ...]:
+    # The audit reports a broken allocation; here it must not keep the other tenants from being seen.
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError as error:
+        log.warning("broken allocation", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", problem=str(error))
+        return ()
+    return tuple(allocation.devices) if allocation else ()

@@ -1,0 +1,71 @@
+"""Nodes, pods and tenants for the agent's tests: each names only what it is about."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from dovetail import names
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.objects import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
+from dovetail_agent.simulated import FAULTS, device_uuid
+from dovetail_agent.tenants import Tenant
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+V100S = {"model": "V100", "count": 2, "memoryMiB": 32768}
+
+
+def make_node(
+    name: str = "v100-0",
+    *,
+    devices: Any = V100S,
+    faults: Any = None,
+    capacity: dict[str, str] | None = None,
+    uid: str = "node-uid",
+) -> Node:
+    annotations = {}
+    if devices is not None:
+        annotations[names.SIMULATED_DEVICES] = devices if isinstance(devices, str) else json.dumps(devices)
+    if faults is not None:
+        annotations[FAULTS] = faults if isinstance(faults, str) else json.dumps(faults)
+    return Node(
+        metadata=ObjectMeta(name=name, uid=uid, labels={names.LABEL_MANAGED: "true"}, annotations=annotations),
+        status=NodeStatus(capacity=capacity or {}, allocatable={"cpu": "64", "memory": "256Gi", **(capacity or {})}),
+    )
+
+
+def allocated(index: int, *, share_milli: int = 1000, memory_mib: int = 32768, node: str = "v100-0") -> AllocatedDevice:
+    return AllocatedDevice(
+        uuid=device_uuid(node, index=index), index=index, share_milli=share_milli, memory_mib=memory_mib
+    )
+
+
+def make_tenant(
+    *devices: AllocatedDevice, uid: str = "pod-uid", running: bool = True, workload: str = "ml/a"
+) -> Tenant:
+    return Tenant(
+        uid=uid, node="v100-0", workload=workload, running=running, cpu_milli=8000, memory_mib=65536, devices=devices
+    )
+
+
+def make_pod(
+    *devices: AllocatedDevice,
+    node: str = "v100-0",
+    phase: str = "Running",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Pod:
+    if devices:
+        allocation = Allocation(
+            node=node, mode="Exclusive", containers=[ContainerAllocation(index=0, devices=list(devices))]
+        )
+        annotations = annotations_of(allocation) | (annotations or {})
+    return Pod(
+        metadata=ObjectMeta(
+            name="train-0", namespace="ml", uid="pod-uid", labels=labels or {}, annotations=annotations or {}
+        ),
+        spec=PodSpec(
+            node_name=node, containers=[Container(resources=Resources(requests={"cpu": "2", "memory": "4Gi"}))]
+        ),
+        status=PodStatus(phase=phase),
+    )

@@ -1,0 +1,41 @@
+import pytest
+
+from dovetail.api.gpunode import Device
+from dovetail_agent.capacity import advertised, advertises, capacity_patch
+from tests.agent.builders import make_node
+
+WANTED = {"dovetail.dev/gpu-milli": 8000, "dovetail.dev/gpu-memory-mib": 262144, "dovetail.dev/gpu-turn": 32}
+TEXTS = {name: str(amount) for name, amount in WANTED.items()}
+
+
+def device(*, health: str = "Healthy") -> Device:
+    return Device(index=0, uuid="GPU-0", vendor="nvidia", model="V100", memory_mib=32768, health=health)  # type: ignore[arg-type]  # a literal's value
+
+
+def test_devices_are_advertised_as_sums() -> None:
+    assert advertised([device()] * 8, turns_per_device=4) == WANTED
+
+
+def test_an_unhealthy_device_counts_for_nothing() -> None:
+    assert advertised([device(), device(health="Unhealthy")], turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
+
+
+def test_a_node_without_our_resources_gets_them_in_capacity_and_allocatable() -> None:
+    assert capacity_patch(make_node(), wanted=WANTED) == {"status": {"capacity": TEXTS, "allocatable": TEXTS}}
+
+
+@pytest.mark.parametrize("milli", ["8000", "8k"])
+def test_a_node_that_has_them_is_left_alone_however_they_are_written(milli: str) -> None:
+    node = make_node(capacity=TEXTS | {"dovetail.dev/gpu-milli": milli})
+    assert capacity_patch(node, wanted=WANTED) is None
+
+
+def test_what_a_restarted_kubelet_set_to_zero_is_advertised_again() -> None:
+    node = make_node(capacity=TEXTS | {"dovetail.dev/gpu-milli": "0"})
+    only = {"dovetail.dev/gpu-milli": "8000"}
+    assert capacity_patch(node, wanted=WANTED) == {"status": {"capacity": only, "allocatable": only}}
+
+
+@pytest.mark.parametrize(("capacity", "does"), [({}, False), (dict.fromkeys(TEXTS, "0"), False), (TEXTS, True)])
+def test_a_node_advertises_when_it_has_any_to_give(capacity: dict[str, str], does: bool) -> None:
+    assert advertises(make_node(capacity=capacity)) is does

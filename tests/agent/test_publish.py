@@ -1,0 +1,70 @@
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail_agent import report
+from dovetail_agent.publish import Pace, Why, worth_publishing
+from tests.agent.builders import NOON
+
+PACE = Pace(threshold=0.05, heartbeat=timedelta(seconds=300))
+DEVICE = Device(index=0, uuid="GPU-0", vendor="nvidia", model="V100", memory_mib=1000, utilization=0.5, used_mib=100)
+PUBLISHED = GPUNodeStatus(observed_at=report.timestamp(NOON), provider="simulated", devices=[DEVICE])
+
+
+def seen(
+    *, after_seconds: float = 30, cpu_utilization: float = 0.0, devices: Any = None, **device: Any
+) -> GPUNodeStatus:
+    return msgspec.structs.replace(
+        PUBLISHED,
+        observed_at=report.timestamp(NOON + timedelta(seconds=after_seconds)),
+        cpu_utilization=cpu_utilization,
+        devices=[msgspec.structs.replace(DEVICE, **device)] if devices is None else devices,
+    )
+
+
+def test_the_first_report_is_published() -> None:
+    assert worth_publishing(seen(), published=None, pace=PACE) == Why.FIRST
+
+
+def test_an_object_without_a_report_gets_one() -> None:
+    assert worth_publishing(seen(), published=GPUNodeStatus(), pace=PACE) == Why.FIRST
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        pytest.param(seen(), None, id="nothing new"),
+        pytest.param(seen(utilization=0.55), None, id="load moved by the threshold"),
+        pytest.param(seen(utilization=0.56), Why.LOAD, id="load moved beyond the threshold"),
+        pytest.param(seen(utilization=0.44), Why.LOAD, id="load fell beyond the threshold"),
+        pytest.param(seen(used_mib=150), None, id="memory moved by the threshold of the total"),
+        pytest.param(seen(used_mib=151), Why.LOAD, id="memory moved beyond it"),
+        pytest.param(seen(foreign_mib=60), Why.LOAD, id="foreign memory appeared"),
+        pytest.param(seen(cpu_utilization=0.2), Why.LOAD, id="the host's load moved"),
+        pytest.param(seen(temperature_celsius=80, power_watts=300), None, id="temperature and power are for metrics"),
+        pytest.param(seen(health="Unhealthy", health_reason="XID79"), Why.CHANGE, id="a device broke"),
+        pytest.param(seen(devices=[DEVICE, DEVICE]), Why.CHANGE, id="a device more"),
+        pytest.param(seen(devices=[]), Why.CHANGE, id="no device left"),
+        pytest.param(seen(memory_mib=2000), Why.CHANGE, id="another card"),
+        pytest.param(seen(after_seconds=299), None, id="before the heartbeat"),
+        pytest.param(seen(after_seconds=300), Why.HEARTBEAT, id="the heartbeat"),
+    ],
+)
+def test_what_is_worth_a_write(now: GPUNodeStatus, why: Why | None) -> None:
+    assert worth_publishing(now, published=PUBLISHED, pace=PACE) == why
+
+
+def test_a_threshold_of_zero_tells_every_change() -> None:
+    pace = Pace(threshold=0.0, heartbeat=timedelta(seconds=300))
+    assert worth_publishing(seen(utilization=0.51), published=PUBLISHED, pace=pace) == Why.LOAD
+    assert worth_publishing(seen(), published=PUBLISHED, pace=pace) is None
+
+
+def test_a_condition_that_turns_is_told_at_once() -> None:
+    ready = report.unreadable("no", provider="simulated", previous=PUBLISHED, now=NOON)
+    assert worth_publishing(ready, published=PUBLISHED, pace=PACE) == Why.CHANGE
+    still = report.unreadable("no", provider="simulated", previous=ready, now=NOON + timedelta(seconds=30))
+    assert worth_publishing(still, published=ready, pace=PACE) is None
