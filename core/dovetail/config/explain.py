@@ -1,0 +1,89 @@
+"""A validation error as one sentence: which key, its value, where it stands, what is allowed. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from dovetail.config.errors import ConfigError, suggestion
+
+Location = Sequence[int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Values by key and what people call the place they come from."""
+
+    name: str
+    values: Mapping[str, Any]
+    env_prefix: str | None = None
+
+    def origin(self, location: Location) -> str | None:
+        """What to call the place of that key, or None when this source does not have it."""
+        if not _has(self.values, location):
+            return None
+        return self.name if self.env_prefix is None else self.env_prefix + "__".join(map(str, location)).upper()
+
+
+def explain(error: ValidationError, *, model: type[BaseModel], sources: Sequence[Source]) -> ConfigError:
+    """The first thing that is wrong. `sources` come in the order in which they win; the last one is the file."""
+    first = error.errors()[0]
+    location = first["loc"]
+    found = (source.origin(location) for source in sources)
+    origin = next((name for name in found if name is not None), sources[-1].name)
+    return ConfigError(origin, problem=_problem(first, location=location, model=model))
+
+
+def _problem(details: ErrorDetails, *, location: Location, model: type[BaseModel]) -> str:
+    key = ".".join(map(str, location))
+    if details["type"] == "extra_forbidden":
+        known = _fields(model, location[:-1])
+        hint = suggestion(str(location[-1]), known=known) or f"; the keys are {', '.join(known)}"
+        return f'unknown key "{key}"{hint}'
+    extra = _extra(model, location)
+    said = details.get("ctx", {}).get("error")
+    # A rule between two keys has the sentence of its own; all others have the key's range.
+    allowed = str(said) if said is not None and "which is" in str(said) else extra.get("allowed", details["msg"])
+    value = details["input"]
+    hint = suggestion(value, known=extra.get("choices", ())) if isinstance(value, str) else ""
+    return f"{key} is {_show(value)}, but must be {allowed}{hint}"
+
+
+def _show(value: Any) -> str:
+    text = f'"{value}"' if isinstance(value, str) else "empty" if value is None else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _has(values: Any, location: Location) -> bool:
+    for part in location:
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def _fields(model: type[BaseModel], location: Location) -> dict[str, FieldInfo]:
+    """The fields of the model that stands at `location`, which is the model itself or one within."""
+    for part in location:
+        inner = model.model_fields[str(part)].annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            model = inner
+    return model.model_fields
+
+
+def _extra(model: type[BaseModel], location: Location) -> Mapping[str, Any]:
+    """What the innermost known field at `location` says beside its type."""
+    extra: Mapping[str, Any] = {}
+    for depth, part in enumerate(location, start=1):
+        field = model.model_fields.get(str(part))
+        if field is None:
+            break
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        if len(location) > depth and "entry" in extra:
+            return {"allowed": extra["entry"]}
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return extra

@@ -1,0 +1,267 @@
+"""Settings as `gpu_config.yaml` has them, and the one way to load them: command line, environment, file, defaults."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.config import JsonDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from dovetail import models
+from dovetail.api.gpujob import Policy
+from dovetail.config.errors import ConfigError, suggestion
+from dovetail.config.explain import Source, explain
+
+LogLevel = Literal["debug", "info", "warning", "error", "critical"]
+LogFormat = Literal["auto", "json", "console"]
+MemoryGuard = Literal["Conservative", "Aggressive"]
+
+ENV_PREFIX: Final = "DOVETAIL_"
+GUARD_FRACTIONS: Final[Mapping[MemoryGuard, float]] = {"Conservative": 0.8, "Aggressive": 0.95}
+_GPU_RESOURCES: Final = {
+    "gpu": "nvidia.com/gpu",
+    "nvidia": "nvidia.com/gpu",
+    "amd": "amd.com/gpu",
+    "intel": "gpu.intel.com/i915",
+    "npu": "huawei.com/npu",
+}
+_RESOURCE_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+
+
+def _refuse_bool(value: Any) -> Any:
+    # pydantic reads true as 1, and YAML reads `yes` as true.
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueErrors only
+    return value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _number(default: float, *, low: float, high: float, unit: str, description: str) -> Any:
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {low:g} to {high:g} ({unit})"}
+    return Field(default, ge=low, le=high, description=description, json_schema_extra=extra)
+
+
+def _choice(default: str, *choices: str, description: str) -> Any:
+    extra: JsonDict = {"allowed": f"{', '.join(choices[:-1])} or {choices[-1]}", "choices": list(choices)}
+    return Field(default, description=description, json_schema_extra=extra)
+
+
+def _weight(default: float, description: str) -> Any:
+    return _number(default, low=0.0, high=100.0, unit="weight", description=description)
+
+
+def _memory_table() -> dict[str, int]:
+    sizes = {family: models.memory_mib(family) for family in models.known_families()}
+    return {family: mib // 1024 for family, mib in sizes.items() if mib is not None}
+
+
+WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
+Number = Annotated[float, BeforeValidator(_refuse_bool)]
+
+
+class ScoreWeights(BaseModel):
+    """How much each term counts when nodes are ranked; the weights need not sum to one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    utilization: Number = _weight(0.4, "How busy or idle the devices are measured to be.")
+    memory: Number = _weight(0.3, "How much device memory is free.")
+    cpu: Number = _weight(0.2, "How much CPU the node has free.")
+    fragmentation: Number = _weight(0.1, "What the placement costs later requests.")
+
+
+class Settings(BaseSettings):
+    """Everything that `gpu_config.yaml` may say. Made directly it holds defaults and what it is given, nothing else."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True, env_prefix=ENV_PREFIX)
+
+    gpu_resource: dict[str, Annotated[str, Field(pattern=_RESOURCE_NAME)]] = Field(
+        default_factory=dict,
+        description="Short names of vendors and the extended resource that each means; yours are added to these.",
+        json_schema_extra={
+            "unit": "resource names",
+            "allowed": "a map of short names to resource names",
+            "entry": "a resource name with a domain, such as amd.com/gpu",
+        },
+    )
+    default_gpu_resource_name: str = Field(
+        default="nvidia.com/gpu",
+        description="The resource of a request that names no vendor: a short name or a resource name of gpu_resource.",
+        json_schema_extra={"unit": "resource name", "allowed": "a short name or a resource name of gpu_resource"},
+    )
+    gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(_refuse_bool), Field(gt=0, le=4096)]] = Field(
+        default_factory=dict,
+        description="Memory of one card by model, for nodes that report nothing; yours are added to these.",
+        json_schema_extra={
+            "unit": "GB",
+            "allowed": "a map of model names to GB",
+            "entry": "a number above 0 and up to 4096 (GB)",
+        },
+    )
+    monitor_update_interval: WholeNumber = _number(
+        30, low=1, high=3600, unit="seconds", description="How often the agent looks at the devices."
+    )
+    heartbeat_interval: WholeNumber = _number(
+        300,
+        low=1,
+        high=86400,
+        unit="seconds",
+        description="How often the agent publishes when nothing changed; at least monitor_update_interval.",
+    )
+    resource_change_threshold: Number = _number(
+        0.05, low=0.0, high=1.0, unit="ratio", description="The change of a measured ratio that is published at once."
+    )
+    policy: Policy = _choice(
+        "Balanced", "Spread", "Pack", "Balanced", description="Which nodes and devices are preferred by default."
+    )
+    memory_guard: MemoryGuard = _choice(
+        "Conservative",
+        "Conservative",
+        "Aggressive",
+        description="How much of a shared device's memory is promised: 0.8 (Conservative) or 0.95 (Aggressive) of it.",
+    )
+    score_weights: ScoreWeights = Field(
+        default=ScoreWeights(),
+        description="How much each term counts when nodes are ranked; the weights need not sum to one.",
+        json_schema_extra={"unit": "weights", "allowed": "a map with utilization, memory, cpu and fragmentation"},
+    )
+    hold_ttl_seconds: WholeNumber = _number(
+        30,
+        low=1,
+        high=3600,
+        unit="seconds",
+        description="How long devices stay promised to a pod that is not bound; more than bind_deadline_seconds.",
+    )
+    bind_deadline_seconds: WholeNumber = _number(
+        4, low=1, high=60, unit="seconds", description="How long binding a pod may take; below the scheduler's timeout."
+    )
+    tenants_per_device: WholeNumber = _number(
+        4, low=1, high=48, unit="tenants", description="How many TimeShared tenants take turns on one device."
+    )
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
+        "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
+    )
+    log_format: LogFormat = _choice(
+        "auto", "auto", "json", "console", description="One event per line; auto is console on a terminal, else json."
+    )
+
+    @property
+    def guard_fraction(self) -> float:
+        """The part of a shared device's memory that may be promised (0-1)."""
+        return GUARD_FRACTIONS[self.memory_guard]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings passes all five
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what it is given: `load_settings` merges the sources, so that errors can name them."""
+        return (init_settings,)
+
+    @field_validator("gpu_resource", mode="before")
+    @classmethod
+    def _add_known_resources(cls, given: Any) -> Any:
+        return {**_GPU_RESOURCES, **given} if isinstance(given, dict) else given
+
+    @field_validator("gpu_memory_specs", mode="before")
+    @classmethod
+    def _add_known_models(cls, given: Any) -> Any:
+        return {**_memory_table(), **given} if isinstance(given, dict) else given
+
+    @field_validator("default_gpu_resource_name")
+    @classmethod
+    def _is_a_known_resource(cls, name: str, info: ValidationInfo) -> str:
+        resources = info.data.get("gpu_resource", {})
+        if name not in resources and name not in resources.values():
+            raise ValueError("unknown resource")
+        return name
+
+    @field_validator("heartbeat_interval")
+    @classmethod
+    def _not_below_the_look(cls, seconds: int, info: ValidationInfo) -> int:
+        if seconds < (look := info.data.get("monitor_update_interval", 0)):
+            raise ValueError(f"at least monitor_update_interval, which is {look} (seconds)")
+        return seconds
+
+    @field_validator("bind_deadline_seconds")
+    @classmethod
+    def _below_the_hold(cls, seconds: int, info: ValidationInfo) -> int:
+        if seconds >= (hold := info.data.get("hold_ttl_seconds", seconds + 1)):
+            raise ValueError(f"less than hold_ttl_seconds, which is {hold} (seconds)")
+        return seconds
+
+
+def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from `overrides` (the command line), else the environment, else the file, else the defaults.
+
+    The environment says `DOVETAIL_LOG_LEVEL=debug`, `DOVETAIL_SCORE_WEIGHTS__CPU=0.3`, and maps as JSON. Raises
+    `ConfigError`; overrides that are None count as not given.
+    """
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    sources = (
+        Source("command line", values=given),
+        Source("environment", values=_environment(), env_prefix=ENV_PREFIX),
+        Source(str(path) if path else "gpu_config.yaml", values={} if path is None else _file(path)),
+    )
+    merged = _merge(_merge(sources[2].values, sources[1].values), sources[0].values)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise explain(error, model=Settings, sources=sources) from error
+
+
+def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _merge(low[key], high[key]) for key in low.keys() & high.keys() if _maps(low[key], high[key])}
+    return {**low, **high, **both}
+
+
+def _maps(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def _environment() -> dict[str, Any]:
+    _refuse_misspelt(os.environ)
+    try:
+        return EnvSettingsSource(Settings, env_nested_delimiter="__", env_ignore_empty=True)()
+    except SettingsError as error:
+        raise ConfigError("environment", problem=f"{error}; maps are written as JSON") from error
+
+
+def _refuse_misspelt(environ: Mapping[str, str]) -> None:
+    # Other variables with our prefix are none of our business: Kubernetes itself sets DOVETAIL_..._SERVICE_HOST.
+    known = [ENV_PREFIX + key.upper() for key in Settings.model_fields]
+    for name in environ:
+        top = name.upper().split("__")[0]
+        if top.startswith(ENV_PREFIX) and top not in known and (hint := suggestion(top, known=known, cutoff=0.9)):
+            raise ConfigError(name, problem=f"unknown variable{hint}")
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(str(path), problem=f"cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), problem=f"is not YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(str(path), problem=f"must be a map of keys and values, not {type(document).__name__}")
+    return {str(key): value for key, value in document.items()}

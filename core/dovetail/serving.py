@@ -1,0 +1,128 @@
+"""What every deployable shares as a process: its common options, health and metrics, and a graceful end."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from dovetail import logs
+from dovetail.config.errors import ConfigError
+from dovetail.config.settings import Settings, load_settings
+from dovetail.kube.errors import KubeconfigError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+Check = Callable[[], str | None]
+Program = Callable[[argparse.Namespace, Settings, asyncio.Event], Awaitable[None]]
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+# Kubernetes gives a container 30 s between SIGTERM and SIGKILL.
+_GRACE_SECONDS: Final = 20.0
+log = logs.get_logger("dovetail.serving")
+
+
+def parser(prog: str, *, description: str) -> argparse.ArgumentParser:
+    """The options that every deployable has; each adds its own."""
+    options = argparse.ArgumentParser(prog=prog, description=description)
+    options.add_argument("--config", type=Path, metavar="FILE", help="gpu_config.yaml; without it the defaults")
+    options.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else the pod's service account"
+    )
+    options.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(logs.LEVELS)}")
+    return options
+
+
+def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _GRACE_SECONDS) -> int:
+    """Run a deployable until it returns or is told to stop (SIGTERM, SIGINT), and give its exit code.
+
+    The program gets the options, the settings and an event that is set when it should end; what has not ended
+    `grace_seconds` later is cancelled. A configuration that cannot be used is one sentence on stderr and exit code 2.
+    """
+    try:
+        settings = load_settings(args.config, overrides={"log_level": args.log_level})
+        logs.configure(level=settings.log_level, fmt=settings.log_format)
+        asyncio.run(_until_told(program, args=args, settings=settings, grace_seconds=grace_seconds))
+    except (ConfigError, KubeconfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_USAGE
+    except Exception:
+        log.exception("ended by an error")
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+async def together(stop: asyncio.Event, *parts: Coroutine[Any, Any, None]) -> None:
+    """Run endless parts side by side until `stop` is set; when one of them fails, all end and its error is raised."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part) for part in parts]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+def add_health(
+    app: web.Application, *, ready: Mapping[str, Check], registry: "CollectorRegistry | None" = None
+) -> None:
+    """Add `/livez`, `/readyz` and `/metrics`. A check answers None when all is well, else a sentence."""
+    # Deployables have this library, the core does not need it.
+    from prometheus_client import REGISTRY  # noqa: PLC0415
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
+
+    async def livez(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        found = {name: check() for name, check in ready.items()}
+        lines = [f"[+]{name} ok" if said is None else f"[-]{name} failed: {said}" for name, said in found.items()]
+        well = all(said is None for said in found.values())
+        return web.Response(text="\n".join([*lines, "ok" if well else "not ready"]) + "\n", status=200 if well else 503)
+
+    async def metrics(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry or REGISTRY), headers={"Content-Type": content_type})
+
+    app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+
+
+@asynccontextmanager
+async def listening(app: web.Application, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve `app` while inside; gives the port, which matters for port 0. Open requests get time to end."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigError("command line", problem=f"cannot listen on {host}:{port}: {error.strerror}") from error
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+async def _until_told(program: Program, *, args: argparse.Namespace, settings: Settings, grace_seconds: float) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    task = asyncio.ensure_future(program(args, settings, stop))
+    told = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        log.info("stopping", grace_seconds=grace_seconds)
+        await asyncio.wait({task}, timeout=grace_seconds)
+        task.cancel()
+    told.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.warning("cancelled: it did not end in time", grace_seconds=grace_seconds)
