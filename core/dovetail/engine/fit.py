@@ -136,6 +136,15 @@ class Judgement:
         columns = self.columns
         return self._takers & self._mode_free & self._share_free & self._memory_free & columns.present
 
+    @cached_property
+    def kinds(self) -> list[RefusalKind | None]:
+        """The kind of each node's first cause, None where it fits."""
+        found: list[RefusalKind | None] = [None] * len(self.nodes)
+        for cause in reversed(self._causes):
+            for row in np.flatnonzero(cause.nodes).tolist():
+                found[row] = cause.kind
+        return found
+
     def refusal(self, row: int) -> Refusal | None:
         """The first cause that keeps the ask off this node, in words; None when it fits."""
         if self.fits[row]:

@@ -5,7 +5,7 @@ claims that name it, so that no path of updates can drift. Claims outlive their 
 returns, with the same devices or others, meets the claims that still stand.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NO_MODE: Final = 0
+# Changes that the log remembers; whoever is further behind reads everything anew.
+LOG_LENGTH: Final = 100_000
 MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShared": 3}
 
 
@@ -123,6 +125,8 @@ class Ledger:
         self._models: dict[Model, int] = {}
         self._vendors: dict[str, int] = {}
         self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._touched: list[int] = []
+        self._forgotten = 0
         self._allocate(rows=64, devices=8)
 
     # --- what is there -----------------------------------------------------------------------------------------
@@ -144,6 +148,7 @@ class Ledger:
         """The Node is gone. Claims on it stay until their pods go."""
         if name in self._rows:
             self._columns["known"][self._rows[name]] = False
+            self._touch(self._rows[name])
 
     def set_devices(self, name: str, devices: Iterable[DeviceFacts]) -> None:
         """Take over what the agent reports now; an empty report means no devices."""
@@ -210,6 +215,31 @@ class Ledger:
         known = self._columns["known"]
         return [name for name in self._names if known[self._rows[name]]]
 
+    def name(self, row: int) -> str:
+        """The node that has this row; a node keeps its row for ever."""
+        return self._names[row]
+
+    def rows(self, nodes: Sequence[str]) -> npt.NDArray[np.intp]:
+        """Rows of nodes, -1 for names that were never seen."""
+        known = self._rows
+        return np.fromiter((known.get(name, -1) for name in nodes), dtype=np.intp, count=len(nodes))
+
+    @property
+    def size(self) -> int:
+        """Number of rows in use."""
+        return len(self._names)
+
+    @property
+    def changes(self) -> int:
+        """Number of changes so far: the position in the log that `touched_since` takes."""
+        return self._forgotten + len(self._touched)
+
+    def touched_since(self, position: int) -> Collection[int]:
+        """Rows that changed after `changes` was `position`; all of them when that is longer ago than the log goes."""
+        if position < self._forgotten:
+            return range(len(self._names))
+        return set(self._touched[position - self._forgotten :])
+
     def devices(self, name: str) -> tuple[DeviceFacts, ...]:
         """The devices of a node by index, as last reported."""
         return self._devices.get(name, ())
@@ -228,7 +258,7 @@ class Ledger:
 
     def columns(self, nodes: Sequence[str], *, without: str = "") -> Columns:
         """A copy of the columns of `nodes`, as if the claim `without` did not stand. Unknown names get empty rows."""
-        rows = np.fromiter((self._rows.get(name, -1) for name in nodes), dtype=np.intp, count=len(nodes))
+        rows = self.rows(nodes)
         copied = {name: column[rows] for name, column in self._columns.items()}
         unknown = rows < 0
         if unknown.any():
@@ -281,12 +311,19 @@ class Ledger:
 
     # --- inside ------------------------------------------------------------------------------------------------
 
+    def _touch(self, row: int) -> None:
+        self._touched.append(row)
+        if len(self._touched) > LOG_LENGTH:
+            self._forgotten += len(self._touched)
+            self._touched.clear()
+
     def _recount(self, name: str) -> None:
         row = self._rows.get(name)
         if row is None:
             return
         for column, value in self._promised(name).items():
             self._columns[column][row] = value
+        self._touch(row)
 
     def _promised(self, name: str, *, without: str = "") -> dict[str, npt.NDArray[np.int64] | int]:
         """The columns that follow from the claims on a node."""

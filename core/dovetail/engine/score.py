@@ -30,30 +30,54 @@ class Weights:
 DEFAULT_WEIGHTS = Weights()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the score is made of, for some nodes, each 0 to 1 and of shape [n]; higher is better in all of them."""
+
+    calm: Floats
+    memory: Floats
+    cpu: Floats
+    tidy: Floats
+
+
+def terms(judged: Judgement) -> Terms:
+    """The terms of nodes for an ask, in the sense of its policy."""
+    columns, ask = judged.columns, judged.ask
+    cpu = _ratio(columns.cpu_milli - columns.cpu_free, columns.cpu_milli).clip(0, 1)
+    if ask.gpu is None:
+        idle = np.zeros_like(cpu)
+        return Terms(calm=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, tidy=idle)
+    memory = _mean_over_devices(columns, _ratio(columns.promised + columns.foreign, columns.total))
+    if ask.policy == "Spread":
+        memory, cpu = 1 - memory, 1 - cpu
+    return Terms(
+        calm=1 - _mean_over_devices(columns, _load(columns, policy=ask.policy)),
+        memory=memory,
+        cpu=cpu,
+        tidy=1 - _fragmentation(judged, ask.gpu),
+    )
+
+
+def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
+    """The score of nodes that all fit, 0 to 1, shape [n]: the fragmentation term is scaled over just these."""
+    if policy == "Pack":
+        return parts.tidy
+    total = weights.utilization + weights.memory + weights.cpu + weights.fragmentation
+    score = (
+        weights.utilization * parts.calm
+        + weights.memory * parts.memory
+        + weights.cpu * parts.cpu
+        + weights.fragmentation * _scaled(parts.tidy)
+    )
+    return score / total if total else score
+
+
 def rank(
     ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, weights: Weights = DEFAULT_WEIGHTS
 ) -> list[float]:
     """How well each of `nodes` would do for `ask`, 0 to 1. Nodes are taken to fit; the order is that of `nodes`."""
     judged = Judgement(ledger, ask, nodes=nodes, key=key)
-    columns = judged.columns
-    cpu = _ratio(columns.cpu_milli - columns.cpu_free, columns.cpu_milli)
-    if ask.gpu is None:
-        return list(1 - cpu if ask.policy == "Spread" else cpu)
-    tidy = 1 - _fragmentation(judged, ask.gpu)
-    if ask.policy == "Pack":
-        return list(tidy)
-    load = _mean_over_devices(columns, _load(columns, policy=ask.policy))
-    memory = _mean_over_devices(columns, _ratio(columns.promised + columns.foreign, columns.total))
-    if ask.policy == "Spread":
-        memory, cpu = 1 - memory, 1 - cpu
-    total = weights.utilization + weights.memory + weights.cpu + weights.fragmentation
-    score = (
-        weights.utilization * (1 - load)
-        + weights.memory * memory
-        + weights.cpu * cpu
-        + weights.fragmentation * _scaled(tidy)
-    )
-    return list(score / total if total else score)
+    return list(combine(terms(judged), policy=ask.policy, weights=weights).tolist())
 
 
 def _fragmentation(judged: Judgement, gpu: GPURequest) -> Floats:

@@ -7,7 +7,6 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
-
 NONE = "Need 1 GPU, only 0 available"
 
 

@@ -1,0 +1,120 @@
+"""Judgements that are kept: for each shape of ask, which nodes fit and how well, brought up to date node by node.
+
+kube-scheduler asks about thousands of nodes for each pod, most pods are of a few shapes, and between two of them few
+nodes change. So a shape's columns are computed once, and after that only for the nodes that the ledger's log names. What
+is answered equals what `screen` and `rank` would say; a test holds the two together.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.engine.claims import Ask
+from dovetail.engine.fit import Judgement
+from dovetail.engine.ledger import Bools, Floats, Ledger
+from dovetail.engine.refusals import Refusal
+from dovetail.engine.score import DEFAULT_WEIGHTS, Terms, Weights, combine, terms
+
+Rows = npt.NDArray[np.intp]
+
+# Shapes that are kept; the one that was not asked for the longest goes first. 5,000 nodes cost about 0.2 MB a shape.
+KEPT: Final = 256
+_TERMS: Final = ("calm", "memory", "cpu", "tidy")
+
+
+class _Shape:
+    """What is known for one ask, by row."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.fits: Bools = np.zeros(64, dtype=np.bool_)
+        self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
+
+    def refresh(self, ledger: Ledger, ask: Ask) -> None:
+        """Judge anew the rows that changed since the last time."""
+        if self.position == ledger.changes:
+            return
+        rows = sorted(ledger.touched_since(self.position))
+        self._grow(ledger.size)
+        self.store(rows, Judgement(ledger, ask, nodes=[ledger.name(row) for row in rows], key=""))
+        self.position = ledger.changes
+
+    def store(self, rows: Sequence[int], judged: Judgement) -> None:
+        """Take over a judgement of these rows."""
+        self.fits[rows] = judged.fits
+        parts = terms(judged)
+        for name in _TERMS:
+            self.terms[name][rows] = getattr(parts, name)
+
+    def _grow(self, size: int) -> None:
+        if size > len(self.fits):
+            room = max(size, 2 * len(self.fits)) - len(self.fits)
+            self.fits = np.concatenate([self.fits, np.zeros(room, dtype=np.bool_)])
+            self.terms = {name: np.concatenate([column, np.zeros(room)]) for name, column in self.terms.items()}
+
+
+class Shapes:
+    """Answers about many nodes at once, out of what is kept for each shape."""
+
+    def __init__(self, ledger: Ledger, *, weights: Weights = DEFAULT_WEIGHTS) -> None:
+        self._ledger = ledger
+        self._weights = weights
+        self._kept: OrderedDict[Ask, _Shape] = OrderedDict()
+
+    def best(self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None) -> list[str]:
+        """The nodes of `nodes` that fit: all of them in the order asked, or with `limit` at most that many, best first.
+
+        A claim that stands under `key` is not counted. Empty when none fits.
+        """
+        rows = self._ledger.rows(nodes)
+        fits, parts = self._columns(ask, rows=rows, key=key)
+        found = np.flatnonzero(fits)
+        if limit is not None and len(found) > limit:
+            scores = combine(_select(parts, found), policy=ask.policy, weights=self._weights)
+            found = found[np.argsort(-scores, kind="stable")[:limit]]
+        return [nodes[at] for at in found.tolist()]
+
+    def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
+        """How well each of `nodes` would do, 0 to 1, in the order asked. They are taken to fit."""
+        _, parts = self._columns(ask, rows=self._ledger.rows(nodes), key=key)
+        return list(combine(parts, policy=ask.policy, weights=self._weights).tolist())
+
+    def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
+        """Why each of the nodes that do not fit does not: needed only when none fits, so nothing of it is kept."""
+        judged = Judgement(self._ledger, ask, nodes=nodes, key=key)
+        return {name: refusal for row, name in enumerate(nodes) if (refusal := judged.refusal(row)) is not None}
+
+    def _columns(self, ask: Ask, *, rows: Rows, key: str) -> tuple[Bools, Terms]:
+        shape = self._shape(ask)
+        fits = shape.fits[rows] & (rows >= 0)
+        parts = {name: column[rows] for name, column in shape.terms.items()}
+        own = self._ledger.claim(key)
+        if own is not None:
+            self._without(own.node, ask=ask, key=key, rows=rows, fits=fits, parts=parts)
+        return fits, Terms(**parts)
+
+    def _without(self, node: str, *, ask: Ask, key: str, rows: Rows, fits: Bools, parts: dict[str, Floats]) -> None:
+        """The pod's own claim does not stand in its way: judge its node as if it were not there."""
+        at = np.flatnonzero(rows == self._ledger.rows([node])[0])
+        if at.size == 0:
+            return
+        judged = Judgement(self._ledger, ask, nodes=[node], key=key)
+        fits[at] = judged.fits
+        own = terms(judged)
+        for name in _TERMS:
+            parts[name][at] = getattr(own, name)
+
+    def _shape(self, ask: Ask) -> _Shape:
+        shape = self._kept.pop(ask, None) or _Shape()
+        self._kept[ask] = shape
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        shape.refresh(self._ledger, ask)
+        return shape
+
+
+def _select(parts: Terms, rows: Rows) -> Terms:
+    return Terms(**{name: getattr(parts, name)[rows] for name in _TERMS})

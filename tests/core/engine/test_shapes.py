@@ -1,0 +1,101 @@
+"""What is kept answers as a judgement from scratch would, whatever happened in between."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from dovetail.engine.fit import Fit, check, screen
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.score import rank
+from dovetail.engine.shapes import KEPT, Shapes
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
+
+NODES = ["a", "b", "c", "d"]
+ASKS = [
+    make_ask("1"),
+    make_ask("2", policy="Pack"),
+    make_ask("0.5", policy="Spread"),
+    make_ask("8G,0.25"),
+    make_ask("1(T4)"),
+]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[tuple[str, str, int, str]]:
+    one = st.tuples(
+        st.sampled_from(["place", "release", "node", "drop", "ask"]),
+        st.sampled_from(NODES),
+        st.integers(0, 4),
+        st.sampled_from(["1", "2", "0.5", "8G,0.25"]),
+    )
+    return draw(st.lists(one, min_size=1, max_size=25))
+
+
+def apply(ledger: Ledger, step: tuple[str, str, int, str]) -> None:
+    what, node, number, text = step
+    match what:
+        case "place":
+            found = check(ledger, make_ask(text), node=node, key=f"pod-{number}")
+            if isinstance(found, Fit):
+                ledger.commit(found.claim)
+        case "release":
+            ledger.release(f"pod-{number}")
+        case "node":
+            add_node(ledger, node, gpus=number, model="T4" if number % 2 else "V100")
+        case "drop":
+            ledger.drop_node(node)
+
+
+@settings(max_examples=80, deadline=None)
+@given(steps())
+def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[tuple[str, str, int, str]]) -> None:
+    ledger = make_ledger(a=2, b=4)
+    shapes = Shapes(ledger)
+    for step in happened:
+        apply(ledger, step)
+        ask, key = ASKS[step[2]], f"pod-{step[2]}"
+        expected = screen(ledger, ask, nodes=NODES, key=key)
+        assert shapes.best(ask, nodes=NODES, key=key) == expected.fits
+        assert shapes.scores(ask, nodes=expected.fits, key=key) == rank(ledger, ask, nodes=expected.fits, key=key)
+        assert shapes.refusals(ask, nodes=NODES, key=key) == expected.refusals
+
+
+def test_a_limit_gives_the_best_nodes_first() -> None:
+    ledger = make_ledger(a=8, b=4, c=2)
+    best = Shapes(ledger).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
+    assert best == ["c", "b"]
+
+
+def test_nodes_that_were_never_seen_do_not_fit() -> None:
+    assert Shapes(Ledger()).best(make_ask("1"), nodes=["a"], key="") == []
+
+
+def test_a_node_that_comes_later_is_found() -> None:
+    ledger = make_ledger(a=1)
+    shapes = Shapes(ledger)
+    hold_devices(ledger, "a", 0)
+    assert shapes.best(make_ask("1"), nodes=["a"], key="") == []
+    for number in range(100):
+        add_node(ledger, f"n{number}", gpus=1)
+    assert shapes.best(make_ask("1"), nodes=["a", "n99"], key="") == ["n99"]
+
+
+def test_whoever_is_behind_the_log_reads_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.engine.ledger.LOG_LENGTH", 3)
+    ledger = make_ledger(a=1, b=1)
+    shapes = Shapes(ledger)
+    assert shapes.best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
+    hold_devices(ledger, "a", 0)
+    for _ in range(5):
+        hold_devices(ledger, "b", 0)
+        ledger.release(ledger.claims_on("b")[0].key)
+    assert shapes.best(make_ask("1"), nodes=["a", "b"], key="") == ["b"]
+
+
+def test_more_shapes_than_are_kept_still_get_right_answers() -> None:
+    ledger = make_ledger(a=1)
+    shapes = Shapes(ledger)
+    for share in range(1, KEPT + 10):
+        assert shapes.best(make_ask(f"0.{share:03d}"), nodes=["a"], key="") == ["a"]
+    hold_devices(ledger, "a", 0)
+    assert shapes.best(make_ask("0.001"), nodes=["a"], key="") == []
