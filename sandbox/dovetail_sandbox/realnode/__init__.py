@@ -1,13 +1,13 @@
 """One real Kubernetes node beside the simulated ones: kubelet, containerd and runc on this machine.
 
 Here lives all that knows how such a node is made, and nothing that knows of GPUs beyond the devices it claims.
-The rest of the sandbox calls `capable`, `start`, `stop`, `running` and `import_images`.
+The rest of the sandbox calls `capable`, `start`, `stop`, `running`, `trouble` and `import_images`.
 """
 
 from dovetail_sandbox.realnode.capability import capable
 from dovetail_sandbox.realnode.errors import NodeFailedError, NotCapableError, RealNodeError
 from dovetail_sandbox.realnode.layout import NODE_NAME
-from dovetail_sandbox.realnode.node import ControlPlane, import_images, running, start, stop
+from dovetail_sandbox.realnode.node import ControlPlane, import_images, running, start, stop, trouble
 
 __all__ = [
     "NODE_NAME",
@@ -20,4 +20,5 @@ __all__ = [
     "running",
     "start",
     "stop",
+    "trouble",
 ]

@@ -1,18 +1,21 @@
 """What can go wrong with a real node.
 
-RealNodeError
-├── NotCapableError      this machine cannot run one, and why
-├── CommandError   a program we called said no
-└── NodeFailedError      the node did not come up, or ended
+SandboxError
+└── RealNodeError
+    ├── NotCapableError     this machine cannot run one, and why
+    ├── CommandError        a program we called said no
+    └── NodeFailedError     the node did not come up, or ended
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from dovetail_sandbox.errors import SandboxError
+
 LOG_TAIL_LINES = 15
 
 
-class RealNodeError(Exception):
+class RealNodeError(SandboxError):
     """Any failure of a real node; its text is for people."""
 
 

@@ -4,6 +4,7 @@ Nothing is remembered about a running node: its names follow from the state dire
 processes are those in its cgroup (cgroups.py). So stopping works from any state, also after half a start.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from dovetail_sandbox.realnode.errors import NodeFailedError, NotCapableError, R
 from dovetail_sandbox.realnode.layout import NODE_NAME, Layout, NodeNetwork
 
 BINARIES = ("kubectl", "kubelet", "kube-proxy", "coredns", "containerd", "containerd-shim-runc-v2", "ctr")
+ENDED = re.compile(r"(\S+) ended with status -?\d+")  # as init.py writes it
 NAMESPACES_DEADLINE_S = 20.0
 READY_DEADLINE_S = 120.0
 
@@ -53,7 +55,7 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
         pid = _spawn(layout, block=block, binaries=control_plane.binaries)
         network.connect(layout, network=block, node_pid=pid)
         _wait_until_ready(layout, control_plane=control_plane)
-    except RealNodeError:
+    except BaseException:  # an interrupt too leaves nothing behind
         stop(state_dir)
         raise
     say(f"real node: {NODE_NAME} is Ready")
@@ -70,6 +72,14 @@ def stop(state_dir: Path) -> None:
 def running(state_dir: Path) -> bool:
     """Whether the node's first process, and with it all of its programs, is there."""
     return bool(cgroups.pids(Layout.of(state_dir).cgroup))
+
+
+def trouble(state_dir: Path) -> str | None:
+    """Why a node that was started runs no more, with the end of the log that tells most; None while it runs."""
+    layout = Layout.of(state_dir)
+    if cgroups.pids(layout.cgroup):
+        return None
+    return str(_ended(layout))
 
 
 def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
@@ -155,7 +165,7 @@ def _wait_until_ready(layout: Layout, *, control_plane: ControlPlane) -> None:
     ready = ("wait", "--for=condition=Ready", f"node/{NODE_NAME}", "--timeout=2s")
     while not (succeeds([*_kubectl(control_plane), *ready]) and _routes_services(layout)):
         if not cgroups.pids(layout.cgroup):
-            raise NodeFailedError("The real node ended while it started", log=_telling_log(layout))
+            raise _ended(layout)
         if time.monotonic() > limit:
             raise NodeFailedError(
                 f"Node {NODE_NAME} is not Ready after {READY_DEADLINE_S:g} s", log=layout.log / "kubelet.log"
@@ -168,14 +178,13 @@ def _routes_services(layout: Layout) -> bool:
     return any(succeeds(["nsenter", "--net", f"--target={pid}", *nft]) for pid in cgroups.pids(layout.cgroup)[:1])
 
 
-def _telling_log(layout: Layout) -> Path:
-    """The log of the program that ended first, as the node's first process named it; else its own log."""
+def _ended(layout: Layout) -> NodeFailedError:
+    """The program that ended first, as the node's first process named it, and its log; else that process' own."""
     own = layout.log / "init.log"
-    for line in own.read_text().splitlines():
-        words = line.split()
-        if "ended with status" in line:
-            return layout.log / f"{words[words.index('ended') - 1]}.log"
-    return own
+    for line in own.read_text().splitlines() if own.exists() else []:
+        if named := ENDED.search(line):
+            return NodeFailedError(f"The real node ended: {named[0]}", log=layout.log / f"{named[1]}.log")
+    return NodeFailedError("The real node ended", log=own)
 
 
 def _any_pid(layout: Layout) -> int:
