@@ -1,7 +1,7 @@
 """Judgements that are kept: for each shape of ask, which nodes fit and how well, brought up to date node by node.
 
 kube-scheduler asks about thousands of nodes for each pod, most pods are of a few shapes, and between two of them few
-nodes change. So a shape's columns are computed once, and after that only for the nodes that the ledger's log names. What
+nodes change. So a shape is judged once, and after that only on the nodes that the log of the ledger names. What
 is answered equals what `screen` and `rank` would say; a test holds the two together.
 """
 
