@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
@@ -93,6 +93,11 @@ class Agent:
         self.gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode, field_selector=named)
 
     @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """The lists that it follows."""
+        return self.nodes, self.pods, self.gpunodes
+
+    @property
     def looks(self) -> Mapping[str, Look]:
         """The newest look at each node that is served."""
         return MappingProxyType(self._looks)
@@ -100,10 +105,9 @@ class Agent:
     async def run(self) -> None:
         """Follow and write until cancelled. Nothing is written before all three lists are there."""
         async with asyncio.TaskGroup() as group:
-            reflectors = (self.nodes, self.pods, self.gpunodes)
-            for reflector in reflectors:
+            for reflector in self.reflectors:
                 group.create_task(reflector.run())
-            for reflector in reflectors:
+            for reflector in self.reflectors:
                 await reflector.synced.wait()
             group.create_task(self.queue.run())
 

@@ -76,7 +76,7 @@ class AgentCollector(Collector):
             "Time since the API server last said anything on a watch.",
             labels=["resource"],
         )
-        for reflector in (self._agent.nodes, self._agent.pods, self._agent.gpunodes):
+        for reflector in self._agent.reflectors:
             age.add_metric([reflector.resource.plural], reflector.age_seconds)
         yield age
 

@@ -1,0 +1,97 @@
+"""`dovetail-agent`: the process around the agent."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from dovetail import serving
+from dovetail.config.settings import Settings
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.reflector import Reflector
+from dovetail.logs import get_logger
+from dovetail_agent.agent import Agent, Rules
+from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.provider import Provider
+from dovetail_agent.publish import Pace
+from dovetail_agent.simulated import SimulatedProvider
+
+log = get_logger(__name__)
+
+PROVIDERS: Final[dict[str, type[Provider]]] = {SimulatedProvider.name: SimulatedProvider}
+# A watch says something every minute; after three silent ones what we know is too old to speak of.
+_OLD_SECONDS: Final = 200.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run until SIGTERM; exits 2 with one sentence for a bad command line or configuration."""
+    sys.exit(serving.run(serve, args=parser().parse_args(arguments)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = serving.parser(
+        "dovetail-agent", description="Publishes what the devices of a node are and do, and advertises their sums."
+    )
+    options.add_argument("--provider", choices=list(PROVIDERS), required=True, help="where the figures come from")
+    options.add_argument("--node", metavar="NAME", help="serve this node alone; default: every node that it knows")
+    options.add_argument(
+        "--metrics-port", type=int, metavar="N", required=True, help="port of /livez, /readyz and /metrics"
+    )
+    return options
+
+
+async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    """Serve nodes until `stop` is set."""
+    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-agent") as client:
+        agent = Agent(
+            client,
+            provider=PROVIDERS[args.provider](),
+            rules=rules_of(settings),
+            clock=partial(datetime.now, UTC),
+            node=args.node,
+        )
+        async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
+            log.info("agent started", provider=args.provider, node=args.node or "all", metrics_port=args.metrics_port)
+            await serving.together(stop, agent.run())
+
+
+def rules_of(settings: Settings) -> Rules:
+    """The agent's part of the configuration."""
+    return Rules(
+        look_every=timedelta(seconds=settings.monitor_update_interval),
+        pace=Pace(
+            threshold=settings.resource_change_threshold, heartbeat=timedelta(seconds=settings.heartbeat_interval)
+        ),
+        turns_per_device=settings.tenants_per_device,
+    )
+
+
+def health(agent: Agent) -> web.Application:
+    """/livez, /readyz (all three lists are there and fresh) and /metrics."""
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent))
+    app = web.Application()
+    serving.add_health(
+        app, ready={each.resource.plural: partial(_trouble, each) for each in agent.reflectors}, registry=registry
+    )
+    return app
+
+
+def _trouble(reflector: Reflector[Any]) -> str | None:
+    if not reflector.synced.is_set():
+        return "not listed yet"
+    if reflector.age_seconds > _OLD_SECONDS:
+        return f"nothing heard for {reflector.age_seconds:.0f} s"
+    return None
+
+
+if __name__ == "__main__":
+    main()
