@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.resources import GPUJOBS
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from dovetail.kube.client import Client
 
 T = TypeVar("T")
+
+# Where the chart puts its own objects, unless somebody chose otherwise.
+RELEASE_NAMESPACE: Final = "dovetail-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

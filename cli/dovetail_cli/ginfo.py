@@ -1,0 +1,19 @@
+"""`ginfo`: the nodes and their devices."""
+
+import typer
+
+from dovetail_cli.options import Context, Kubeconfig, Namespace, Output
+
+
+def ginfo(
+    *,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show whether the scheduler runs, how many GPUs there are, and each device with who uses it and how much."""
+    from dovetail_cli import inventory, output
+
+    output.check_format(form)
+    typer.echo(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))

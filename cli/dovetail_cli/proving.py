@@ -1,0 +1,91 @@
+"""The audit's looking: nodes, devices, pods and jobs of the whole cluster, and the rules by its configuration."""
+
+import asyncio
+from dataclasses import asdict, replace
+from typing import Final
+
+import yaml
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.audit import LAGGING, Report, Rules, audit
+from dovetail.config.settings import Settings
+from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.objects import ConfigMap, Node, Pod
+from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, GPUNODES, NODES, PODS
+from dovetail_cli import output
+from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster, work
+
+_CONFIG: Final = "dovetail-config"
+_CONFIG_KEY: Final = "gpu_config.yaml"
+# What is written a moment after the fact must have caught up by then.
+_SECOND_LOOK_SECONDS: Final = 3.0
+COLUMNS: Final = ("kind", "subject", "message")
+
+
+def prove(*, kubeconfig: str | None, context: str | None) -> Report:
+    """The audit of the cluster that the options name."""
+    return work(look, kubeconfig=kubeconfig, context=context)
+
+
+async def look(cluster: Cluster) -> Report:
+    """The audit as of now. Findings that a status merely lags behind for count when they are there again later."""
+    first = await _look_once(cluster)
+    if not any(finding.kind in LAGGING for finding in first.findings):
+        return first
+    await asyncio.sleep(_SECOND_LOOK_SECONDS)
+    again = await _look_once(cluster)
+    lasting = [found for found in first.findings if found.kind not in LAGGING or found in again.findings]
+    return replace(first, findings=tuple(lasting))
+
+
+def render(report: Report, *, form: str) -> str:
+    """The report to print."""
+    rows = [asdict(finding) for finding in report.findings]
+    match form:
+        case "json":
+            return output.as_json({"pods": report.pods, "devices": report.devices, "findings": rows})
+        case "yaml":
+            return output.as_yaml({"pods": report.pods, "devices": report.devices, "findings": rows})
+        case "csv":
+            return output.as_csv(rows, columns=COLUMNS)
+        case _:
+            return summary(report)
+
+
+def summary(report: Report) -> str:
+    """One line when all is well, else a table."""
+    looked_at = f"{_count(report.pods, 'pod')}, {_count(report.devices, 'device')}"
+    if not report.findings:
+        return f"Audit clean: {looked_at}"
+    rows = [asdict(finding) for finding in report.findings]
+    heading = output.paint(f"Audit: {_count(len(rows), 'finding')} ({looked_at})", "red")
+    return f"{heading}\n{output.render(rows, columns=COLUMNS, form='table')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+async def _look_once(cluster: Cluster) -> Report:
+    client = cluster.client
+    # Pods first: a device that is reported later than the pod that holds it is none too few.
+    pods = await client.list(PODS, as_type=Pod)
+    gpunodes, nodes, jobs, rules = await asyncio.gather(
+        client.list(GPUNODES, as_type=GPUNode),
+        client.list(NODES, as_type=Node),
+        client.list(GPUJOBS, as_type=GPUJob),
+        _rules(cluster),
+    )
+    return audit(nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs.items, rules=rules)
+
+
+async def _rules(cluster: Cluster) -> Rules:
+    """What the cluster's configuration allows; the defaults where it cannot be seen."""
+    try:
+        found = await cluster.client.get(CONFIGMAPS, _CONFIG, as_type=ConfigMap, namespace=RELEASE_NAMESPACE)
+    except (NotFound, Forbidden):
+        settings = Settings()
+    else:
+        settings = Settings.model_validate(yaml.safe_load(found.data.get(_CONFIG_KEY, "")) or {})
+    return Rules(guard_fraction=settings.guard_fraction, turns_per_device=settings.tenants_per_device)
