@@ -1,0 +1,95 @@
+"""The operator put together: caches, the GPUJobs' feed and the controller."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from dovetail import names
+from dovetail.api.gpujob import Policy
+from dovetail.api.gpunode import GPUNode
+from dovetail.cluster import ClusterView
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail.kube.objects import Job, Node, Pod
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.resources import GPUNODES, JOBS, NODES, PODS
+from dovetail_operator.controller import Controller
+from dovetail_operator.feed import Feed
+from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.numbers import Numbers
+from dovetail_operator.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the configuration and the environment decide. `namespace` is the operator's own."""
+
+    namespace: str
+    policy: Policy = "Balanced"
+    guard_fraction: float = 0.8
+    turns_per_device: int = 4
+
+
+class Operator:
+    """One operator on one connection; `client` is open as long as it runs."""
+
+    def __init__(
+        self, client: Client, connection: Connection, options: Options, *, registry: CollectorRegistry
+    ) -> None:
+        rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        ledger = Ledger(guard_fraction=options.guard_fraction, turns_per_device=options.turns_per_device)
+        state = State(ClusterView(ledger=ledger), default_policy=options.policy)
+        self._feed = Feed(client, connection, rng=rng)
+        self._controller = Controller(
+            client,
+            state,
+            numbers=Numbers(client, namespace=options.namespace),
+            counters=make_counters(registry),
+            post=self._feed.watch.post,
+            now=_now,
+            rng=rng,
+        )
+        registry.register(JobsCollector(state))
+        self._reflectors = _reflectors(client, self._controller)
+
+    def ready(self) -> Mapping[str, Callable[[], str | None]]:
+        """What has to be complete before the operator decides anything, each as a check for /readyz."""
+        checks: dict[str, Callable[[], str | None]] = {
+            reflector.resource.plural: _check(reflector.resource.plural, reflector.synced)
+            for reflector in self._reflectors
+        }
+        return {"gpujobs": _check("gpujobs", self._feed.synced), **checks}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self._reflectors:
+                tasks.create_task(reflector.run())
+            tasks.create_task(self._feed.run(self._controller))
+            await self._feed.synced.wait()
+            for reflector in self._reflectors:
+                await reflector.synced.wait()
+            tasks.create_task(self._controller.run())
+
+
+def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
+    return [
+        Reflector(client, NODES, Node, on_event=controller.node_event),
+        Reflector(client, GPUNODES, GPUNode, on_event=controller.gpunode_event),
+        Reflector(client, PODS, Pod, on_event=controller.pod_event),
+        Reflector(client, JOBS, Job, on_event=controller.child_event, label_selector=names.LABEL_JOB),
+    ]
+
+
+def _check(what: str, synced: asyncio.Event) -> Callable[[], str | None]:
+    return lambda: None if synced.is_set() else f"{what} are not listed yet"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

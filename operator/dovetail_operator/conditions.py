@@ -1,0 +1,79 @@
+"""The conditions of a GPUJob's status: the queue's word, and the batch Job's own mirrored. Pure."""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from dovetail.api.meta import Condition, find_condition
+from dovetail.kube import objects
+from dovetail_operator.durations import timestamp
+from dovetail_operator.observed import Observed
+from dovetail_operator.stages import Stage
+
+_MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
+_ORDER: Final = ("Admitted", *_MIRRORED)
+
+
+def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
+    """The conditions as they are now, each with the time at which its status last changed."""
+    # What an earlier run came to is no word on this one.
+    found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
+    wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen), *_of_ours(seen, stage)]
+    for condition in wanted:
+        found[condition.type] = _since(condition, find_condition(seen.job.status.conditions, condition.type))
+    listed = sorted(found.values(), key=lambda condition: _ORDER.index(condition.type))
+    return [msgspec.structs.replace(each, observed_generation=seen.job.metadata.generation) for each in listed]
+
+
+def _since(condition: Condition, before: Condition | None) -> Condition:
+    if before is None or before.status != condition.status:
+        return condition
+    return msgspec.structs.replace(condition, last_transition_time=before.last_transition_time)
+
+
+def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
+    if stage.admitted is None:
+        return []
+    if stage.admitted:
+        workers = seen.job.spec.workers
+        message = "Let go by the queue" if workers == 1 else f"Let go by the queue with all {workers} workers"
+        return [_condition("Admitted", "True", "Admitted", message, at=seen.now)]
+    return [_condition("Admitted", "False", stage.reason, stage.message, at=seen.now)]
+
+
+def _of_the_child(seen: Observed) -> list[Condition]:
+    if seen.child is None:
+        return []
+    return [_mirrored(condition, at=seen.now) for condition in seen.child.status.conditions if _is_news(condition)]
+
+
+def _is_news(condition: objects.Condition) -> bool:
+    return condition.type in _MIRRORED and (condition.status == "True" or condition.type == "Suspended")
+
+
+def _mirrored(condition: objects.Condition, *, at: datetime) -> Condition:
+    return Condition(
+        type=condition.type,
+        status="True" if condition.status == "True" else "False",
+        reason=condition.reason or condition.type,
+        message=condition.message,
+        last_transition_time=condition.last_transition_time or timestamp(at),
+    )
+
+
+def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
+    """What no batch Job can say: there is none, or it is deleted."""
+    if stage.phase == "Cancelled":
+        return [_condition("Failed", "True", stage.reason, stage.message, at=seen.now)]
+    if seen.child is not None:
+        return []
+    if stage.reason == "Held":
+        return [_condition("Suspended", "True", "Held", stage.message, at=seen.now)]
+    if find_condition(seen.job.status.conditions, "Suspended") is not None:
+        return [_condition("Suspended", "False", "Released", "No longer held by spec.suspend", at=seen.now)]
+    return []
+
+
+def _condition(type_: str, status: Literal["True", "False"], reason: str, message: str, *, at: datetime) -> Condition:
+    return Condition(type=type_, status=status, reason=reason, message=message, last_transition_time=timestamp(at))

@@ -1,0 +1,318 @@
+"""The operator at work: changes mark jobs dirty, workers bring each dirty job to what it should be, a loop queues.
+
+Nothing here is remembered that the API server does not have: after a kill at any point the same result comes about.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import KIND, GPUJob, GPUJobStatus
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.objects import Job, Node, Pod
+from dovetail.kube.reflector import EventType, key_of
+from dovetail.kube.resources import GPUJOBS
+from dovetail.kube.retry import Backoff
+from dovetail_operator import effects
+from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, survey
+from dovetail_operator.durations import moment
+from dovetail_operator.metrics import Counters
+from dovetail_operator.numbers import Numbers
+from dovetail_operator.observed import Observed, Obstacle, wants_admission
+from dovetail_operator.reconcile import reconcile
+from dovetail_operator.stages import Action, CreateJob, DeleteGPUJob, DeleteJob, PatchJob
+from dovetail_operator.state import State
+from dovetail_operator.watch import EventType as Severity
+from dovetail_operator.workqueue import WorkQueue
+
+log = logging.getLogger("dovetail.operator")
+
+Post = Callable[..., None]
+
+WORKERS: Final = 16
+_SETTLING_SECONDS: Final = 0.05
+# A cycle may take this part of the time, so that changes that come without end leave room for the rest.
+_CYCLE_SHARE: Final = 0.2
+_SLICE_SECONDS: Final = 0.02
+_OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
+_OBSTACLE_SECONDS_ELSE: Final = 30.0
+_WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota"})
+
+
+class Controller:
+    """Drives all GPUJobs. Feed it every change, then `run` it; `post` publishes an event about a job."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        *,
+        numbers: Numbers,
+        counters: Counters,
+        post: Post,
+        now: Callable[[], datetime],
+        rng: random.Random,
+    ) -> None:
+        self.state = state
+        self.queue = WorkQueue()
+        self._client = client
+        self._numbers = numbers
+        self._counters = counters
+        self._post = post
+        self._now = now
+        self._rng = rng
+        self._teller = Teller()
+        self._unsettled = asyncio.Event()
+        self._failures: dict[str, int] = {}
+        self._backoff = Backoff()
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def job_changed(self, job: GPUJob) -> None:
+        """A GPUJob was seen."""
+        if self.state.put_job(job):
+            self._touch(key_of(job.metadata))
+
+    def job_gone(self, job: GPUJob) -> None:
+        """A GPUJob is no more."""
+        key = key_of(job.metadata)
+        self.state.drop_job(key, uid=job.metadata.uid)
+        self._failures.pop(key, None)
+        self.queue.forget(key)
+        self._unsettled.set()
+
+    def child_event(self, type_: EventType, child: Job) -> None:
+        """A batch Job with our label has changed."""
+        key = self.state.child_changed(type_, child)
+        job = self.state.jobs.get(key)
+        if job is None:
+            return
+        if type_ == "DELETED":
+            # It may have stood in the way.
+            self.state.relent(job)
+        self._touch(key)
+
+    def pod_event(self, type_: EventType, pod: Pod) -> None:
+        """Any pod has changed."""
+        key = self.state.pod_changed(type_, pod)
+        if key is not None:
+            self.queue.add(key)
+        self._unsettled.set()
+
+    def node_event(self, type_: EventType, node: Node) -> None:
+        """A Node has changed."""
+        if type_ == "DELETED":
+            self.state.view.node_gone(node.metadata.name)
+        else:
+            self.state.view.node_changed(node)
+        self._unsettled.set()
+
+    def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
+        """A GPUNode has changed."""
+        if type_ == "DELETED":
+            self.state.view.gpunode_gone(gpunode.metadata.name)
+        else:
+            self.state.view.gpunode_changed(gpunode)
+        self._unsettled.set()
+
+    def _touch(self, key: str) -> None:
+        self.queue.add(key)
+        self._unsettled.set()
+
+    # --- the loops ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled. All caches must be complete by now: a queue that sees half decides wrongly."""
+        for key in self.state.jobs:
+            self.queue.add(key)
+        self._unsettled.set()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._work())
+            tasks.create_task(self._admit_always())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            try:
+                with self._counters.reconcile_seconds.time():
+                    await self._settle(key)
+                self._failures.pop(key, None)
+            except Exception as error:  # noqa: BLE001 - one job's trouble must not stop the others
+                self._retry(key, error)
+            finally:
+                self.queue.done(key)
+
+    def _retry(self, key: str, error: Exception) -> None:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        wait = self._backoff.seconds(failures, rng=self._rng)
+        known = isinstance(error, KubeError)
+        log.warning("job %s: trying again in %.1f s: %s", key, wait, error, exc_info=None if known else error)
+        self.queue.add_later(key, seconds=wait)
+
+    async def _admit_always(self) -> None:
+        failures = 0
+        while True:
+            await self._unsettled.wait()
+            await asyncio.sleep(_SETTLING_SECONDS)
+            self._unsettled.clear()
+            started = time.monotonic()
+            try:
+                await self._number()
+                await self._admit()
+                failures = 0
+            except Exception as error:
+                wait = self._backoff.seconds(failures, rng=self._rng)
+                failures += 1
+                log.warning("queue: trying again in %.1f s: %s", wait, error, exc_info=not isinstance(error, KubeError))
+                self._unsettled.set()
+                await asyncio.sleep(wait)
+            took = time.monotonic() - started
+            self._counters.cycle_seconds.observe(took)
+            await asyncio.sleep(took * (1 / _CYCLE_SHARE - 1))
+
+    # --- the queue ---------------------------------------------------------------------------------------------
+
+    async def _number(self) -> None:
+        """Give every new job its number, all of them with one write."""
+        new = self.state.unnumbered()
+        if not new:
+            return
+        self.state.numbers |= await self._numbers.give(new, shown=self.state.jobs.values())
+        for job in new:
+            self.queue.add(key_of(job.metadata))
+
+    async def _admit(self) -> None:
+        """One look at all jobs that wait; those whose verdict is news get dirty."""
+        cycle = survey(self.state)
+        self.state.verdicts = {uid: held for uid, held in self.state.verdicts.items() if uid in cycle.keys}
+        self._teller.forget_all_but(set(cycle.keys))
+        pause = time.monotonic() + _SLICE_SECONDS
+        for rank, verdict in enumerate(decide(self.state, cycle)):
+            before = self.state.verdicts.get(verdict.key)
+            if verdict != before:
+                if self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
+                    if rank < RENEWED_JOBS:
+                        asyncio.get_running_loop().call_later(RENEWAL_SECONDS, self._unsettled.set)
+                    continue
+                self.state.verdicts[verdict.key] = verdict
+                self.queue.add(cycle.keys[verdict.key])
+            if time.monotonic() >= pause:
+                await asyncio.sleep(0)
+                pause = time.monotonic() + _SLICE_SECONDS
+
+    # --- one job -----------------------------------------------------------------------------------------------
+
+    async def _settle(self, key: str) -> None:
+        """Bring one job to what it should be: do what has to be done, then write what is true."""
+        seen = self.state.observe(key, now=self._now())
+        if seen is None or not self._is_decided(seen):
+            return
+        outcome = reconcile(seen)
+        for action in outcome.actions:
+            if not await self._act(seen, action):
+                # What was decided does not hold any more.
+                self.queue.add(key)
+                return
+        await self._tell(seen.job, outcome.status)
+        if outcome.wake_at is not None:
+            self.queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
+
+    def _is_decided(self, seen: Observed) -> bool:
+        """Whether number and verdict are there; both come with the queue's next cycle, which makes the job dirty."""
+        if seen.job.metadata.deletion_timestamp is not None:
+            return True
+        if seen.number is None:
+            return False
+        return bool(seen.verdict or seen.obstacle or not wants_admission(seen.job, seen.child))
+
+    async def _act(self, seen: Observed, action: Action) -> bool:
+        """Do it; False when it turned out that it cannot be done."""
+        match action:
+            case CreateJob():
+                return await self._create(seen, action)
+            case PatchJob():
+                assert seen.child is not None, "only a Job that is there is changed"
+                self.state.put_child(await effects.patch_job(self._client, seen.child, action))
+                if action.spec.get("suspend") is False:
+                    self._count_admission(seen.job)
+                self._unsettled.set()
+            case DeleteJob():
+                assert seen.child is not None, "only a Job that is there is deleted"
+                await effects.delete_job(self._client, seen.child)
+            case DeleteGPUJob():
+                await effects.delete_gpujob(self._client, seen.job)
+        return True
+
+    async def _create(self, seen: Observed, action: CreateJob) -> bool:
+        found = await effects.create_job(self._client, seen.job, action)
+        if isinstance(found, Obstacle):
+            self.state.refuse(seen.job, found)
+            wait = _OBSTACLE_SECONDS.get(found.reason, _OBSTACLE_SECONDS_ELSE)
+            asyncio.get_running_loop().call_later(wait, self._relent, seen.job)
+            return False
+        self.state.put_child(found)
+        self._count_admission(seen.job)
+        # Its room is claimed as on the way from now on, by the batch Job that is there.
+        self._unsettled.set()
+        return True
+
+    def _relent(self, job: GPUJob) -> None:
+        self.state.relent(job)
+        self._unsettled.set()
+
+    def _count_admission(self, job: GPUJob) -> None:
+        self._counters.admissions.inc()
+        waited = (self._now() - moment(job.metadata.creation_timestamp)).total_seconds()
+        self._counters.wait_seconds.observe(max(0.0, waited))
+
+    async def _tell(self, job: GPUJob, status: GPUJobStatus) -> None:
+        """Write the status if it is news, and post an event if phase or reason is."""
+        if not effects.difference(job.status, status):
+            return
+        key = key_of(job.metadata)
+        try:
+            written = await effects.write_status(self._client, job, status)
+        except NotFound:
+            self.job_gone(job)
+            return
+        except Conflict:
+            await self._reread(job)
+            self.queue.add(key)
+            return
+        self.state.put_job(written)
+        if (status.phase, status.reason) != (job.status.phase, job.status.reason):
+            self._announce(job, status)
+
+    async def _reread(self, job: GPUJob) -> None:
+        try:
+            found = await self._client.get(GPUJOBS, job.metadata.name, as_type=GPUJob, namespace=job.metadata.namespace)
+        except NotFound:
+            self.job_gone(job)
+        else:
+            self.state.put_job(found)
+
+    def _announce(self, job: GPUJob, status: GPUJobStatus) -> None:
+        reason = status.reason or status.phase or ""
+        severity: Severity = "Warning" if {status.reason, status.phase} & _WARNINGS else "Normal"
+        self._post(reference(job), type=severity, reason=reason, message=status.message or _plain(status))
+
+
+def reference(job: GPUJob) -> dict[str, Any]:
+    """What an event says it is about."""
+    meta = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
+    return {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": meta}
+
+
+def _plain(status: GPUJobStatus) -> str:
+    where = f" on {status.node_list}" if status.node_list else ""
+    after = f" after {status.elapsed}" if status.completion_time and status.elapsed else ""
+    return f"{status.phase}{where}{after}"

@@ -1,0 +1,83 @@
+"""The operator's writes to the API server: batch Jobs, and the status of GPUJobs. Each says what it met."""
+
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, Reason
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, StatusError, TooManyRequests, Unauthorized
+from dovetail.kube.objects import Job
+from dovetail.kube.resources import GPUJOBS, JOBS
+from dovetail_operator.observed import Obstacle, is_child
+from dovetail_operator.stages import CreateJob, PatchJob
+
+_OWN_KIND: Final = GPUJOBS.kind
+
+
+async def create_job(client: Client, job: GPUJob, action: CreateJob) -> Job | Obstacle:
+    """The batch Job, made now or found as one that we made before; or why it cannot be."""
+    try:
+        return await client.create(JOBS, action.manifest, as_type=Job, namespace=job.metadata.namespace)
+    except AlreadyExists:
+        return await _existing(client, job)
+    except (Conflict, TooManyRequests, Unauthorized):
+        raise
+    except StatusError as error:
+        if error.code >= 500:
+            raise
+        reason: Reason = "Quota" if "exceeded quota" in error.message else "Invalid"
+        return Obstacle(reason=reason, message=f"The API server refuses the Job: {error.message}")
+
+
+async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
+    """The batch Job that has our name already: ours, or a stranger that is never adopted."""
+    name = job.metadata.name
+    found = await client.get(JOBS, name, as_type=Job, namespace=job.metadata.namespace)
+    if is_child(found, job=job):
+        return found
+    if any(owner.kind == _OWN_KIND and owner.name == name for owner in found.metadata.owner_references):
+        return Obstacle(reason="Evaluating", message="Waiting for the Job of an earlier GPUJob of this name to go")
+    return Obstacle(
+        message=f"A Job named {name} exists and is not this GPUJob's: delete it, or submit under another name"
+    )
+
+
+async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:
+    """The batch Job with some fields of its spec changed; only this very one."""
+    patch = {"metadata": {"uid": child.metadata.uid}, "spec": dict(action.spec)}
+    return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
+
+
+async def delete_job(client: Client, child: Job) -> None:
+    """Delete this very batch Job, and its pods by that. One that is gone already is as good."""
+    try:
+        await client.delete(JOBS, child.metadata.name, namespace=child.metadata.namespace, uid=child.metadata.uid)
+    except (NotFound, Conflict):
+        return
+
+
+async def delete_gpujob(client: Client, job: GPUJob) -> None:
+    """Delete this very GPUJob; what belongs to it follows."""
+    try:
+        await client.delete(GPUJOBS, job.metadata.name, namespace=job.metadata.namespace, uid=job.metadata.uid)
+    except (NotFound, Conflict):
+        return
+
+
+async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPUJob:
+    """The GPUJob with that status. Raises `Conflict` when somebody wrote the object since `job` was read."""
+    patch = {
+        "metadata": {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid},
+        "status": difference(job.status, status),
+    }
+    return await client.patch(
+        GPUJOBS, job.metadata.name, patch, as_type=GPUJob, namespace=job.metadata.namespace, subresource="status"
+    )
+
+
+def difference(before: GPUJobStatus, after: GPUJobStatus) -> dict[str, Any]:
+    """The fields that differ, as a merge patch: null for what is no more; empty when nothing changed."""
+    old: dict[str, Any] = msgspec.to_builtins(before)
+    new: dict[str, Any] = msgspec.to_builtins(after)
+    return {name: new.get(name) for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

@@ -1,0 +1,64 @@
+"""The operator's metrics: counted where it happens, or read off the state when Prometheus asks."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from dovetail.api.gpujob import Phase, Reason
+from dovetail_operator.state import State
+
+_WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What is counted where it happens."""
+
+    admissions: Counter
+    reconcile_seconds: Histogram
+    cycle_seconds: Histogram
+    wait_seconds: Histogram
+
+
+def make_counters(registry: CollectorRegistry) -> Counters:
+    """The counters, registered."""
+    return Counters(
+        admissions=Counter("dovetail_admissions", "Jobs that the queue has let go.", registry=registry),
+        reconcile_seconds=Histogram(
+            "dovetail_reconcile_duration_seconds", "Time to bring one job to what it should be.", registry=registry
+        ),
+        cycle_seconds=Histogram(
+            "dovetail_queue_cycle_duration_seconds", "Time of one look at all jobs that wait.", registry=registry
+        ),
+        wait_seconds=Histogram(
+            "dovetail_job_wait_seconds",
+            "Time from submission until the queue let a job go.",
+            buckets=_WAITS,
+            registry=registry,
+        ),
+    )
+
+
+class JobsCollector(Collector):
+    """Jobs by phase, and those that wait by reason. Both label sets are closed."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Count what is known now."""
+        jobs = GaugeMetricFamily("dovetail_jobs", "GPUJobs by phase.", labels=["phase"])
+        waiting = GaugeMetricFamily("dovetail_jobs_waiting", "Queued GPUJobs by reason.", labels=["reason"])
+        statuses = [job.status for job in self._state.jobs.values()]
+        phases = Tally(status.phase or "Queued" for status in statuses)
+        reasons = Tally(status.reason or "Evaluating" for status in statuses if status.phase in {None, "Queued"})
+        for phase in get_args(Phase):
+            jobs.add_metric([phase], phases[phase])
+        for reason in get_args(Reason):
+            waiting.add_metric([reason], reasons[reason])
+        return [jobs, waiting]

@@ -1,0 +1,127 @@
+"""What the operator sees of one GPUJob, and plain readings of it. Values only, no decisions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dovetail.allocation import AllocationError, allocation_in
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Reason
+from dovetail.engine.claims import Ask
+from dovetail.kube.objects import Condition, Job, Pod
+from dovetail.queue.admission import Verdict
+
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why a job cannot be started as it stands, whatever the queue says."""
+
+    message: str
+    reason: Reason = "Invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One GPUJob with all that bears on it.
+
+    `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
+    request cannot be read; `obstacle` then says so.
+    """
+
+    job: GPUJob
+    now: datetime
+    child: Job | None = None
+    pods: tuple[Pod, ...] = ()
+    ask: Ask | None = None
+    number: int | None = None
+    verdict: Verdict | None = None
+    obstacle: Obstacle | None = None
+
+
+def is_child(child: Job, *, job: GPUJob) -> bool:
+    """Whether the batch Job belongs to this very GPUJob."""
+    return any(owner.controller and owner.uid == job.metadata.uid for owner in child.metadata.owner_references)
+
+
+def true_condition(child: Job, *types: str) -> Condition | None:
+    """The first of these conditions that holds for the batch Job."""
+    held = {condition.type: condition for condition in child.status.conditions if condition.status == "True"}
+    return next((held[name] for name in types if name in held), None)
+
+
+def has_ended(child: Job) -> bool:
+    """Whether the batch Job is over."""
+    return true_condition(child, "Complete", "Failed") is not None
+
+
+def is_finished(job: GPUJob) -> bool:
+    """Whether the GPUJob is over for good."""
+    return job.status.phase in FINISHED
+
+
+def wants_admission(job: GPUJob, child: Job | None) -> bool:
+    """Whether the queue is to decide on this job: nothing of it runs, and nothing holds it back."""
+    if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
+        return False
+    return child is None or (child.spec.suspend and not has_ended(child))
+
+
+def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
+    """Whether the job was let go and may still have workers without a node."""
+    if child is None or is_finished(job) or job.spec.cancel or job.metadata.deletion_timestamp:
+        return False
+    return not child.spec.suspend and not has_ended(child)
+
+
+def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
+    """Workers that still have to be bound: those without a pod that has a node or has done its work.
+
+    Pods are believed before the batch Job's own count, which lags behind them.
+    """
+    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
+    failures = sum(pod.status.phase == "Failed" for pod in pods)
+    if failures > job.spec.backoff_limit:
+        # No further try: the batch Job is about to fail.
+        return 0
+    return max(0, job.spec.workers - max(len(provided), child.status.succeeded))
+
+
+def worker_of(pod: Pod) -> int:
+    """Index of the worker that a pod is."""
+    text = pod.metadata.annotations.get(COMPLETION_INDEX, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def bound_pods(pods: Sequence[Pod]) -> list[Pod]:
+    """The pods that have a node, worker by worker, each worker's newest."""
+    newest: dict[int, Pod] = {}
+    for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp):
+        if pod.spec.node_name:
+            newest[worker_of(pod)] = pod
+    return [newest[worker] for worker in sorted(newest)]
+
+
+def devices_of(pods: Sequence[Pod]) -> list[AssignedDevice]:
+    """The devices that the allocations of bound pods name. A broken one names none; the audit reports it."""
+    devices: list[AssignedDevice] = []
+    for pod in bound_pods(pods):
+        try:
+            allocation = allocation_in(pod.metadata.annotations)
+        except AllocationError:
+            continue
+        if allocation is None:
+            continue
+        devices += [
+            AssignedDevice(
+                worker=worker_of(pod),
+                node=allocation.node,
+                index=device.index,
+                uuid=device.uuid,
+                share_milli=device.share_milli,
+                memory_mib=device.memory_mib,
+            )
+            for device in allocation.devices
+        ]
+    return devices

@@ -1,0 +1,169 @@
+"""One GPUJob: what is observed in, the status that is true and what has to be done out. Pure, level-triggered.
+
+Nothing is remembered between two calls: whoever restarts at any point comes to the same result.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dovetail.api.gpujob import FINISHED, GPUJobStatus
+from dovetail.kube.objects import Job, Pod
+from dovetail_operator.conditions import conditions_of
+from dovetail_operator.durations import human, moment, timestamp
+from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, true_condition
+from dovetail_operator.stages import Action, DeleteGPUJob, DeleteJob, Stage, stage_of
+
+_NODES_IN_LINE: Final = 4
+_REFRESH_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The status as it should be, what has to be done first, and when to look again without any change."""
+
+    status: GPUJobStatus
+    actions: tuple[Action, ...] = ()
+    wake_at: datetime | None = None
+
+
+def reconcile(seen: Observed) -> Outcome:
+    """What is true of the job and what has to be done about it."""
+    if seen.job.metadata.deletion_timestamp is not None:
+        return Outcome(status=seen.job.status)
+    if is_finished(seen.job):
+        return _finished(seen)
+    stage = stage_of(seen)
+    status = _status(seen, stage)
+    return Outcome(status=status, actions=stage.actions, wake_at=_next_refresh(seen, status))
+
+
+def _finished(seen: Observed) -> Outcome:
+    """A job that is over keeps its status; what is left is to clear up."""
+    status, ttl = seen.job.status, seen.job.spec.ttl_seconds_after_finished
+    actions: list[Action] = []
+    if status.phase == "Cancelled" and seen.child is not None and seen.child.metadata.deletion_timestamp is None:
+        actions.append(DeleteJob())
+    if ttl is None or status.completion_time is None:
+        return Outcome(status=status, actions=tuple(actions))
+    due = moment(status.completion_time) + timedelta(seconds=ttl)
+    if due <= seen.now:
+        return Outcome(status=status, actions=(DeleteGPUJob(),))
+    return Outcome(status=status, actions=tuple(actions), wake_at=due)
+
+
+def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
+    before, child = seen.job.status, seen.child
+    holds = stage.phase in {"Starting", "Running", *FINISHED}
+    bound = bound_pods(seen.pods) if holds else []
+    nodes = list(dict.fromkeys(pod.spec.node_name for pod in bound)) or (before.nodes if holds else [])
+    start = _start_time(seen, stage)
+    end = _completion_time(seen) if stage.phase in FINISHED else None
+    active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
+    request = "" if seen.ask is None else str(seen.ask.gpu or "cpu")
+    return GPUJobStatus(
+        observed_generation=seen.job.metadata.generation,
+        number=seen.number,
+        phase=stage.phase,
+        reason=stage.reason,
+        message=stage.message,
+        request=request or before.request,
+        gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
+        workers_active=len(active),
+        workers_ready=sum(_is_ready(pod) for pod in active),
+        workers_succeeded=child.status.succeeded if child else 0,
+        workers_failed=child.status.failed if child else 0,
+        nodes=nodes,
+        node_list=_in_line(nodes),
+        devices=(devices_of(seen.pods) or before.devices) if holds else [],
+        admitted_time=_admitted_time(seen, stage),
+        start_time=start,
+        completion_time=end,
+        elapsed=_elapsed(seen, stage, start=start, end=end) if start else "",
+        conditions=conditions_of(seen, stage),
+    )
+
+
+def _is_ready(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
+def _in_line(nodes: list[str]) -> str:
+    """The nodes for one cell of a table."""
+    shown = ",".join(nodes[:_NODES_IN_LINE])
+    return shown if len(nodes) <= _NODES_IN_LINE else f"{shown},+{len(nodes) - _NODES_IN_LINE}"
+
+
+def _admitted_time(seen: Observed, stage: Stage) -> str | None:
+    before = seen.job.status
+    if not stage.admitted:
+        return before.admitted_time
+    was = any(condition.type == "Admitted" and condition.status == "True" for condition in before.conditions)
+    return before.admitted_time if was and before.admitted_time else timestamp(seen.now)
+
+
+def _start_time(seen: Observed, stage: Stage) -> str | None:
+    """When the first worker of this run began; kept when its pods are gone, forgotten when the job waits anew."""
+    if stage.phase in {"Held", "Suspended", "Cancelled"}:
+        return seen.job.status.start_time
+    if seen.child is None or (seen.child.spec.suspend and stage.phase not in FINISHED):
+        return None
+    started = [time for pod in seen.pods if (time := _began(pod)) is not None]
+    kept = [seen.job.status.start_time] if seen.job.status.start_time else []
+    return min([*kept, *started], default=_start_of(seen.child) if stage.phase in FINISHED else None)
+
+
+def _began(pod: Pod) -> str | None:
+    """When the pod's first container began to run; the pod's own start where the container does not say."""
+    if pod.status.phase not in {"Running", "Succeeded", "Failed"}:
+        return None
+    times = [
+        at
+        for container in pod.status.container_statuses
+        for state in (container.state.running, container.state.terminated)
+        if state is not None and (at := state.started_at) is not None
+    ]
+    return min(times, default=pod.status.start_time)
+
+
+def _start_of(child: Job | None) -> str | None:
+    return None if child is None else child.status.start_time
+
+
+def _completion_time(seen: Observed) -> str:
+    """When the run ended, as the batch Job tells it; now for an end of our own making."""
+    if seen.child is None:
+        return timestamp(seen.now)
+    ended = true_condition(seen.child, "Complete", "Failed")
+    told = seen.child.status.completion_time or (ended.last_transition_time if ended else None)
+    return told or timestamp(seen.now)
+
+
+def _elapsed(seen: Observed, stage: Stage, *, start: str, end: str | None) -> str:
+    if end is not None:
+        return human((moment(end) - moment(start)).total_seconds())
+    if stage.phase in {"Held", "Suspended"}:
+        return seen.job.status.elapsed
+    return human(_shown_seconds((seen.now - moment(start)).total_seconds())[0])
+
+
+def _shown_seconds(seconds: float) -> tuple[int, int]:
+    """The run time to show and the one to show next: steps of 10 s, then of a tenth of what has passed.
+
+    The steps are fixed, not counted from the last write, so that a restart writes nothing anew.
+    """
+    shown = 0
+    while (following := shown + max(_REFRESH_SECONDS, shown // 10)) <= seconds:
+        shown = following
+    return shown, following
+
+
+def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
+    if status.phase in FINISHED:
+        ttl = seen.job.spec.ttl_seconds_after_finished
+        end = moment(status.completion_time) if status.completion_time else seen.now
+        return None if ttl is None else end + timedelta(seconds=ttl)
+    if status.phase != "Running" or status.start_time is None:
+        return None
+    start = moment(status.start_time)
+    return start + timedelta(seconds=_shown_seconds((seen.now - start).total_seconds())[1])

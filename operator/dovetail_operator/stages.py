@@ -1,0 +1,193 @@
+"""Where a job is: phase, reason and sentence out of what is observed, and what has to be done. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dovetail.api.gpujob import Phase
+from dovetail.kube.objects import Condition, Job, Pod
+from dovetail.queue.admission import Admitted, Waits
+from dovetail_operator.observed import Observed, has_ended, true_condition, worker_of
+from dovetail_operator.workload import Manifest, build_job
+
+_ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateJob:
+    """Create the batch Job."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchJob:
+    """Change these fields of the batch Job's spec."""
+
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteJob:
+    """Delete the batch Job, and by that its pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGPUJob:
+    """Delete the GPUJob: its time to be kept is over."""
+
+
+Action = CreateJob | PatchJob | DeleteJob | DeleteGPUJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Where the job is. `admitted` None leaves the condition as it is."""
+
+    phase: Phase
+    reason: str = ""
+    message: str = ""
+    admitted: bool | None = None
+    actions: tuple[Action, ...] = field(default=())
+
+
+def stage_of(seen: Observed) -> Stage:
+    """Where an unfinished job is now, and what has to be done about it."""
+    child = seen.child
+    if child is not None and has_ended(child):
+        return _ended(seen, child)
+    if seen.job.spec.cancel:
+        actions = () if child is None else (DeleteJob(),)
+        return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
+    if seen.job.spec.suspend:
+        return _held(seen, child)
+    if child is None or child.spec.suspend:
+        return _waiting(seen, child)
+    return _active(seen, child)
+
+
+def _held(seen: Observed, child: Job | None) -> Stage:
+    suspend: tuple[Action, ...] = ()
+    if child is not None and not child.spec.suspend:
+        suspend = (PatchJob(spec={"suspend": True}),)
+    message = "Held by spec.suspend: set it to false to let the job go on"
+    ran = seen.job.status.start_time is not None
+    phase: Phase = "Suspended" if ran else "Held"
+    return Stage(phase=phase, reason="Held", message=message, admitted=False, actions=suspend)
+
+
+def _waiting(seen: Observed, child: Job | None) -> Stage:
+    """No worker may run yet: the queue has the word."""
+    if seen.obstacle is not None:
+        return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
+    verdict = seen.verdict
+    if isinstance(verdict, Waits):
+        return Stage(phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False)
+    if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
+        return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
+    start: Action = PatchJob(spec={"suspend": False})
+    if child is None:
+        start = CreateJob(manifest=build_job(seen.job, ask=seen.ask, number=seen.number))
+    return Stage(
+        phase="Starting",
+        reason="Evaluating",
+        message="Admitted: waiting for the Job controller to create the pods",
+        admitted=True,
+        actions=(start,),
+    )
+
+
+def _active(seen: Observed, child: Job) -> Stage:
+    """The batch Job is at work: its pods say whether the job is starting or running."""
+    adjust = _adjustments(seen, child)
+    ending = true_condition(child, "SuccessCriteriaMet", "FailureTarget")
+    if ending is not None:
+        message = "The job is over: waiting for its last pods to end"
+        return Stage(phase="Running", reason=ending.reason, message=message, admitted=True, actions=adjust)
+    pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
+    waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
+    started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
+    again = {worker_of(pod) for pod in waiting}
+    ended = {worker_of(pod) for pod in pods if pod.status.phase in _ENDED_PODS} - again
+    reason, message = _why_not_started(waiting, leaving=len(pods) < len(seen.pods))
+    if not started and (waiting or not ended):
+        return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
+    absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
+    if absent <= 0:
+        return Stage(phase="Running", admitted=True, actions=adjust)
+    message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
+    return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
+
+
+def _succeeded_before(child: Job, ended: set[int]) -> int:
+    return max(0, child.status.succeeded - len(ended))
+
+
+def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
+    """Limits that may change while the job runs, where they differ from the batch Job's."""
+    spec, batch = seen.job.spec, child.spec
+    changed: dict[str, Any] = {}
+    if batch.backoff_limit != spec.backoff_limit:
+        changed["backoffLimit"] = spec.backoff_limit
+    if batch.active_deadline_seconds != spec.active_deadline_seconds:
+        changed["activeDeadlineSeconds"] = spec.active_deadline_seconds
+    return (PatchJob(spec=changed),) if changed else ()
+
+
+def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str]:
+    """Reason and sentence of the first worker that has not started; never empty."""
+    if not waiting:
+        if leaving:
+            return "Evaluating", "Waiting for pods of the run before to end"
+        return "Evaluating", "Waiting for the Job controller to create the pods"
+    pod = min(waiting, key=worker_of)
+    if pod.spec.node_name:
+        return _why_not_running(pod)
+    scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+    if scheduled is None or scheduled.status != "False":
+        return "Evaluating", "Waiting for kube-scheduler to look at the pod"
+    return _why_unscheduled(scheduled)
+
+
+def _why_unscheduled(scheduled: Condition) -> tuple[str, str]:
+    if scheduled.reason == "SchedulerError":
+        return "Evaluating", f"kube-scheduler could not decide: {scheduled.message}"
+    return "Resources", f"kube-scheduler: {scheduled.message or 'no node takes the pod'}"
+
+
+def _why_not_running(pod: Pod) -> tuple[str, str]:
+    """A pod that has a node and does not run: what its kubelet says, in kubelet's own word."""
+    for container in pod.status.container_statuses:
+        if container.state.waiting is not None and container.state.waiting.reason:
+            waiting = container.state.waiting
+            told = waiting.message or "the container has not started"
+            return waiting.reason, f"{pod.spec.node_name}: {told}"
+    return "ContainerCreating", f"{pod.spec.node_name} is about to start the container"
+
+
+def _ended(seen: Observed, child: Job) -> Stage:
+    if true_condition(child, "Complete"):
+        return Stage(phase="Succeeded", admitted=True)
+    failed = true_condition(child, "Failed")
+    assert failed is not None, "a Job that has ended is Complete or Failed"
+    if failed.reason == "DeadlineExceeded":
+        limit = seen.job.spec.active_deadline_seconds
+        message = f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
+        return Stage(phase="TimedOut", reason=failed.reason, message=message, admitted=True)
+    message = _how_it_failed(seen.pods) or failed.message
+    return Stage(phase="Failed", reason=failed.reason or "Failed", message=message, admitted=True)
+
+
+def _how_it_failed(pods: Sequence[Pod]) -> str:
+    """The last failure of a worker in one sentence; empty when no pod tells."""
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    for pod in sorted(failed, key=lambda pod: pod.metadata.creation_timestamp, reverse=True):
+        where = f"Worker {worker_of(pod)} failed on {pod.spec.node_name}"
+        for container in pod.status.container_statuses:
+            end = container.state.terminated
+            if end is not None and end.exit_code != 0:
+                said = f" ({end.reason})" if end.reason not in {"", "Error"} else ""
+                return f"{where}: container {container.name} ended with exit code {end.exit_code}{said}"
+        if pod.status.reason or pod.status.message:
+            return f"{where}: {pod.status.message or pod.status.reason}"
+    return ""

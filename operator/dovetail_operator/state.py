@@ -1,0 +1,181 @@
+"""All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob, Policy
+from dovetail.api.meta import ObjectMeta
+from dovetail.cluster import ClusterView, ask_of_job
+from dovetail.engine.claims import Ask
+from dovetail.kube.objects import Job, Pod
+from dovetail.kube.reflector import EventType, key_of
+from dovetail.queue.admission import Verdict
+from dovetail.requests import RequestError
+from dovetail_operator.observed import Observed, Obstacle, is_child
+from dovetail_operator.workload import name_problem
+
+
+class State:
+    """GPUJobs, the batch Jobs that carry our label, and pods, by `namespace/name` of the job; and the ledger's view."""
+
+    def __init__(self, view: ClusterView, *, default_policy: Policy) -> None:
+        self.view = view
+        self.jobs: dict[str, GPUJob] = {}
+        self.verdicts: dict[str, Verdict] = {}
+        self.numbers: dict[str, int] = {}
+        self._default_policy = default_policy
+        self._children: dict[str, Job] = {}
+        self._pods: dict[str, dict[str, Pod]] = {}
+        self._asks: dict[str, tuple[int, Ask | Obstacle]] = {}
+        self._refused: dict[str, tuple[int, Obstacle]] = {}
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def put_job(self, job: GPUJob) -> bool:
+        """Take over a GPUJob; False for one that is older than what is known, or the same."""
+        key = key_of(job.metadata)
+        known = self.jobs.get(key)
+        if known is not None and not _is_newer(job.metadata, known.metadata):
+            return False
+        if known is not None and known.metadata.uid != job.metadata.uid:
+            self._forget(known)
+        self.jobs[key] = job
+        return True
+
+    def drop_job(self, key: str, *, uid: str) -> None:
+        """A GPUJob is gone; not so if another one has its name by now."""
+        known = self.jobs.get(key)
+        if known is not None and known.metadata.uid == uid:
+            del self.jobs[key]
+            self._forget(known)
+
+    def put_child(self, child: Job) -> None:
+        """Take over a batch Job, unless what is known is newer."""
+        key = key_of(child.metadata)
+        known = self._children.get(key)
+        if known is None or _is_newer(child.metadata, known.metadata):
+            self._children[key] = child
+
+    def child_changed(self, type_: EventType, child: Job) -> str:
+        """A batch Job with our label has changed; the key of its GPUJob."""
+        key = key_of(child.metadata)
+        if type_ != "DELETED":
+            self.put_child(child)
+        elif key in self._children and self._children[key].metadata.uid == child.metadata.uid:
+            del self._children[key]
+        return key
+
+    def pod_changed(self, type_: EventType, pod: Pod) -> str | None:
+        """A pod has changed; the key of its GPUJob, None for a pod that belongs to none."""
+        if type_ == "DELETED":
+            self.view.pod_gone(pod)
+        else:
+            self.view.pod_changed(pod)
+        name, owner = pod.metadata.labels.get(names.LABEL_JOB), _controller_of(pod)
+        if name is None or owner is None:
+            return None
+        siblings = self._pods.setdefault(owner, {})
+        if type_ == "DELETED":
+            siblings.pop(pod.metadata.uid, None)
+        else:
+            siblings[pod.metadata.uid] = pod
+        if not siblings:
+            del self._pods[owner]
+        return f"{pod.metadata.namespace}/{name}"
+
+    def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
+        """Remember that this generation of the job cannot be started, until `relent`."""
+        self._refused[job.metadata.uid] = (job.metadata.generation, obstacle)
+        self.verdicts.pop(job.metadata.uid, None)
+
+    def relent(self, job: GPUJob) -> None:
+        """Let the job be tried again."""
+        self._refused.pop(job.metadata.uid, None)
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def observe(self, key: str, *, now: datetime) -> Observed | None:
+        """All that bears on one GPUJob; None when there is none of that name."""
+        job = self.jobs.get(key)
+        if job is None:
+            return None
+        child, ask = self.child_of(job), self._ask_of(job)
+        return Observed(
+            job=job,
+            now=now,
+            child=child,
+            pods=self.pods_of(child),
+            ask=ask if isinstance(ask, Ask) else None,
+            number=self.number_of(job),
+            verdict=self.verdicts.get(job.metadata.uid),
+            obstacle=self.obstacle_of(job),
+        )
+
+    def child_of(self, job: GPUJob) -> Job | None:
+        """The job's own batch Job; None also when one of its name is another's."""
+        child = self._children.get(key_of(job.metadata))
+        return child if child is not None and is_child(child, job=job) else None
+
+    def pods_of(self, child: Job | None) -> tuple[Pod, ...]:
+        """The pods of a batch Job."""
+        return tuple(self._pods.get(child.metadata.uid, {}).values()) if child is not None else ()
+
+    def ask_of(self, job: GPUJob) -> Ask | None:
+        """What each worker asks; None where the request cannot be read."""
+        ask = self._ask_of(job)
+        return ask if isinstance(ask, Ask) else None
+
+    def obstacle_of(self, job: GPUJob) -> Obstacle | None:
+        """Why the job cannot be started as it stands."""
+        ask = self._ask_of(job)
+        if isinstance(ask, Obstacle):
+            return ask
+        generation, obstacle = self._refused.get(job.metadata.uid, (0, None))
+        return obstacle if generation == job.metadata.generation else None
+
+    def number_of(self, job: GPUJob) -> int | None:
+        """The job's short number, if it has one."""
+        return job.status.number or self.numbers.get(job.metadata.uid)
+
+    def unnumbered(self) -> list[GPUJob]:
+        """Jobs that wait for their number."""
+        return [job for job in self.jobs.values() if self.number_of(job) is None]
+
+    def missing_from(self, listed: Iterable[GPUJob], *, resource_version: str) -> list[GPUJob]:
+        """Jobs that are known but were not in a list of that version: they went while nobody watched."""
+        seen = {job.metadata.uid for job in listed}
+        return [
+            job
+            for job in self.jobs.values()
+            if job.metadata.uid not in seen and int(job.metadata.resource_version) <= int(resource_version)
+        ]
+
+    def _ask_of(self, job: GPUJob) -> Ask | Obstacle:
+        generation, ask = self._asks.get(job.metadata.uid, (-1, None))
+        if ask is None or generation != job.metadata.generation:
+            ask = _read_ask(job, default_policy=self._default_policy)
+            self._asks[job.metadata.uid] = (job.metadata.generation, ask)
+        return ask
+
+    def _forget(self, job: GPUJob) -> None:
+        for memory in (self._asks, self._refused, self.verdicts, self.numbers):
+            memory.pop(job.metadata.uid, None)
+
+
+def _read_ask(job: GPUJob, *, default_policy: Policy) -> Ask | Obstacle:
+    try:
+        ask = ask_of_job(job, default_policy=default_policy)
+    except RequestError as error:
+        return Obstacle(message=str(error))
+    problem = name_problem(job)
+    return Obstacle(message=problem) if problem else ask
+
+
+def _is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:
+    # Versions of one resource can be compared as numbers (KEP-5504); streams and our own writes arrive out of order.
+    return int(new.resource_version) > int(known.resource_version)
+
+
+def _controller_of(pod: Pod) -> str | None:
+    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)

@@ -1,0 +1,156 @@
+"""GPUJobs by kopf: their changes in, Kubernetes events out.
+
+kopf runs in a thread with an event loop of its own. When it stops for whatever reason (a watch error other than 410
+ends it), it cancels every task of its loop, whoever made it; here that ends nothing of ours, and it is started again.
+Only low-level event handlers are used: they are level-triggered, add no finalizer and write no annotation.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import itertools
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, cast
+
+import kopf
+
+from dovetail.kube.connection import Connection
+from dovetail.kube.retry import Backoff
+from dovetail.names import GROUP, VERSION
+
+log = logging.getLogger("dovetail.operator.watch")
+
+EventType = Literal["Normal", "Warning"]
+# `type` is None for an object that was found by listing. Called in the thread of kopf.
+OnChange = Callable[[str | None, dict[str, Any]], None]
+
+COMPONENT: Final = "dovetail-operator"
+_TOKEN_LIFE: Final = timedelta(minutes=5)
+_KEPT_EVENTS: Final = 1000
+_POSTERS: Final = 8
+_PAGE_SIZE: Final = 500
+_JOIN_SECONDS: Final = 10.0
+
+
+class _Backoffs:
+    """Waits between attempts, without end: an API server that is away is waited for, not given up."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.2, 0.5, 1, 2, 5), itertools.repeat(10))
+
+
+class GPUJobWatch:
+    """Follows the GPUJobs of all namespaces from `start` to `stop`, and posts events about them."""
+
+    def __init__(self, connection: Connection, *, on_change: OnChange) -> None:
+        self._connection = connection
+        self._on_change = on_change
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._context: contextvars.Context | None = None
+        self._kept: deque[tuple[dict[str, Any], EventType, str, str]] = deque(maxlen=_KEPT_EVENTS)
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to follow. The CRD must exist by now: kopf looks for it once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following; blocks for a moment."""
+        self._stopping.set()
+        if self._loop is not None and self._stop is not None:
+            # The loop may have ended by itself just now.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_JOIN_SECONDS)
+
+    def post(self, reference: dict[str, Any], *, type: EventType, reason: str, message: str) -> None:  # noqa: A002
+        """Post an event about the object that `reference` (apiVersion, kind, metadata) names, in the background."""
+        with self._lock:
+            self._kept.append((reference, type, reason, message))
+            self._flush()
+
+    def _flush(self) -> None:
+        # kopf keeps its queue of events in context variables that only its handlers see: we borrow a handler's context.
+        while self._context is not None and self._kept:
+            body, type_, reason, message = self._kept.popleft()
+            try:
+                self._context.run(kopf.event, kopf.Body(cast("Any", body)), type=type_, reason=reason, message=message)
+            except RuntimeError:
+                # Its loop has ended: the next incarnation posts what is kept.
+                self._kept.appendleft((body, type_, reason, message))
+                self._context = None
+
+    def _run(self) -> None:
+        backoff, rng = Backoff(first_seconds=1.0), random.Random()  # noqa: S311 - spreads retries
+        for attempt in itertools.count():
+            try:
+                asyncio.run(self._operate())
+            except Exception as error:  # noqa: BLE001 - whatever ended it, it must go on
+                log.warning("kopf stopped watching GPUJobs, starting it again: %s", error)
+            with self._lock:
+                self._context = None
+            if self._stopping.wait(backoff.seconds(attempt, rng=rng)):
+                return
+
+    async def _operate(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._stopping.is_set():
+            return
+        await kopf.operator(
+            registry=self._registry(),
+            settings=_settings(),
+            standalone=True,
+            clusterwide=True,
+            stop_flag=self._stop,
+        )
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        kopf.on.event(GROUP, VERSION, "gpujobs", registry=registry)(self._changed)
+        return registry
+
+    def _login(self, **_: Any) -> kopf.ConnectionInfo:
+        connection = self._connection
+        expires = datetime.now(UTC) + _TOKEN_LIFE if connection.changing_token else None
+        return kopf.ConnectionInfo(
+            server=connection.server,
+            ca_data=connection.ca,
+            insecure=connection.insecure,
+            certificate_data=connection.client_certificate,
+            private_key_data=connection.client_key,
+            token=connection.read_token(),
+            default_namespace=connection.namespace,
+            proxy_url=connection.proxy_url,
+            expiration=expires,
+        )
+
+    async def _changed(self, event: Any, **_: Any) -> None:
+        with self._lock:
+            if self._context is None:
+                self._context = contextvars.copy_context()
+                self._flush()
+        self._on_change(event["type"], event["object"])
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    # The CRD is there before we start, and watching for CRDs and namespaces would need rights over the cluster.
+    settings.scanning.disabled = True
+    settings.networking.error_backoffs = _Backoffs()
+    settings.watching.chunk_size = _PAGE_SIZE
+    settings.queueing.idle_timeout = 1.0
+    settings.process.ultimate_exiting_timeout = None
+    settings.posting.worker_limit = _POSTERS
+    settings.posting.reporting_component = COMPONENT
+    settings.posting.reporting_instance = COMPONENT
+    settings.posting.event_name_prefix = "dovetail-"
+    return settings

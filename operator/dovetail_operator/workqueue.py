@@ -1,0 +1,65 @@
+"""Keys to look at: each once, however often it was asked for, and never twice at the same time."""
+
+import asyncio
+from collections import deque
+
+
+class WorkQueue:
+    """Dirty keys in order of arrival. A key that gets dirty while it is worked on comes again after that."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[str] = deque()
+        self._dirty: set[str] = set()
+        self._at_work: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._available = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._dirty)
+
+    def add(self, key: str) -> None:
+        """Look at `key` soon."""
+        if key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._at_work:
+            self._waiting.append(key)
+            self._available.set()
+
+    def add_later(self, key: str, *, seconds: float) -> None:
+        """Look at `key` after that time, or earlier if an earlier look is due already."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.0, seconds)
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_at(due, self._ring, key)
+
+    def forget(self, key: str) -> None:
+        """Drop the timer of a key whose object is gone."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def get(self) -> str:
+        """The next key. Call `done` with it when it has been looked at."""
+        while not self._waiting:
+            self._available.clear()
+            await self._available.wait()
+        key = self._waiting.popleft()
+        self._dirty.discard(key)
+        self._at_work.add(key)
+        return key
+
+    def done(self, key: str) -> None:
+        """The look at `key` is over."""
+        self._at_work.discard(key)
+        if key in self._dirty:
+            self._waiting.append(key)
+            self._available.set()
+
+    def _ring(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
