@@ -1,1 +1,11 @@
-"""The scheduler extender: answers kube-scheduler, and is the only writer of device allocations."""
+"""The scheduler extender: answers kube-scheduler, and is the only writer of device allocations.
+
+wire        what kube-scheduler sends and reads, field for field
+pods        what a pod that is being scheduled asks, and which container its devices go to
+decisions   filter and prioritize over the ledger
+binding     bind: recheck, promise, one write
+watching    the picture of the cluster, kept true by watching
+metrics     what it counts
+app         the HTTP face
+main        the command line
+"""

@@ -1,0 +1,128 @@
+"""Filter and prioritize: what kube-scheduler asks, decided over the ledger. No I/O; the clock is an argument.
+
+Filter has no side effect. Prioritize leaves a hold under the pod's UID on the best node, because kube-scheduler says
+nothing more until it binds, and other pods are decided meanwhile. A pod that already has a firm promise (its bind is
+under way, or its outcome is not known yet) is led back to the same node, where the bind may be repeated safely.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dovetail.api.gpujob import Policy
+from dovetail.cluster import ClusterView
+from dovetail.engine.claims import Ask
+from dovetail.engine.fit import Fit, check, screen
+from dovetail.engine.ledger import Floats
+from dovetail.engine.refusals import Refusal
+from dovetail.engine.score import DEFAULT_WEIGHTS, Weights, rank
+from dovetail.requests import RequestError
+from dovetail_extender.pods import ask_of
+from dovetail_extender.wire import ScheduledPod
+
+# kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
+# node affinity. For a pod without wishes of its own the engine's order rules; the wishes of one that has them outweigh
+# differences of up to a fifth of the scale.
+SCALE: Final = 10_000
+SCALE_BESIDE_WISHES: Final = 100
+
+# kube-scheduler's own scoring costs more a node than ours: the best few are enough for its ties and its plugins.
+FILTER_LIMIT: Final = 64
+
+_UNSETTLED: Final = "the pod's bind to another node is not settled yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the configuration says about decisions."""
+
+    default_policy: Policy = "Balanced"
+    weights: Weights = DEFAULT_WEIGHTS
+    filter_limit: int = FILTER_LIMIT
+    hold_ttl_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filtered:
+    """The answer to filter: nodes to go on with, and why not the others.
+
+    Nodes that fit but are not among the best few stand in neither. `invalid` is the sentence for a pod whose request
+    cannot be read: it fits nowhere.
+    """
+
+    nodes: list[str] = field(default_factory=list)
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    invalid: str = ""
+
+
+class Decisions:
+    """Filter and prioritize over one picture of the cluster."""
+
+    def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
+        self._ledger = view.ledger
+        self._rules = rules
+        self._clock = clock
+
+    def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
+        """Which of `nodes` the pod may go to; the best few of them, or all when the pod has wishes of its own."""
+        try:
+            ask = self._ask(pod)
+        except RequestError as error:
+            return Filtered(invalid=str(error))
+        uid = pod.metadata.uid
+        pinned = self._pinned_to(uid)
+        if pinned is not None:
+            return _only(pinned, nodes=nodes)
+        if ask is None:
+            return Filtered(nodes=list(nodes))
+        found = screen(self._ledger, ask, nodes=nodes, key=uid)
+        limited = len(found.fits) > self._rules.filter_limit and not pod.spec.has_wishes
+        return Filtered(nodes=self._best(ask, found.fits, key=uid) if limited else found.fits, refusals=found.refusals)
+
+    def prioritize(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> list[int]:
+        """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
+        uid = pod.metadata.uid
+        try:
+            ask = self._ask(pod)
+        except RequestError:
+            ask = None
+        if ask is None or not nodes or self._pinned_to(uid) is not None:
+            return [0] * len(nodes)
+        ranks = self._rank(ask, nodes=nodes, key=uid)
+        best = int(np.argmax(ranks))
+        self._hold(ask, node=nodes[best], key=uid)
+        scale = SCALE_BESIDE_WISHES if pod.spec.has_wishes else SCALE
+        scores: list[int] = np.rint(ranks * scale).astype(int).tolist()
+        # kube-scheduler draws among equals: the node that is held must not have one.
+        scores[best] += 1
+        return scores
+
+    def _ask(self, pod: ScheduledPod) -> Ask | None:
+        return ask_of(pod, default_policy=self._rules.default_policy)
+
+    def _pinned_to(self, uid: str) -> str | None:
+        claim = self._ledger.claim(uid)
+        return None if claim is None or self._ledger.is_hold(uid) else claim.node
+
+    def _hold(self, ask: Ask, *, node: str, key: str) -> None:
+        found = check(self._ledger, ask, node=node, key=key)
+        if isinstance(found, Fit):
+            self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
+
+    def _rank(self, ask: Ask, *, nodes: Sequence[str], key: str) -> Floats:
+        return np.asarray(rank(self._ledger, ask, nodes=nodes, key=key, weights=self._rules.weights))
+
+    def _best(self, ask: Ask, fits: list[str], *, key: str) -> list[str]:
+        ranks = self._rank(ask, nodes=fits, key=key)
+        order = np.argsort(-ranks, kind="stable")[: self._rules.filter_limit]
+        return [fits[at] for at in order]
+
+
+def _only(pinned: str, *, nodes: Sequence[str]) -> Filtered:
+    refusal = Refusal(kind="Held", message=_UNSETTLED, text=_UNSETTLED)
+    return Filtered(
+        nodes=[name for name in nodes if name == pinned],
+        refusals={name: refusal for name in nodes if name != pinned},
+    )

@@ -1,0 +1,90 @@
+"""`dovetail-extender`: the command line and the order in which things start and end."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from dovetail import serving
+from dovetail.config.settings import Settings
+from dovetail.engine.score import Weights
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail_extender.app import MAX_BODY_BYTES
+from dovetail_extender.decisions import Rules
+from dovetail_extender.service import Extender, Options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Answer kube-scheduler until told to stop; gives the exit code."""
+    return serving.run(_extend, args=_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    options = serving.parser(
+        "dovetail-extender",
+        description="Dovetail's scheduler extender: answers kube-scheduler's filter, prioritize and bind.",
+    )
+    options.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address of the verbs; whoever reaches it may bind pods, so keep it on loopback (default: %(default)s)",
+    )
+    options.add_argument(
+        "--port", type=int, default=8888, help="port of the verbs, and of health and metrics (default: %(default)s)"
+    )
+    options.add_argument(
+        "--metrics-port",
+        type=int,
+        help="a port on all addresses for /livez, /readyz and /metrics alone, for kubelet and Prometheus",
+    )
+    return options
+
+
+async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    connection = load_connection(args.kubeconfig)
+    async with Client(connection, user_agent="dovetail-extender") as client, AsyncExitStack() as stack:
+        extender = Extender(client, options=_options(settings))
+        health = web.Application()
+        _add_health(health, extender)
+        if args.metrics_port is not None:
+            await stack.enter_async_context(serving.listening(health, host="0.0.0.0", port=args.metrics_port))  # noqa: S104 - kubelet and Prometheus come from outside the pod
+        verbs = web.Application(client_max_size=MAX_BODY_BYTES)
+        extender.verbs.add_to(verbs)
+        _add_health(verbs, extender)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(extender.run())
+            # First no new requests, then the binds that are under way end, then the watches.
+            async with serving.listening(verbs, host=args.host, port=args.port):
+                await stop.wait()
+            await extender.drain()
+            running.cancel()
+
+
+def _options(settings: Settings) -> Options:
+    weights = settings.score_weights
+    return Options(
+        rules=Rules(
+            default_policy=settings.policy,
+            weights=Weights(
+                utilization=weights.utilization,
+                memory=weights.memory,
+                cpu=weights.cpu,
+                fragmentation=weights.fragmentation,
+            ),
+            hold_ttl_seconds=settings.hold_ttl_seconds,
+        ),
+        guard_fraction=settings.guard_fraction,
+        turns_per_device=settings.tenants_per_device,
+        bind_deadline_seconds=settings.bind_deadline_seconds,
+    )
+
+
+def _add_health(app: web.Application, extender: Extender) -> None:
+    def caches() -> str | None:
+        missing = extender.watching.missing
+        return f"{', '.join(missing)} are not listed yet" if missing else None
+
+    serving.add_health(app, ready={"caches": caches}, registry=extender.metrics.registry)

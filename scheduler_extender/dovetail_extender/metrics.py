@@ -1,0 +1,98 @@
+"""What the extender counts. Labels are bounded: verbs, kinds of refusals, results of binds, kinds of objects."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from dovetail.engine.ledger import Ledger
+
+_MIB: Final = 1 << 20
+_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_NODES: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384)
+
+
+class Metrics:
+    """The extender's metrics in a registry of their own."""
+
+    def __init__(
+        self, *, ledger: Ledger, ages_seconds: Callable[[], Mapping[str, float]], unsettled: Callable[[], int]
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self.duration = Histogram(
+            "dovetail_extender_request_duration_seconds",
+            "Time to answer a request of kube-scheduler.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.nodes_in = Histogram(
+            "dovetail_extender_nodes_in",
+            "Nodes in a request of kube-scheduler.",
+            ["verb"],
+            buckets=_NODES,
+            registry=self.registry,
+        )
+        self.nodes_out = Histogram(
+            "dovetail_extender_nodes_out",
+            "Nodes that filter answered with.",
+            buckets=(0, *_NODES),
+            registry=self.registry,
+        )
+        self.refusals = Counter(
+            "dovetail_extender_refusals",
+            "Nodes that filter refused, by kind of refusal.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.binds = Counter(
+            "dovetail_extender_binds", "Binds by what became of them.", ["result"], registry=self.registry
+        )
+        self.bad_requests = Counter(
+            "dovetail_extender_bad_requests",
+            "Requests whose body could not be read.",
+            ["verb"],
+            registry=self.registry,
+        )
+        self.registry.register(_State(ledger=ledger, ages_seconds=ages_seconds, unsettled=unsettled))
+
+
+class _State(Collector):
+    """Gauges that are read off the state when someone scrapes."""
+
+    def __init__(
+        self, *, ledger: Ledger, ages_seconds: Callable[[], Mapping[str, float]], unsettled: Callable[[], int]
+    ) -> None:
+        self._ledger = ledger
+        self._ages_seconds = ages_seconds
+        self._unsettled = unsettled
+
+    def describe(self) -> list[Metric]:
+        """Nothing: what is collected describes itself, and registering needs no state."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges as they are now."""
+        totals = self._ledger.totals()
+        yield _gauge("devices", "Healthy devices of the cluster.", totals.devices)
+        yield _gauge("share_milli", "Compute of these devices, in thousandths of one.", totals.milli)
+        yield _gauge("promised_share_milli", "Compute that is promised, in thousandths.", totals.promised_milli)
+        yield _gauge("memory_bytes", "Device memory that could be promised.", totals.memory_mib * _MIB)
+        yield _gauge("promised_memory_bytes", "Device memory that is promised.", totals.promised_mib * _MIB)
+        yield _gauge("holds", "Promises to pods that are not being bound yet.", totals.holds)
+        yield _gauge("unsettled_binds", "Binds of which nobody knows yet whether they happened.", self._unsettled())
+        ages = GaugeMetricFamily(
+            "dovetail_extender_cache_age_seconds",
+            "Time since the API server last said anything about these objects.",
+            labels=["kind"],
+        )
+        for kind, seconds in self._ages_seconds().items():
+            ages.add_metric([kind], seconds)
+        yield ages
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"dovetail_extender_{name}", text, value=value)

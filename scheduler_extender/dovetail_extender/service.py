@@ -1,0 +1,80 @@
+"""The parts put together over one client: the picture, the decisions, the binds, and the chores between requests."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dovetail.cluster import ClusterView
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.client import Client
+from dovetail.logs import get_logger
+from dovetail_extender.app import Verbs
+from dovetail_extender.binding import Binder
+from dovetail_extender.decisions import Decisions, Rules
+from dovetail_extender.metrics import Metrics
+from dovetail_extender.watching import Watching
+
+log = get_logger(__name__)
+
+CHORES_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the configuration says, in the extender's own terms."""
+
+    rules: Rules = field(default_factory=Rules)
+    guard_fraction: float = 0.8
+    turns_per_device: int = 4
+    bind_deadline_seconds: float = 4.0
+
+
+class Extender:
+    """One extender: serve its `verbs`, and keep `run()` going meanwhile."""
+
+    def __init__(self, client: Client, *, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ledger = Ledger(guard_fraction=options.guard_fraction, turns_per_device=options.turns_per_device)
+        self._clock = clock
+        view = ClusterView(ledger=self.ledger)
+        self.watching = Watching(client, view=view)
+        self._binder = Binder(
+            ledger=self.ledger,
+            pods=self.watching,
+            default_policy=options.rules.default_policy,
+            deadline_seconds=options.bind_deadline_seconds,
+            clock=clock,
+        )
+        self.metrics = Metrics(
+            ledger=self.ledger,
+            ages_seconds=self.watching.ages_seconds,
+            unsettled=lambda: self._binder.unsettled,
+        )
+        self.verbs = Verbs(
+            decisions=Decisions(view=view, rules=options.rules, clock=clock),
+            binder=self._binder,
+            missing=lambda: self.watching.missing,
+            metrics=self.metrics,
+        )
+
+    async def run(self) -> None:
+        """Watch, and do the chores, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watching.run(), name="watching")
+            group.create_task(self._chores(), name="chores")
+
+    async def chore(self) -> None:
+        """Drop the holds whose time has come, and look after binds that the cache does not show."""
+        for claim in self.ledger.expire_holds(self._clock()):
+            log.info("hold expired", pod_uid=claim.key, node=claim.node)
+        await self._binder.settle()
+
+    async def drain(self) -> None:
+        """Let the binds that are under way end; each does by its deadline."""
+        await self._binder.drain()
+
+    async def _chores(self) -> None:
+        while True:
+            await asyncio.sleep(CHORES_SECONDS)
+            await self.chore()

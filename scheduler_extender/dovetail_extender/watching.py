@@ -1,0 +1,73 @@
+"""The extender's picture of the cluster: nodes, GPUNodes and pods, kept true by watching, and the one write.
+
+The picture is usable once all three are listed. When the API server falls silent it stays as it was last seen, and
+grows old; the ages say so.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from dovetail.api.gpunode import GPUNode
+from dovetail.cluster import ClusterView
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Node, Pod
+from dovetail.kube.reflector import EventType, KubeObject, Reflector
+from dovetail.kube.resources import GPUNODES, NODES, PODS
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Watching:
+    """Feeds a `ClusterView` from the API server, and gives binds the pods of the cluster."""
+
+    def __init__(self, client: Client, *, view: ClusterView) -> None:
+        self._client = client
+        self._nodes = Reflector(
+            client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
+        )
+        self._gpunodes = Reflector(
+            client,
+            GPUNODES,
+            GPUNode,
+            on_event=_feed(view.gpunode_changed, lambda gpunode: view.gpunode_gone(gpunode.metadata.name)),
+        )
+        self._pods = Reflector(client, PODS, Pod, on_event=_feed(view.pod_changed, view.pod_gone))
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+
+    @property
+    def missing(self) -> list[str]:
+        """What has not been listed yet; empty when the picture is usable."""
+        return [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
+
+    def ages_seconds(self) -> dict[str, float]:
+        """Since the API server last said anything about each kind."""
+        return {reflector.resource.plural: reflector.age_seconds for reflector in self._reflectors}
+
+    def cached(self, *, namespace: str, name: str) -> Pod | None:
+        """The pod as last seen by watching."""
+        return self._pods.store.get(f"{namespace}/{name}")
+
+    async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
+        """The pod as it is now. Raises `KubeError`."""
+        return await self._client.get(PODS, name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds)
+
+    async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
+        """The Binding. Raises `KubeError`."""
+        await self._client.bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)
+
+    @property
+    def _reflectors(self) -> tuple[Reflector[Any], ...]:
+        return self._nodes, self._gpunodes, self._pods
+
+
+def _feed(changed: Callable[[T], None], gone: Callable[[T], None]) -> Callable[[EventType, T], None]:
+    def on_event(event: EventType, subject: T) -> None:
+        (gone if event == "DELETED" else changed)(subject)
+
+    return on_event

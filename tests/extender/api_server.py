@@ -1,0 +1,157 @@
+"""A small API server on loopback: lists, watches, reads and bindings, with the rules that matter to the extender.
+
+It binds a pod once, honours the UID precondition and merges the Binding's annotations as the real one does. It can fall
+silent, or answer a binding late or not at all although it happened.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from dovetail.kube.connection import Connection
+
+LISTS = {
+    "nodes": "/api/v1/nodes",
+    "pods": "/api/v1/pods",
+    "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
+}
+_POD = "/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+class ApiServer:
+    """`answering` cleared: nothing is answered. `telling` false: the watches are open but nothing comes through them.
+
+    `binding_status`: bindings get that status and do not happen.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in LISTS}
+        self.bindings: list[dict[str, Any]] = []
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.telling = True
+        self.listing = asyncio.Event()
+        self.listing.set()
+        self.answers_bindings = True
+        self.binding_status: int | None = None
+        self._versions = itertools.count(1)
+        self._watches: dict[str, set[asyncio.Queue[dict[str, Any]]]] = {kind: set() for kind in LISTS}
+        self._closing = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        app = web.Application()
+        for kind, path in LISTS.items():
+            app.router.add_get(path, self._list_or_watch(kind))
+        app.router.add_get(_POD, self._read)
+        app.router.add_post(f"{_POD}/binding", self._bind)
+        server = TestServer(app, host="127.0.0.1")
+        await server.start_server(shutdown_timeout=0.1)
+        self.connection = Connection(server=str(server.make_url("")).rstrip("/"))
+        try:
+            yield self
+        finally:
+            self.answering.set()
+            self._closing.set()
+            await server.close()
+
+    def put(self, kind: str, subject: dict[str, Any]) -> None:
+        """Create or change an object."""
+        key = _key(subject)
+        event = "MODIFIED" if key in self.objects[kind] else "ADDED"
+        subject["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[kind][key] = subject
+        self._tell(kind, event, subject)
+
+    def delete(self, kind: str, key: str) -> None:
+        """Delete an object."""
+        subject = self.objects[kind].pop(key)
+        subject["metadata"]["resourceVersion"] = str(next(self._versions))
+        self._tell(kind, "DELETED", subject)
+
+    def _tell(self, kind: str, event: str, subject: dict[str, Any]) -> None:
+        for watch in self._watches[kind] if self.telling else ():
+            watch.put_nowait({"type": event, "object": json.loads(json.dumps(subject))})
+
+    def _list_or_watch(self, kind: str) -> Any:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            await self.answering.wait()
+            await self.listing.wait()
+            if request.query.get("watch"):
+                return await self._watch(request, kind)
+            version = str(next(self._versions))
+            return web.json_response(
+                {"metadata": {"resourceVersion": version}, "items": list(self.objects[kind].values())}
+            )
+
+        return serve
+
+    async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        since = int(request.query["resourceVersion"])
+        for subject in self.objects[kind].values():
+            if self.telling and int(subject["metadata"]["resourceVersion"]) > since:
+                queue.put_nowait({"type": "MODIFIED", "object": subject})
+        self._watches[kind].add(queue)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            while not self._closing.is_set():
+                event = asyncio.create_task(queue.get())
+                await asyncio.wait({event, closing}, return_when=asyncio.FIRST_COMPLETED)
+                if not event.done():
+                    event.cancel()
+                    break
+                await self.answering.wait()
+                await response.write(json.dumps(event.result()).encode() + b"\n")
+        finally:
+            closing.cancel()
+            self._watches[kind].discard(queue)
+        return response
+
+    async def _read(self, request: web.Request) -> web.Response:
+        await self.answering.wait()
+        pod = self.objects["pods"].get("{namespace}/{name}".format(**request.match_info))
+        return _status(404, "NotFound", "no such pod") if pod is None else web.json_response(pod)
+
+    async def _bind(self, request: web.Request) -> web.Response:
+        await self.answering.wait()
+        binding = await request.json()
+        self.bindings.append(binding)
+        if self.binding_status is not None:
+            return _status(self.binding_status, "Because", f"refused with {self.binding_status}")
+        answer = self._bound("{namespace}/{name}".format(**request.match_info), binding)
+        if not self.answers_bindings:
+            await self._closing.wait()
+        return answer
+
+    def _bound(self, key: str, binding: dict[str, Any]) -> web.Response:
+        pod = self.objects["pods"].get(key)
+        if pod is None:
+            return _status(404, "NotFound", "no such pod")
+        if pod["metadata"]["uid"] != binding["metadata"]["uid"]:
+            return _status(409, "Conflict", "the UID in the precondition does not match")
+        if pod["spec"].get("nodeName"):
+            return _status(409, "Conflict", f"pod is already assigned to node {pod['spec']['nodeName']}")
+        pod["spec"]["nodeName"] = binding["target"]["name"]
+        pod["metadata"].setdefault("annotations", {}).update(binding["metadata"].get("annotations", {}))
+        self.put("pods", pod)
+        return web.json_response({"kind": "Status", "status": "Success", "metadata": {}, "code": 201}, status=201)
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    return web.json_response(
+        {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}, status=code
+    )
+
+
+def _key(subject: dict[str, Any]) -> str:
+    meta = subject["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
