@@ -1,32 +1,24 @@
 import json
-import shutil
 import subprocess
+import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.chart.values_table import CHART
+from dovetail_sandbox import binaries
+from dovetail_sandbox.progress import Lines
+from tests.chart.generated import CHART
 
-CACHE = Path.home() / ".cache" / "dovetail" / "bin"
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 Render = Callable[..., list[dict[str, Any]]]
-
-
-def find_tool(name: str) -> str:
-    """The program, as the sandbox has it or as it is installed."""
-    found = sorted(CACHE.glob(f"{name}-*/{name}"))
-    path = str(found[-1]) if found else shutil.which(name)
-    assert path, f"{name} is neither in {CACHE} nor on PATH"
-    return path
 
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
     """Runs helm; the caller looks at how it ended."""
-    program = find_tool("helm")
+    program = binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)

@@ -8,7 +8,7 @@ import yaml
 
 from dovetail import names
 from tests.chart.conftest import Helm, Render
-from tests.chart.values_table import BEGIN, CHART, END, table, values
+from tests.chart.generated import BEGIN, CHART, END, config_schema, table, values
 
 ROOT = CHART.parents[1]
 WORKLOADS = ("Deployment", "DaemonSet")
@@ -57,6 +57,12 @@ def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None
     [
         ("extender.port=0", "at '/extender/port': minimum: got 0, want 1"),
         ("agent.provider=nvlm", "at '/agent/provider': value must be"),
+        ("config.monitor_update_intervall=10", "additional properties 'monitor_update_intervall' not allowed"),
+        ("config.tenants_per_device=0", "at '/config/tenants_per_device': minimum: got 0, want 1"),
+        (
+            "extender.timeoutSeconds=4",
+            "extender.timeoutSeconds is 4, but must be above config.bind_deadline_seconds, which is 4",
+        ),
         ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
     ],
 )
@@ -76,9 +82,14 @@ def test_the_schema_is_closed_and_describes_every_value() -> None:
         assert at["description"] == description
 
 
+def test_the_schema_knows_the_keys_of_the_configuration_and_no_other() -> None:
+    schema = json.loads(CHART.joinpath("values.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["config"] == config_schema(), "run `python -m tests.chart.generated`"
+
+
 def test_the_readme_lists_every_value() -> None:
     readme = CHART.joinpath("README.md").read_text(encoding="utf-8")
-    assert f"{BEGIN}\n{table()}\n{END}" in readme, "run `python -m tests.chart.values_table`"
+    assert f"{BEGIN}\n{table()}\n{END}" in readme, "run `python -m tests.chart.generated`"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,10 @@ def test_only_the_extender_may_bind(chart: list[dict[str, Any]]) -> None:
 def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
     accounts = {each["metadata"]["name"] for each in of_kind(chart, "ServiceAccount")}
     bound = {
-        subject["name"] for each in of_kind(chart, "RoleBinding", "ClusterRoleBinding") for subject in each["subjects"]
+        subject["name"]
+        for each in of_kind(chart, "RoleBinding", "ClusterRoleBinding")
+        for subject in each["subjects"]
+        if subject["kind"] == "ServiceAccount"
     }
     assert bound == accounts == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent")}
     assert {pod["serviceAccountName"] for pod in pods(chart).values()} <= accounts

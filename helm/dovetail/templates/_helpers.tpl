@@ -114,6 +114,11 @@ readinessProbe:
 
 {{/* kube-scheduler's configuration: our profile, and the extender beside it for the pods that ask our resources. */}}
 {{- define "dovetail.schedulerConfig" -}}
+{{- $bind := int (dig "bind_deadline_seconds" 4 .Values.config) -}}
+{{- $timeout := int .Values.extender.timeoutSeconds -}}
+{{- if le $timeout $bind -}}
+{{- fail (printf "extender.timeoutSeconds is %d, but must be above config.bind_deadline_seconds, which is %d" $timeout $bind) -}}
+{{- end -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection:
@@ -122,9 +127,15 @@ clientConnection:
   {{- end }}
   qps: {{ .Values.scheduler.qps }}
   burst: {{ .Values.scheduler.burst }}
-# One replica, replaced and never doubled: the extender beside it keeps holds in memory.
+# One replica, replaced and never doubled; the lease keeps an old one out that does not know yet that it was replaced,
+# and tells whoever asks that a scheduler runs.
 leaderElection:
-  leaderElect: false
+  leaderElect: true
+  resourceNamespace: {{ .Release.Namespace }}
+  resourceName: dovetail-scheduler
+  leaseDuration: 6s
+  renewDeadline: 4s
+  retryPeriod: 1s
 # An attempt while the extender is away is an error: so soon and so late is it repeated.
 podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 10

@@ -1,0 +1,98 @@
+"""What of the chart follows from something else: its README's table of values from the comments in values.yaml, and the
+schema of its value `config` from the settings that the programs load.
+
+`python -m tests.chart.generated` writes both anew.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from dovetail.config.settings import Settings
+
+CHART: Final = Path(__file__).parents[2] / "helm" / "dovetail"
+BEGIN: Final = "<!-- values: written by `python -m tests.chart.generated` -->"
+END: Final = "<!-- end of values -->"
+_KEPT: Final = ("description", "type", "enum", "pattern", "minimum", "maximum", "anyOf")
+# pydantic leaves these as they are where a validator stands before them.
+_BOUNDS: Final = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+
+
+class Value(NamedTuple):
+    """One value that an installer may set."""
+
+    path: str
+    default: Any
+    description: str
+
+
+def values() -> Iterator[Value]:
+    """Every value that has a `# -- ` comment, in the file's order."""
+    text = CHART.joinpath("values.yaml").read_text(encoding="utf-8")
+    tree = yaml.safe_load(text)
+    keys: list[str] = []
+    description = ""
+    for line in text.splitlines():
+        if comment := re.match(r" *# -- (.*)", line):
+            description = comment[1]
+        elif key := re.match(r"( *)(\w+):", line):
+            keys = [*keys[: len(key[1]) // 2], key[2]]
+            if description:
+                yield Value(".".join(keys), _at(tree, keys), description)
+            description = ""
+
+
+def table() -> str:
+    """The table in Markdown."""
+    rows = [f"| `{path}` | `{json.dumps(default)}` | {text} |" for path, default, text in values()]
+    return "\n".join(["| Value | Default | Meaning |", "| --- | --- | --- |", *rows])
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON schema of the value `config`: every key of gpu_config.yaml and no other."""
+    whole = Settings.model_json_schema()
+    (described,) = (value.description for value in values() if value.path == "config")
+    pruned: dict[str, Any] = _pruned(whole, definitions=whole["$defs"])
+    return pruned | {"description": described}
+
+
+def _pruned(schema: Any, *, definitions: dict[str, Any]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rsplit("/", maxsplit=1)[1]] | schema
+    pruned = {key: schema[key] for key in _KEPT if key in schema}
+    pruned |= {name: schema[key] for key, name in _BOUNDS.items() if key in schema}
+    if "additionalProperties" in schema:
+        pruned["additionalProperties"] = _pruned(schema["additionalProperties"], definitions=definitions)
+    if "properties" in schema:
+        pruned["properties"] = {
+            name: _pruned(value, definitions=definitions) for name, value in schema["properties"].items()
+        }
+    return pruned
+
+
+def _at(tree: Any, keys: list[str]) -> Any:
+    for key in keys:
+        tree = tree[key]
+    return tree
+
+
+def main() -> None:
+    """Put both where the old ones are."""
+    readme = CHART / "README.md"
+    before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    readme.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+    path = CHART / "values.schema.json"
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    schema["properties"]["config"] = config_schema()
+    path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
