@@ -10,7 +10,7 @@ from dovetail import names
 from dovetail_sandbox.realnode import config, objects
 from dovetail_sandbox.realnode.network import choose
 
-NETWORK = choose("00000000", taken=[])
+NETWORK = choose(first=0, taken=[])
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from dovetail_sandbox.realnode import RealNodeError
 from dovetail_sandbox.realnode.layout import Layout
 from dovetail_sandbox.realnode.network import CANDIDATES, choose
 
-IDENT = "0000002a"
-
 
 def test_one_state_directory_always_gives_the_same_names(tmp_path: Path) -> None:
     assert Layout.of(tmp_path / "a") == Layout.of(tmp_path / "b" / ".." / "a")
@@ -27,19 +25,19 @@ def test_the_interface_name_is_one_that_the_kernel_takes(tmp_path: Path) -> None
 
 
 def test_pods_have_addresses_of_their_own_beside_the_link() -> None:
-    network = choose(IDENT, taken=[])
+    network = choose(first=7, taken=[])
     link = IPv4Network(f"{network.host_address}/{network.link_prefix}", strict=False)
     assert network.node_address in link
     assert not network.pods.overlaps(link)
 
 
 def test_a_network_that_the_host_routes_elsewhere_is_passed_over() -> None:
-    first = choose(IDENT, taken=[]).block
+    first = choose(first=7, taken=[]).block
     wider = first.supernet(new_prefix=20)
-    assert not choose(IDENT, taken=[first]).block.overlaps(first)
-    assert not choose(IDENT, taken=[wider]).block.overlaps(wider)
+    assert not choose(first=7, taken=[first]).block.overlaps(first)
+    assert not choose(first=7, taken=[wider]).block.overlaps(wider)
 
 
 def test_a_host_that_routes_every_candidate_elsewhere_is_told_so() -> None:
     with pytest.raises(RealNodeError, match=r"No free network for the real node.*10\.213\.0\.0/16"):
-        choose(IDENT, taken=[CANDIDATES])
+        choose(first=7, taken=[CANDIDATES])

@@ -16,10 +16,14 @@ NODE_INTERFACE = "eth0"
 CANDIDATES = IPv4Network("10.213.0.0/16")  # one /24 for each real node on this machine
 
 
-def choose(ident: str, *, taken: Iterable[IPv4Network]) -> NodeNetwork:
-    """A block that no route of the host covers; its own for each sandbox as long as there are some left."""
+def choose(*, taken: Iterable[IPv4Network], first: int) -> NodeNetwork:
+    """A block that no route of the host covers: the candidate with the number `first`, or else the next that is free.
+
+    `first` is best another one at each start: the API server keeps connections, and one to the node that had this
+    address before would fail the first `kubectl logs`.
+    """
     blocks = list(CANDIDATES.subnets(new_prefix=24))
-    start = int(ident, 16) % len(blocks)
+    start = first % len(blocks)
     routes = list(taken)
     for block in blocks[start:] + blocks[:start]:
         if not any(block.overlaps(route) for route in routes):

@@ -5,6 +5,7 @@ processes are those in its cgroup (cgroups.py). So stopping works from any state
 """
 
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
     layout = Layout.of(state_dir)
     try:
         say("real node: certificates, configuration and its image")
-        block = network.choose(layout.ident, taken=network.host_routes())
+        block = network.choose(taken=network.host_routes(), first=secrets.randbelow(256))
         _write_files(layout, block=block, control_plane=control_plane)
         _register(control_plane, block=block)
         say("real node: containerd, kube-proxy, CoreDNS and kubelet")
