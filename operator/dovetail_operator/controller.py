@@ -4,7 +4,6 @@ Nothing here is remembered that the API server does not have: after a kill at an
 """
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.kube.resources import GPUJOBS
 from dovetail.kube.retry import Backoff
+from dovetail.logs import get_logger
 from dovetail_operator import effects
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, survey
 from dovetail_operator.durations import moment
@@ -32,7 +32,7 @@ from dovetail_operator.state import State
 from dovetail_operator.watch import EventType as Severity
 from dovetail_operator.workqueue import WorkQueue
 
-log = logging.getLogger("dovetail.operator")
+log = get_logger("dovetail.operator")
 
 Post = Callable[..., None]
 
@@ -43,6 +43,7 @@ _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
+_PASSING_REASONS: Final = frozenset({"Evaluating", "ContainerCreating"})
 _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota"})
 
 
@@ -154,8 +155,7 @@ class Controller:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         wait = self._backoff.seconds(failures, rng=self._rng)
-        known = isinstance(error, KubeError)
-        log.warning("job %s: trying again in %.1f s: %s", key, wait, error, exc_info=None if known else error)
+        _log_failure("job is tried again", error, wait, job=key)
         self.queue.add_later(key, seconds=wait)
 
     async def _admit_always(self) -> None:
@@ -169,10 +169,10 @@ class Controller:
                 await self._number()
                 await self._admit()
                 failures = 0
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the queue must go on
                 wait = self._backoff.seconds(failures, rng=self._rng)
                 failures += 1
-                log.warning("queue: trying again in %.1f s: %s", wait, error, exc_info=not isinstance(error, KubeError))
+                _log_failure("queue is tried again", error, wait)
                 self._unsettled.set()
                 await asyncio.sleep(wait)
             took = time.monotonic() - started
@@ -289,7 +289,7 @@ class Controller:
             self.queue.add(key)
             return
         self.state.put_job(written)
-        if (status.phase, status.reason) != (job.status.phase, job.status.reason):
+        if is_news(job.status, status):
             self._announce(job, status)
 
     async def _reread(self, job: GPUJob) -> None:
@@ -301,15 +301,31 @@ class Controller:
             self.state.put_job(found)
 
     def _announce(self, job: GPUJob, status: GPUJobStatus) -> None:
-        reason = status.reason or status.phase or ""
+        news = status.reason if status.phase == "Queued" else status.phase
+        message = status.message or _plain(status)
+        log.info("job changed", job=key_of(job.metadata), phase=status.phase, reason=status.reason, message=message)
         severity: Severity = "Warning" if {status.reason, status.phase} & _WARNINGS else "Normal"
-        self._post(reference(job), type=severity, reason=reason, message=status.message or _plain(status))
+        self._post(reference(job), type=severity, reason=news, message=message)
+
+
+def is_news(before: GPUJobStatus, after: GPUJobStatus) -> bool:
+    """Whether people are told by an event: of another phase, and of another reason to wait."""
+    if before.phase != after.phase:
+        return True
+    waits = after.phase in {"Queued", "Starting"}
+    return waits and before.reason != after.reason and after.reason not in _PASSING_REASONS
 
 
 def reference(job: GPUJob) -> dict[str, Any]:
     """What an event says it is about."""
     meta = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
     return {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": meta}
+
+
+def _log_failure(event: str, error: Exception, wait: float, **what: str) -> None:
+    # What the API server says is one line; anything else is a fault of ours and needs its trace.
+    trace = None if isinstance(error, KubeError) else error
+    log.warning(event, error=str(error), wait_seconds=round(wait, 1), exc_info=trace, **what)
 
 
 def _plain(status: GPUJobStatus) -> str:

@@ -5,7 +5,6 @@ first list is ours, and each sign of a new list of kopf's, and some time without
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,10 +17,11 @@ from dovetail.kube.connection import Connection
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import GPUJOBS
 from dovetail.kube.retry import Backoff
+from dovetail.logs import get_logger
 from dovetail_operator.controller import Controller
 from dovetail_operator.watch import GPUJobWatch
 
-log = logging.getLogger("dovetail.operator.feed")
+log = get_logger("dovetail.operator.feed")
 
 _COMPARE_SECONDS: Final = 300.0
 _AFTER_RELIST_SECONDS: Final = 2.0
@@ -102,7 +102,7 @@ async def retrying(request: Callable[[], Any], *, what: str, rng: random.Random)
         except KubeError as error:
             wait = backoff.seconds(failures, rng=rng)
             failures += 1
-            log.warning("%s: trying again in %.1f s: %s", what, wait, error)
+            log.warning("request is tried again", what=what, error=str(error), wait_seconds=round(wait, 1))
             await asyncio.sleep(wait)
 
 
@@ -113,5 +113,5 @@ def decode_job(raw: object) -> GPUJob | None:
             return msgspec.json.decode(raw, type=GPUJob)
         return msgspec.convert(raw, GPUJob)
     except msgspec.ValidationError as error:
-        log.warning("a GPUJob cannot be read and is left alone: %s", error)
+        log.warning("a GPUJob cannot be read and is left alone", error=str(error))
         return None

@@ -4,7 +4,6 @@ The last number of each namespace stands in a ConfigMap. It is raised there befo
 write for all jobs of a batch; a crash between the two leaves a gap, never a number given twice.
 """
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -16,8 +15,9 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
 from dovetail.kube.objects import ConfigMap
 from dovetail.kube.resources import CONFIGMAPS
+from dovetail.logs import get_logger
 
-log = logging.getLogger("dovetail.operator.numbers")
+log = get_logger("dovetail.operator.numbers")
 
 CONFIGMAP_NAME: Final = "dovetail-job-numbers"
 _ATTEMPTS: Final = 5
@@ -44,7 +44,7 @@ def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[s
         if text.isdecimal():
             counters[namespace] = int(text)
         else:
-            log.warning("ConfigMap %s: %s is %r, expected a whole number", CONFIGMAP_NAME, namespace, text)
+            log.warning("last number cannot be read", configmap=CONFIGMAP_NAME, key=namespace, value=text)
     for job in shown:
         namespace = job.metadata.namespace
         counters[namespace] = max(counters.get(namespace, 0), job.status.number or 0)

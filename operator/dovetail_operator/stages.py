@@ -103,7 +103,7 @@ def _active(seen: Observed, child: Job) -> Stage:
     ending = true_condition(child, "SuccessCriteriaMet", "FailureTarget")
     if ending is not None:
         message = "The job is over: waiting for its last pods to end"
-        return Stage(phase="Running", reason=ending.reason, message=message, admitted=True, actions=adjust)
+        return Stage(phase="Running", message=message, admitted=True, actions=adjust)
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
     waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
     started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}

@@ -27,7 +27,7 @@ class State:
         self._default_policy = default_policy
         self._children: dict[str, Job] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
-        self._asks: dict[str, tuple[int, Ask | Obstacle]] = {}
+        self._asks: dict[str, tuple[int, Ask | None, Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -100,13 +100,13 @@ class State:
         job = self.jobs.get(key)
         if job is None:
             return None
-        child, ask = self.child_of(job), self._ask_of(job)
+        child = self.child_of(job)
         return Observed(
             job=job,
             now=now,
             child=child,
             pods=self.pods_of(child),
-            ask=ask if isinstance(ask, Ask) else None,
+            ask=self.ask_of(job),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job),
@@ -123,16 +123,13 @@ class State:
 
     def ask_of(self, job: GPUJob) -> Ask | None:
         """What each worker asks; None where the request cannot be read."""
-        ask = self._ask_of(job)
-        return ask if isinstance(ask, Ask) else None
+        return self._read(job)[0]
 
     def obstacle_of(self, job: GPUJob) -> Obstacle | None:
         """Why the job cannot be started as it stands."""
-        ask = self._ask_of(job)
-        if isinstance(ask, Obstacle):
-            return ask
-        generation, obstacle = self._refused.get(job.metadata.uid, (0, None))
-        return obstacle if generation == job.metadata.generation else None
+        _, obstacle = self._read(job)
+        generation, refusal = self._refused.get(job.metadata.uid, (0, None))
+        return obstacle or (refusal if generation == job.metadata.generation else None)
 
     def number_of(self, job: GPUJob) -> int | None:
         """The job's short number, if it has one."""
@@ -151,25 +148,26 @@ class State:
             if job.metadata.uid not in seen and int(job.metadata.resource_version) <= int(resource_version)
         ]
 
-    def _ask_of(self, job: GPUJob) -> Ask | Obstacle:
-        generation, ask = self._asks.get(job.metadata.uid, (-1, None))
-        if ask is None or generation != job.metadata.generation:
-            ask = _read_ask(job, default_policy=self._default_policy)
-            self._asks[job.metadata.uid] = (job.metadata.generation, ask)
-        return ask
+    def _read(self, job: GPUJob) -> tuple[Ask | None, Obstacle | None]:
+        generation, ask, obstacle = self._asks.get(job.metadata.uid, (-1, None, None))
+        if generation != job.metadata.generation:
+            ask, obstacle = _read_job(job, default_policy=self._default_policy)
+            self._asks[job.metadata.uid] = (job.metadata.generation, ask, obstacle)
+        return ask, obstacle
 
     def _forget(self, job: GPUJob) -> None:
         for memory in (self._asks, self._refused, self.verdicts, self.numbers):
             memory.pop(job.metadata.uid, None)
 
 
-def _read_ask(job: GPUJob, *, default_policy: Policy) -> Ask | Obstacle:
+def _read_job(job: GPUJob, *, default_policy: Policy) -> tuple[Ask | None, Obstacle | None]:
+    """What each worker asks, and what is wrong with the job as it is written."""
     try:
         ask = ask_of_job(job, default_policy=default_policy)
     except RequestError as error:
-        return Obstacle(message=str(error))
+        return None, Obstacle(message=str(error))
     problem = name_problem(job)
-    return Obstacle(message=problem) if problem else ask
+    return ask, Obstacle(message=problem) if problem else None
 
 
 def _is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:

@@ -21,9 +21,10 @@ import kopf
 
 from dovetail.kube.connection import Connection
 from dovetail.kube.retry import Backoff
+from dovetail.logs import get_logger
 from dovetail.names import GROUP, VERSION
 
-log = logging.getLogger("dovetail.operator.watch")
+log = get_logger("dovetail.operator.watch")
 
 EventType = Literal["Normal", "Warning"]
 # `type` is None for an object that was found by listing. Called in the thread of kopf.
@@ -35,6 +36,8 @@ _KEPT_EVENTS: Final = 1000
 _POSTERS: Final = 8
 _PAGE_SIZE: Final = 500
 _JOIN_SECONDS: Final = 10.0
+# A line for every change of every job, and one that signals are not handled in this thread, which is as it should be.
+_LOG_LEVELS: Final = {"kopf.objects": logging.WARNING, "kopf._core.reactor.running": logging.ERROR}
 
 
 class _Backoffs:
@@ -60,6 +63,8 @@ class GPUJobWatch:
 
     def start(self) -> None:
         """Begin to follow. The CRD must exist by now: kopf looks for it once."""
+        for name, level in _LOG_LEVELS.items():
+            logging.getLogger(name).setLevel(level)
         self._thread.start()
 
     def stop(self) -> None:
@@ -94,7 +99,7 @@ class GPUJobWatch:
             try:
                 asyncio.run(self._operate())
             except Exception as error:  # noqa: BLE001 - whatever ended it, it must go on
-                log.warning("kopf stopped watching GPUJobs, starting it again: %s", error)
+                log.warning("kopf stopped watching GPUJobs and is started again", error=str(error))
             with self._lock:
                 self._context = None
             if self._stopping.wait(backoff.seconds(attempt, rng=rng)):

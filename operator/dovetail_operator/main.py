@@ -1,0 +1,58 @@
+"""The program `dovetail-operator`."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import REGISTRY
+
+from dovetail import serving
+from dovetail.config.settings import Settings
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail_operator.app import Operator, Options
+
+DEFAULT_NAMESPACE: Final = "dovetail-system"
+DEFAULT_METRICS_PORT: Final = 8080
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the operator until it is told to stop; the exit code."""
+    return serving.run(_program, args=parser().parse_args(argv))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = serving.parser("dovetail-operator", description="Queue GPUJobs, run them as Jobs and keep their status.")
+    options.add_argument(
+        "--metrics-port",
+        type=int,
+        default=DEFAULT_METRICS_PORT,
+        metavar="N",
+        help="port of /livez, /readyz and /metrics (default: %(default)s; 0 takes a free one)",
+    )
+    return options
+
+
+def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
+    """What the configuration and the environment decide about the operator."""
+    return Options(
+        namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
+        policy=settings.policy,
+        guard_fraction=settings.guard_fraction,
+        turns_per_device=settings.tenants_per_device,
+    )
+
+
+async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    connection = load_connection(args.kubeconfig)
+    options = make_options(settings, environ=os.environ)
+    async with Client(connection, user_agent="dovetail-operator") as client:
+        operator = Operator(client, connection, options, registry=REGISTRY)
+        app = web.Application()
+        serving.add_health(app, ready=operator.ready(), registry=REGISTRY)
+        async with serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
+            await serving.together(stop, operator.run())
