@@ -30,16 +30,21 @@ def log_in(paths: Sequence[Path], *, context: str, file: Path) -> Credentials:
         )
     except Exception as error:  # a login program may fail in any way, and the official client in more
         raise KubeconfigError(file, problem=f'the login of context "{context}" failed: {error}') from error
-    if configuration.get_api_key_with_prefix("authorization") is None and not configuration.cert_file:
+    if _authorization(configuration) is None and not configuration.cert_file:
         raise KubeconfigError(file, problem=f'the login of context "{context}" gave neither token nor certificate')
 
     def token() -> str | None:
-        authorization = configuration.get_api_key_with_prefix("authorization")
+        authorization = _authorization(configuration)
         return authorization.removeprefix("Bearer ") if authorization else None
 
     return Credentials(
         client_certificate=_text(configuration.cert_file), client_key=_text(configuration.key_file), token=token
     )
+
+
+def _authorization(configuration: official.Configuration) -> str | None:
+    # Asking runs the login again when its token has expired. Older versions call the key authorization.
+    return configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
 
 
 def _text(path: str | None) -> str | None:

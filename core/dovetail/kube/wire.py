@@ -33,10 +33,19 @@ class Partial(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _Marked(msgspec.Struct, frozen=True):
+    # Not an ObjectMeta: API servers before 1.34 write nulls into the rest of a bookmark's metadata.
+    metadata: _Version
+
+
 class Bookmark(msgspec.Struct, frozen=True, tag_field="type", tag="BOOKMARK"):
     """Nothing happened up to this resourceVersion."""
 
-    object: Partial
+    object: _Marked
 
 
 class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):

@@ -1,0 +1,232 @@
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Forbidden
+from dovetail.kube.objects import ConfigMap
+from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.resources import CONFIGMAPS
+from tests.core.kube.api import Answer, Api, Stream, bookmark, line, listing, make_object, refusal
+from tests.core.kube.conftest import QUICK
+
+LIST = "GET /api/v1/configmaps"
+WATCH = "WATCH /api/v1/configmaps"
+Change = tuple[EventType, str, str]
+
+
+class Recorder:
+    """Follows the fake API and keeps what was reported as (type, name, resourceVersion)."""
+
+    def __init__(self, client: Client, **options: float) -> None:
+        self.changes: list[Change] = []
+        self._changed = asyncio.Event()
+        self.reflector = Reflector(client, CONFIGMAPS, ConfigMap, on_event=self._record, backoff=QUICK, **options)
+
+    def _record(self, kind: EventType, found: ConfigMap) -> None:
+        self.changes.append((kind, found.metadata.name, found.metadata.resource_version))
+        self._changed.set()
+
+    async def until(self, count: int) -> list[Change]:
+        async with asyncio.timeout(10):
+            while len(self.changes) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.changes
+
+    @property
+    def names(self) -> set[str]:
+        return {item.metadata.name for item in self.reflector.store.values()}
+
+
+@asynccontextmanager
+async def following(client: Client, **options: float) -> AsyncIterator[Recorder]:
+    recorder = Recorder(client, **options)
+    task = asyncio.create_task(recorder.reflector.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+A1, B2, A3 = make_object("a", version=1), make_object("b", version=2), make_object("a", version=3)
+
+
+async def test_a_paged_list_is_reported_as_additions_and_then_synced(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(A1, version=5, token="more"), listing(B2, version=5))
+    async with following(client) as recorder:
+        await recorder.reflector.synced.wait()
+        assert recorder.changes == [("ADDED", "a", "1"), ("ADDED", "b", "2")]
+        assert set(recorder.reflector.store) == {"ns/a", "ns/b"}
+        assert recorder.reflector.resource_version == "5"
+
+
+async def test_the_watch_begins_where_the_list_ended(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, Stream(chunks=[line("ADDED", A1), line("MODIFIED", A3), line("DELETED", A3)]))
+    async with following(client) as recorder:
+        assert await recorder.until(3) == [("ADDED", "a", "1"), ("MODIFIED", "a", "3"), ("DELETED", "a", "3")]
+        assert not recorder.reflector.store
+    query = api.of(WATCH)[0].query
+    assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("5", "true")
+
+
+async def test_a_dropped_connection_resumes_from_the_last_event(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(version=5))
+    first = line("ADDED", make_object("a", version=7))
+    api.answer(WATCH, Stream(chunks=[first, b'{"type":"ADD'], then="drop"))
+    api.answer(WATCH, Stream(chunks=[line("ADDED", make_object("b", version=8))]))
+    async with following(client) as recorder:
+        await recorder.until(2)
+    assert [seen.query["resourceVersion"] for seen in api.of(WATCH)[:2]] == ["5", "7"]
+    assert len(api.of(LIST)) == 1
+
+
+async def test_a_bookmark_moves_the_place_to_resume_from(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, Stream(chunks=[bookmark(90)], then="end"), Stream(chunks=[line("ADDED", A1)]))
+    async with following(client) as recorder:
+        await recorder.until(1)
+    assert api.of(WATCH)[1].query["resourceVersion"] == "90"
+
+
+@pytest.mark.parametrize(
+    "expired",
+    [
+        Stream(chunks=[line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})]),
+        Stream(chunks=[line("ERROR", {"kind": "Status", "code": 500, "message": "etcd is gone"})]),
+        refusal(410, reason="Expired"),
+        Stream(chunks=[b"<html>not a watch</html>\n"]),
+    ],
+)
+async def test_a_watch_that_cannot_go_on_lists_again(api: Api, client: Client, expired: Stream | Answer) -> None:
+    api.answer(LIST, listing(A1, version=5), listing(A1, B2, version=9))
+    api.answer(WATCH, expired, Stream(chunks=[line("DELETED", B2)]))
+    async with following(client) as recorder:
+        await recorder.until(3)
+    assert [seen.query["resourceVersion"] for seen in api.of(WATCH)[:2]] == ["5", "9"]
+
+
+async def test_a_relist_reports_only_what_differs(api: Api, client: Client) -> None:
+    gone, same = make_object("gone", version=2), make_object("same", version=3)
+    api.answer(LIST, listing(A1, gone, same, version=5), listing(A3, same, B2, version=9))
+    api.answer(WATCH, refusal(410))
+    async with following(client) as recorder:
+        changes = await recorder.until(6)
+        assert changes[3:] == [("MODIFIED", "a", "3"), ("ADDED", "b", "2"), ("DELETED", "gone", "2")]
+        assert recorder.names == {"a", "same", "b"}
+
+
+async def test_an_object_replaced_while_nobody_watched_is_gone_and_then_new(api: Api, client: Client) -> None:
+    other = make_object("a", version=8, uid="another")
+    api.answer(LIST, listing(A1, version=5), listing(other, version=9))
+    api.answer(WATCH, refusal(410))
+    async with following(client) as recorder:
+        assert (await recorder.until(3))[1:] == [("DELETED", "a", "1"), ("ADDED", "a", "8")]
+
+
+async def test_a_list_whose_continuation_expired_begins_anew(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(A1, version=5, token="old"), refusal(410), listing(A1, B2, version=6))
+    async with following(client) as recorder:
+        await recorder.until(2)
+        await recorder.reflector.synced.wait()
+        assert recorder.changes == [("ADDED", "a", "1"), ("ADDED", "b", "2")]
+
+
+async def test_a_silent_stream_is_given_up_and_resumed(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, Stream(then="silence"), Stream(chunks=[line("ADDED", A1)]))
+    async with following(client, silence_seconds=0.05) as recorder:
+        await recorder.until(1)
+    assert api.of(WATCH)[1].query["resourceVersion"] == "5"
+
+
+async def test_an_object_of_more_than_a_megabyte_comes_through(api: Api, client: Client) -> None:
+    large = make_object("large", version=6, data={"k": "x" * 1_500_000})
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, Stream(chunks=[line("ADDED", large) + line("ADDED", A1)]))
+    async with following(client) as recorder:
+        await recorder.until(2)
+        assert len(recorder.reflector.store["ns/large"].data["k"]) == 1_500_000
+
+
+async def test_one_odd_object_does_not_hide_the_others(
+    api: Api, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = make_object("odd", version=3, data="not a map")
+    api.answer(LIST, listing(A1, odd, version=5))
+    api.answer(WATCH, Stream(chunks=[line("MODIFIED", make_object("a", version=6, data=1)), line("ADDED", B2)]))
+    async with following(client) as recorder:
+        assert await recorder.until(2) == [("ADDED", "a", "1"), ("ADDED", "b", "2")]
+    assert "ConfigMap ns/odd cannot be read: Expected `object`, got `str` - at `$.data`" in caplog.text
+
+
+async def test_an_odd_object_that_was_known_stays_as_it_was_until_it_is_gone(api: Api, client: Client) -> None:
+    odd = make_object("a", version=6, data=1)
+    api.answer(LIST, listing(A1, version=5), listing(odd, version=7))
+    api.answer(WATCH, refusal(410), Stream(chunks=[line("DELETED", odd)]))
+    async with following(client) as recorder:
+        assert await recorder.until(2) == [("ADDED", "a", "1"), ("DELETED", "a", "1")]
+
+
+async def test_an_api_server_that_says_no_is_asked_again_and_the_error_shows(api: Api, client: Client) -> None:
+    api.answer(LIST, refusal(403, message="not you"), refusal(403, message="not you"))
+    released = asyncio.Event()
+    api.answer(LIST, Answer(body={"metadata": {"resourceVersion": "5"}, "items": [A1]}, released=released))
+    api.answer(WATCH, Stream(chunks=[line("ADDED", B2)]))
+    async with following(client) as recorder:
+        await api.until(LIST, count=3)
+        assert isinstance(recorder.reflector.last_error, Forbidden)
+        assert not recorder.reflector.synced.is_set()
+        released.set()
+        await recorder.until(2)
+        assert recorder.reflector.last_error is None
+
+
+async def test_troubles_are_told_once_quietly_and_then_as_warnings(
+    api: Api, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    api.answer(LIST, refusal(403), refusal(403), listing(A1, version=1))
+    async with following(client) as recorder:
+        await recorder.until(1)
+    told = [record.levelname for record in caplog.records if "listing again" in record.message]
+    assert told == ["INFO", "WARNING"]
+
+
+async def test_age_counts_from_the_last_word_of_the_api_server(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(version=5))
+    now = 100.0
+    reflector = Reflector(client, CONFIGMAPS, ConfigMap, clock=lambda: now)
+    assert reflector.age_seconds == math.inf
+    task = asyncio.create_task(reflector.run())
+    await reflector.synced.wait()
+    now = 112.5
+    assert reflector.age_seconds == 12.5
+    task.cancel()
+
+
+async def test_an_error_of_the_callback_ends_the_run(api: Api, client: Client) -> None:
+    def fail(_kind: EventType, _found: ConfigMap) -> None:
+        raise ConnectionResetError("of the callback's own making")
+
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, Stream(chunks=[line("ADDED", A1)]))
+    with pytest.raises(ConnectionResetError, match="own making"):
+        await Reflector(client, CONFIGMAPS, ConfigMap, on_event=fail).run()
+
+
+async def test_selectors_go_with_list_and_watch(api: Api, client: Client) -> None:
+    path = "/api/v1/namespaces/ns/configmaps"
+    api.answer(f"GET {path}", listing(version=5))
+    reflector = Reflector(client, CONFIGMAPS, ConfigMap, namespace="ns", label_selector="a=b", field_selector="c=d")
+    task = asyncio.create_task(reflector.run())
+    await api.until(f"WATCH {path}", count=1)
+    task.cancel()
+    for seen in api.seen:
+        assert (seen.query["labelSelector"], seen.query["fieldSelector"]) == ("a=b", "c=d")
