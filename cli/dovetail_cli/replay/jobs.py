@@ -1,0 +1,51 @@
+"""Pods of a trace as GPUJobs. Pure."""
+
+import math
+from dataclasses import dataclass
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.requests import GPURequest
+from dovetail_cli import manifest
+from dovetail_cli.options import DEFAULT_IMAGE
+from dovetail_cli.replay.trace import TracePod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How run times are compressed: divided by `speedup`, with a floor, and where it is given a ceiling, in seconds."""
+
+    speedup: float = 1.0
+    shortest_seconds: float = 5.0
+    longest_seconds: float | None = None
+
+    def run_seconds(self, ran_seconds: float) -> int:
+        """Whole seconds, rounded up, that a pod runs now that ran for `ran_seconds` then."""
+        seconds = max(ran_seconds / self.speedup, self.shortest_seconds)
+        if self.longest_seconds is not None:
+            seconds = min(seconds, self.longest_seconds)
+        return max(1, math.ceil(seconds))
+
+
+def request_of(pod: TracePod) -> GPURequest | None:
+    """What the pod asks of GPUs; None for nothing."""
+    if pod.gpus == 0:
+        return None
+    return GPURequest(count=pod.gpus, share_milli=pod.gpu_milli, models=pod.models)
+
+
+def job_of(pod: TracePod, *, pace: Pace, namespace: str) -> GPUJob:
+    """The GPUJob that stands for the pod: it asks for the same and sleeps for its compressed run time."""
+    seconds = pace.run_seconds(pod.ran_seconds)
+    return manifest.build(
+        manifest.Submission(
+            name=pod.name,
+            command=["sleep", str(seconds)],
+            request=request_of(pod),
+            image=DEFAULT_IMAGE,
+            # Simulated nodes run nothing: they read how long the pod lasts.
+            annotations={names.RUN_SECONDS: str(seconds)},
+            host_resources={"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"},
+        ),
+        namespace=namespace,
+    )

@@ -1,0 +1,137 @@
+"""How a campaign stands, from what was seen of its jobs. Pure but for its own state; the clock is an argument."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.requests import WHOLE_MILLI
+from dovetail_cli import jobrows
+
+# Reasons that no departure of another job mends: such a job is told, not waited for.
+HOPELESS: Final = frozenset({"ExceedsCapacity", "Invalid"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How many jobs of a campaign are where. The counts add up to `jobs`, with those not yet submitted."""
+
+    jobs: int
+    submitted: int
+    waiting: int
+    hopeless: int
+    running: int
+    succeeded: int
+    failed: int
+    allocated_milli: int
+    reasons: Counter[str]
+
+    @property
+    def done(self) -> bool:
+        """Whether all are submitted and none is worth waiting for."""
+        return self.submitted == self.jobs and self.waiting == self.hopeless and self.running == 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What was seen of each job, by name, with the seconds since the campaign began."""
+
+    jobs: int
+    device_milli: int
+    seen: dict[str, GPUJob] = field(default_factory=dict)
+    submitted_at: dict[str, float] = field(default_factory=dict)
+    placed_at: dict[str, float] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    changed_at: float = 0.0
+    _samples: list[tuple[float, int]] = field(default_factory=list)
+
+    def submitted(self, name: str, *, at: float) -> None:
+        """The API server took a job."""
+        self.submitted_at[name] = self.changed_at = at
+
+    def saw(self, job: GPUJob, *, at: float) -> None:
+        """A job was added or changed."""
+        name = job.metadata.name
+        before = self.seen.get(name)
+        self.seen[name] = job
+        if before is None or jobrows.phase_of(before) != jobrows.phase_of(job):
+            self.changed_at = at
+        if name not in self.placed_at and job.status.nodes:
+            self.placed_at[name] = at
+
+    def gone(self, name: str) -> None:
+        """A job was deleted by somebody."""
+        self.seen.pop(name, None)
+        self.deleted.add(name)
+
+    def standing(self) -> Standing:
+        """How things are now."""
+        phases = Counter(jobrows.phase_of(job) for job in self.seen.values())
+        waiting = [job for job in self.seen.values() if is_waiting(job)]
+        reasons = Counter(job.status.reason or "Evaluating" for job in waiting)
+        # Taken by the API server, but the watch has not told of them yet.
+        unseen = len(self.submitted_at.keys() - self.seen.keys() - self.deleted)
+        reasons.update({"Evaluating": unseen} if unseen else {})
+        ended = sum(phases[phase] for phase in FINISHED)
+        return Standing(
+            jobs=self.jobs,
+            submitted=len(self.submitted_at),
+            waiting=len(waiting) + unseen,
+            hopeless=sum(reasons[reason] for reason in HOPELESS),
+            running=len(self.seen) - len(waiting) - ended,
+            succeeded=phases["Succeeded"],
+            failed=ended - phases["Succeeded"] + len(self.deleted),
+            allocated_milli=sum(map(allocated_milli, self.seen.values())),
+            reasons=reasons,
+        )
+
+    def sample(self, *, at: float) -> Standing:
+        """Note how much is allocated now, for peak and mean; returns the standing."""
+        standing = self.standing()
+        self._samples.append((at, standing.allocated_milli))
+        return standing
+
+    @property
+    def peak_ratio(self) -> float:
+        """The largest part of all devices' compute that was allocated at once (0-1)."""
+        return self._ratio(max((milli for _, milli in self._samples), default=0))
+
+    @property
+    def mean_ratio(self) -> float:
+        """The part that was allocated over time (0-1): each sample holds until the next."""
+        pairs = list(zip(self._samples, self._samples[1:], strict=False))
+        seconds = sum(later - at for (at, _), (later, _) in pairs)
+        if seconds <= 0:
+            return self.peak_ratio
+        return self._ratio(sum(milli * (later - at) for (at, milli), (later, _) in pairs) / seconds)
+
+    @property
+    def waits_seconds(self) -> list[float]:
+        """From the submission to the place, of every job that got one, in order of length."""
+        return sorted(at - self.submitted_at.get(name, at) for name, at in self.placed_at.items())
+
+    def _ratio(self, milli: float) -> float:
+        return milli / self.device_milli if self.device_milli else 0.0
+
+
+def is_waiting(job: GPUJob) -> bool:
+    """Whether the job has no place yet."""
+    return jobrows.phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
+
+
+def allocated_milli(job: GPUJob) -> int:
+    """Compute that the job holds now, in thousandths of a device."""
+    if jobrows.phase_of(job) not in {"Starting", "Running"}:
+        return 0
+    return sum(device.share_milli for device in job.status.devices)
+
+
+def quantile(ordered: list[float], ratio: float) -> float | None:
+    """The value below which `ratio` of the ordered values lie, by the nearest rank; None without values."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * ratio))] if ordered else None
+
+
+def total_milli(devices: Iterable[object]) -> int:
+    """The compute of these devices together, in thousandths."""
+    return WHOLE_MILLI * sum(1 for _ in devices)

@@ -1,0 +1,38 @@
+"""Sandboxes as commands use them: through the very command line that people have."""
+
+from pathlib import Path
+from typing import Final
+
+from dovetail.kube.connection import default_kubeconfigs
+from dovetail_cli.errors import CommandError
+
+DEFAULT: Final = "default"
+
+
+def kubeconfig(name: str) -> Path:
+    """The kubeconfig of the sandbox of that name; it exists while the sandbox does."""
+    folder = default_kubeconfigs()[0].parent
+    return folder.with_name(name) / "kubeconfig"
+
+
+def up(name: str, *, nodes: str | None = None, limit_nodes: int | None = None) -> None:
+    """Start a sandbox; one that runs stays. Raises `CommandError` when it does not come up: it has said why."""
+    arguments = ["up", "--name", name]
+    if nodes is not None:
+        arguments += ["--nodes", nodes]
+    if limit_nodes is not None:
+        arguments += ["--limit-nodes", str(limit_nodes)]
+    _sandbox(arguments, failed=f"the sandbox {name} did not come up")
+
+
+def down(name: str) -> None:
+    """End a sandbox: no process and no file of it stays. Raises `CommandError`."""
+    _sandbox(["down", "--name", name], failed=f"the sandbox {name} did not end")
+
+
+def _sandbox(arguments: list[str], *, failed: str) -> None:
+    # Imported late: the application imports the commands, and they use this.
+    from dovetail_cli import app
+
+    if app.run("sandbox", arguments, prog="dovetail sandbox") != 0:
+        raise CommandError(failed)
