@@ -1,0 +1,117 @@
+"""The API server of a sandbox: whom it lets in, and what it is filled with. The one place here that talks to it."""
+
+import asyncio
+import base64
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.errors import AlreadyExists
+from dovetail.kube.resources import NODES, SERVICEACCOUNTS
+from dovetail_sandbox.chart import NAMESPACE, Manifest, Rendered
+from dovetail_sandbox.errors import ChartError
+
+TOKEN_SECONDS: Final = 365 * 24 * 3600
+_AT_ONCE: Final = 32
+
+
+def write_admin_kubeconfig(path: Path, *, name: str, pki: Path, port: int) -> None:
+    """An administrator's kubeconfig that needs no other file; its context is `dovetail-<name>`."""
+    user = {
+        "client-certificate-data": _base64(pki / "admin.crt"),
+        "client-key-data": _base64(pki / "admin.key"),
+    }
+    _write_kubeconfig(path, context=f"dovetail-{name}", ca=pki / "ca.crt", port=port, user=user)
+
+
+def write_account_kubeconfig(path: Path, *, account: str, token: str, pki: Path, port: int) -> None:
+    """The kubeconfig of a service account of the chart's namespace."""
+    _write_kubeconfig(path, context=account, ca=pki / "ca.crt", port=port, user={"token": token}, namespace=NAMESPACE)
+
+
+def create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
+    """Creates Node objects, many at a time; those that are there already stay as they are."""
+    asyncio.run(_create_nodes(kubeconfig, manifests=manifests))
+
+
+def tokens(kubeconfig: Path, *, accounts: Iterable[str]) -> dict[str, str]:
+    """A token for each service account of the chart's namespace."""
+    return asyncio.run(_tokens(kubeconfig, accounts=sorted(set(accounts))))
+
+
+def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path) -> None:
+    """Server-side apply of all but the workloads. Raises `ChartError` with the API server's words."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [namespace, *rendered.objects]}
+    done = subprocess.run(
+        [
+            str(kubectl), f"--kubeconfig={kubeconfig}", "apply", "--server-side", "--force-conflicts",
+            "--field-manager=dovetail-sandbox", "--filename=-",
+        ],
+        input=json.dumps(listed),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise ChartError(f"The API server refuses the chart: {done.stderr.strip()}")
+
+
+async def _create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
+    gate = asyncio.Semaphore(_AT_ONCE)
+    async with Client(load_connection(kubeconfig)) as client:
+
+        async def create(manifest: Manifest) -> None:
+            async with gate:
+                try:
+                    await client.create(NODES, manifest, as_type=dict[str, Any])
+                except AlreadyExists:
+                    return
+
+        async with asyncio.TaskGroup() as group:
+            for manifest in manifests:
+                group.create_task(create(manifest))
+
+
+async def _tokens(kubeconfig: Path, *, accounts: Sequence[str]) -> dict[str, str]:
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": TOKEN_SECONDS},
+    }
+    found = {}
+    async with Client(load_connection(kubeconfig)) as client:
+        for account in accounts:
+            answer = await client.create(
+                SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=NAMESPACE, name=account, subresource="token"
+            )
+            found[account] = str(answer["status"]["token"])
+    return found
+
+
+def _write_kubeconfig(
+    path: Path, *, context: str, ca: Path, port: int, user: dict[str, str], namespace: str = "default"
+) -> None:
+    server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": _base64(ca)}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": server}],
+        "users": [{"name": context, "user": user}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context, "namespace": namespace}}],
+        "current-context": context,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+def _base64(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()

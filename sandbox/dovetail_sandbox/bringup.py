@@ -1,0 +1,272 @@
+"""How a sandbox comes up: programs, control plane, nodes, what the chart installs, deployables, and the real node."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dovetail_sandbox import (
+    access,
+    binaries,
+    chart,
+    kwok,
+    nodesets,
+    ports,
+    processes,
+    realnode,
+    state,
+    tools,
+    workloads,
+)
+from dovetail_sandbox.chart import Rendered
+from dovetail_sandbox.cluster import CONTROL_PLANE, KWOK_CLUSTER, Cluster, get, tail
+from dovetail_sandbox.errors import ChartError, ComponentFailedError, SandboxError
+from dovetail_sandbox.nodesets import SimulatedNode
+from dovetail_sandbox.progress import Reporter
+from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
+from dovetail_sandbox.state import Component, Desired, State
+
+# Values of the chart that are ports; each sandbox has its own.
+PORT_VALUES: Final = (
+    "operator.metricsPort", "extender.port", "extender.metricsPort", "agent.metricsPort", "scheduler.securePort",
+)  # fmt: skip
+_KWOKCTL: Final = "kwokctl"
+_CONTROL_PLANE_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a sandbox shall be. `without`: components of the chart that somebody runs by hand."""
+
+    nodes: Sequence[SimulatedNode]
+    real_node: bool = False
+    overrides: Sequence[str] = ()
+    without: Collection[str] = ()
+
+
+def up(
+    name: str = state.DEFAULT_NAME,
+    *,
+    report: Reporter,
+    nodes_file: Path | None = None,
+    limit_nodes: int | None = None,
+    real_node: bool = False,
+    overrides: Sequence[str] = (),
+    without: Collection[str] = (),
+) -> Cluster:
+    """Brings a sandbox up, and returns when everything in it is ready. One that is up already stays as it is.
+
+    When it fails its processes end, and its folder stays for `logs` until the next `up` or `down`.
+    """
+    cluster = get(name)
+    nodes = nodesets.read(nodes_file, limit=limit_nodes)
+    if _is_up(cluster, report=report):
+        return cluster
+    if real_node and (reason := realnode.capable()):
+        report.say(f"No real node: {reason}")
+        real_node = False
+    plan = Plan(nodes=nodes, real_node=real_node, overrides=overrides, without=without)
+    programs = binaries.resolve([*tools.CONTROL_PLANE, *(REAL_NODE_TOOLS if real_node else ())], report=report)
+    _begin(cluster, plan=plan)
+    try:
+        _Bringup(cluster=cluster, plan=plan, programs=programs, report=report).run()
+    except KeyboardInterrupt:
+        report.say("Interrupted: ending what was started.")
+        cluster.down()
+        raise
+    except Exception as error:
+        cluster.end_processes()
+        state.write(cluster.folder, msgspec.structs.replace(cluster.state(), phase="failed", error=str(error)))
+        raise
+    return cluster
+
+
+def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
+    """Whether it runs already. Remains of one that does not are removed; one that is half well is an error."""
+    if not cluster.folder.exists():
+        return False
+    known = state.read(cluster.folder)
+    if known and known.phase == "starting" and processes.alive(known.starter):
+        raise SandboxError(f"Sandbox {cluster.name!r} is being started by process {known.starter.pid}.")  # type: ignore[union-attr]  # alive
+    if known and known.phase == "ready" and processes.alive(known.supervisor):
+        for component in cluster.observed().values():
+            if component.state in {"exited", "waiting"}:
+                raise cluster.failure(component)
+        report.say(f"Sandbox {cluster.name!r} is up already.")
+        return True
+    report.say(f"Removing what an earlier sandbox {cluster.name!r} left.")
+    cluster.down()
+    return False
+
+
+def _begin(cluster: Cluster, *, plan: Plan) -> None:
+    """Makes the folder and takes the ports; from here on the name and the ports are ours."""
+    with state.locked():
+        others = [found for name in state.names() if (found := state.read(state.directory(name)))]
+        taken = [port for other in others for port in other.ports.values()]
+        try:
+            cluster.folder.mkdir(parents=True, mode=0o700)
+        except FileExistsError as error:
+            raise SandboxError(f"Sandbox {cluster.name!r} is being started by another process.") from error
+        began = State(
+            name=cluster.name,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            ports=ports.choose([*kwok.PORTS, *PORT_VALUES], taken=taken),
+            starter=processes.identify(os.getpid()),
+            nodes=len(plan.nodes),
+            devices=sum(node.devices for node in plan.nodes),
+            real_node=plan.real_node,
+        )
+        state.write(cluster.folder, began)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bringup:
+    cluster: Cluster
+    plan: Plan
+    programs: dict[str, Path]
+    report: Reporter
+
+    def run(self) -> None:
+        with self.report.task("Control plane: etcd, kube-apiserver, controllers, kwok"):
+            self._start_control_plane()
+        with self.report.task(f"{len(self.plan.nodes)} simulated nodes"):
+            access.create_nodes(self.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in self.plan.nodes])
+        with self.report.task("What the chart installs: CRDs, roles, classes, configuration"):
+            rendered = self._install_chart()
+        started = self._start_deployables(rendered)
+        with self.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
+            self.cluster.wait_ready(started)
+        if self.plan.real_node:
+            with self.report.task("Real node"):
+                self._start_real_node()
+        self._note(phase="ready", starter=None)
+
+    def _start_control_plane(self) -> None:
+        """The supervisor, with kwokctl as the first thing that it runs."""
+        cluster, folder = self.cluster, self.cluster.kwok_folder
+        known = cluster.state()
+        configuration = kwok.configuration(
+            ports=known.ports,
+            binaries=self.programs,
+            kube_version=tools.tool("kube-apiserver").version,
+            pki=cluster.pki,
+            real_node=self.plan.real_node,
+        )
+        settings = cluster.folder / "kwokctl.yaml"
+        settings.write_text(configuration, encoding="utf-8")
+        arguments = [
+            "create",
+            "cluster",
+            f"--name={KWOK_CLUSTER}",
+            f"--config={settings}",
+            "--kubeconfig=",
+            "--wait=60s",
+        ]
+        kwokctl = Component(
+            name=_KWOKCTL,
+            argv=[str(self.programs["kwokctl"]), *arguments],
+            env={"KWOK_WORKDIR": str(cluster.folder / "kwok")},
+            log=str(cluster.folder / "logs" / "kwokctl.log"),
+            once=True,
+        )
+        desired = Desired(components=[kwokctl], adopt=str(folder / "pids"), adopt_logs=str(folder / "logs"))
+        state.write_desired(cluster.folder, desired)
+        self._start_supervisor()
+        self._wait_for_control_plane()
+        port = known.ports["kube-apiserver"]
+        access.write_admin_kubeconfig(cluster.kubeconfig, name=cluster.name, pki=cluster.pki, port=port)
+
+    def _start_supervisor(self) -> None:
+        folder = self.cluster.folder
+        (folder / "logs").mkdir()
+        with (folder / "logs" / "supervisor.log").open("wb") as log:
+            supervisor = subprocess.Popen(
+                [sys.executable, "-m", "dovetail_sandbox.supervisor", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, processes.MARK: str(folder)},
+                start_new_session=True,
+            )
+        self._note(supervisor=processes.identify(supervisor.pid))
+
+    def _wait_for_control_plane(self) -> None:
+        limit = time.monotonic() + _CONTROL_PLANE_SECONDS
+        while True:
+            observed = self.cluster.observed()
+            if dead := next((each for each in observed.values() if each.state == "exited"), None):
+                raise self.cluster.failure(dead)
+            if observed.get(_KWOKCTL) and observed[_KWOKCTL].state == "done" and observed.keys() >= set(CONTROL_PLANE):
+                return
+            if not processes.alive(self.cluster.state().supervisor) or time.monotonic() > limit:
+                log = self.cluster.folder / "logs" / "supervisor.log"
+                what = f"did not bring the control plane up in {_CONTROL_PLANE_SECONDS:g} s"
+                raise ComponentFailedError("supervisor", what=what, log=log, tail=tail(log))
+            time.sleep(_POLL_SECONDS)
+
+    def _install_chart(self) -> Rendered:
+        cluster = self.cluster
+        values: dict[str, object] = {key: cluster.state().ports[key] for key in PORT_VALUES}
+        values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(self._kubeconfig("kube-scheduler"))}
+        rendered = chart.render(helm=self.programs["helm"], values=values, overrides=self.plan.overrides)
+        (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
+        access.apply(rendered, kubectl=self.programs["kubectl"], kubeconfig=cluster.kubeconfig)
+        return rendered
+
+    def _start_deployables(self, rendered: Rendered) -> list[str]:
+        """Files, accounts and processes for the chart's containers; returns the names of those that now start."""
+        cluster = self.cluster
+        place = workloads.Place(folder=cluster.folder, program=self._program, kubeconfig=self._kubeconfig)
+        for path, text in workloads.files(rendered, place=place).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        found = list(workloads.components(rendered, place=place, without=self.plan.without))
+        tokens = access.tokens(cluster.kubeconfig, accounts=[account for account, _ in found])
+        for account, component in found:
+            access.write_account_kubeconfig(
+                self._kubeconfig(component.name),
+                account=account,
+                token=tokens[account],
+                pki=cluster.pki,
+                port=cluster.state().ports["kube-apiserver"],
+            )
+        desired = state.read_desired(cluster.folder)
+        components = [*desired.components, *(component for _, component in found)]
+        cluster.desire(msgspec.structs.replace(desired, components=components))
+        return [component.name for _, component in found]
+
+    def _start_real_node(self) -> None:
+        cluster = self.cluster
+        plane = realnode.ControlPlane(
+            kubeconfig=cluster.kubeconfig,
+            ca_cert=cluster.pki / "ca.crt",
+            ca_key=cluster.pki / "ca.key",
+            api_port=cluster.state().ports["kube-apiserver"],
+            binaries=self.programs,
+        )
+        realnode.start(cluster.folder, control_plane=plane, say=self.report.say)
+
+    def _kubeconfig(self, component: str) -> Path:
+        return self.cluster.folder / "kubeconfigs" / component
+
+    def _program(self, command: str) -> Path:
+        """One of the sandbox's programs, else one installed beside this Python, else one on PATH."""
+        beside = Path(sys.executable).parent / command
+        found = self.programs.get(command) or (beside if beside.exists() else shutil.which(command))
+        if found is None:
+            raise ChartError(f"The chart runs {command}, which is not installed beside {sys.executable} nor on PATH.")
+        return Path(found)
+
+    def _note(self, **changes: Any) -> None:
+        state.write(self.cluster.folder, msgspec.structs.replace(self.cluster.state(), **changes))

@@ -1,0 +1,77 @@
+"""The Helm chart as the sandbox uses it: where it is, rendered by the real Helm, and taken apart."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dovetail_sandbox.errors import ChartError
+
+NAMESPACE: Final = "dovetail-system"
+RELEASE: Final = "dovetail"
+_WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet"})
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """What the chart makes: `workloads` run as processes here, the `objects` go to the API server."""
+
+    text: str
+    workloads: tuple[Manifest, ...]
+    objects: tuple[Manifest, ...]
+
+    def files_of(self, config_map: str) -> dict[str, str]:
+        """The files of a ConfigMap. Raises `ChartError` for one that the chart does not have."""
+        for manifest in self.objects:
+            if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == config_map:
+                return dict(manifest.get("data") or {})
+        raise ChartError(f"The chart mounts ConfigMap {config_map}, but has none of that name.")
+
+    def service_accounts(self) -> set[str]:
+        """The names of the chart's service accounts."""
+        return {each["metadata"]["name"] for each in self.objects if each["kind"] == "ServiceAccount"}
+
+
+def folder() -> Path:
+    """The chart: of the checkout that this runs from, else of the installed package. Raises `ChartError`."""
+    package = Path(str(resources.files("dovetail_sandbox")))
+    for candidate in (package.parents[1] / "helm" / "dovetail", package / "chart"):
+        if (candidate / "Chart.yaml").exists():
+            return candidate
+    raise ChartError("The Helm chart is neither in a checkout around this package nor installed with it.")
+
+
+def render(*, helm: Path, values: Mapping[str, object], overrides: Sequence[str] = ()) -> Rendered:
+    """The chart with these values, and with a user's `--set` on top. Raises `ChartError` with Helm's words."""
+    settings = [argument for key, value in values.items() for argument in ("--set-json", f"{key}={json.dumps(value)}")]
+    settings += [argument for override in overrides for argument in ("--set", override)]
+    done = subprocess.run(
+        [str(helm), "template", RELEASE, str(folder()), "--namespace", NAMESPACE, *settings],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ChartError(f"The chart cannot be rendered: {done.stderr.strip()}")
+    return split(done.stdout)
+
+
+def split(text: str) -> Rendered:
+    """Rendered manifests, taken apart."""
+    manifests = [manifest for manifest in yaml.safe_load_all(text) if manifest]
+    return Rendered(
+        text=text,
+        workloads=tuple(each for each in manifests if each["kind"] in _WORKLOADS),
+        objects=tuple(each for each in manifests if each["kind"] not in _WORKLOADS and not _is_hook(each)),
+    )
+
+
+def _is_hook(manifest: Manifest) -> bool:
+    return "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})

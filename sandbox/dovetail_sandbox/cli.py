@@ -1,0 +1,165 @@
+"""`dovetail sandbox`: up, down, status, logs, restart. Words and tables only; the work is done elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dovetail_sandbox import cluster, progress, state
+from dovetail_sandbox.cluster import Status
+from dovetail_sandbox.errors import InvalidInputError, SandboxError
+
+app = typer.Typer(
+    help="A real Kubernetes control plane with simulated GPU nodes, as processes of this machine.", no_args_is_help=True
+)
+Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can be up side by side.")]
+
+
+class Output(StrEnum):
+    """How `status` answers."""
+
+    text = "text"
+    json = "json"
+
+
+@app.command()
+def up(
+    name: Name = state.DEFAULT_NAME,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(help="Simulated nodes: YAML node sets, or a trace's CSV. Default: 8 GPU nodes, 1 without."),
+    ] = None,
+    limit_nodes: Annotated[int | None, typer.Option(help="Only the first N of these nodes.")] = None,
+    real_node: Annotated[
+        bool, typer.Option("--real-node", help="Add a real kubelet node, where this machine can.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A value of the Helm chart, as in `helm --set`.")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave a component out, to run your own: operator, extender, agent, kube-scheduler."),
+    ] = None,
+) -> None:
+    """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
+    from dovetail_sandbox import bringup
+
+    with _told():
+        made = bringup.up(
+            name,
+            report=progress.reporter(),
+            nodes_file=nodes,
+            limit_nodes=limit_nodes,
+            real_node=real_node,
+            overrides=set_ or (),
+            without=without or (),
+        )
+        known = made.state()
+        typer.echo(f"Sandbox {name!r} is up: {known.nodes} simulated nodes with {known.devices} GPUs.")
+        typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
+
+
+@app.command()
+def down(
+    name: Name = state.DEFAULT_NAME,
+    all_: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
+) -> None:
+    """End a sandbox: no process and no file of it stays."""
+    with _told():
+        for each in state.names() if all_ else [name]:
+            gone = cluster.get(each).down()
+            typer.echo(f"Sandbox {each!r} is gone." if gone else f"There was no sandbox {each!r}.")
+
+
+@app.command()
+def status(
+    name: Name = state.DEFAULT_NAME,
+    output: Annotated[Output, typer.Option("--output", "-o", help="text or json")] = Output.text,
+) -> None:
+    """Show a sandbox and its components. Exit status 1 unless all of it runs."""
+    with _told():
+        found = cluster.get(name).status()
+    if output is Output.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        _show(found)
+    raise typer.Exit(0 if found.phase == "Ready" else 1)
+
+
+@app.command()
+def logs(
+    component: Annotated[
+        str, typer.Argument(help="Such as operator, extender, agent, kube-scheduler, kube-apiserver.")
+    ],
+    name: Name = state.DEFAULT_NAME,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
+) -> None:
+    """Print the log of a component."""
+    with _told():
+        path = cluster.get(name).log_file(component)
+        for text in _contents(path, follow=follow):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+@app.command()
+def restart(
+    component: Annotated[str, typer.Argument(help="operator, extender, agent or kube-scheduler.")],
+    name: Name = state.DEFAULT_NAME,
+) -> None:
+    """End a component of Dovetail and start it again; returns when it is ready."""
+    with _told():
+        made = cluster.get(name)
+        made.state()
+        made.restart(component)
+        typer.echo(f"{component} runs again, as process {made.pid(component)}.")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of the sandbox as one text on stderr: exit status 2 for what was given, 1 for the rest."""
+    try:
+        yield
+    except SandboxError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2 if isinstance(error, InvalidInputError) else 1) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _contents(path: Path, *, follow: bool) -> Iterator[str]:
+    with path.open(encoding="utf-8", errors="replace") as log:
+        while True:
+            if text := log.read(65_536):
+                yield text
+            elif not follow or not path.exists():
+                return
+            else:
+                time.sleep(0.2)
+
+
+def _show(found: Status) -> None:
+    console = Console()
+    real = ", 1 real node" if found.real_node else ""
+    console.print(
+        f"Sandbox {found.name!r}: {found.phase}. {found.nodes} simulated nodes with {found.devices} GPUs{real}."
+    )
+    if found.message:
+        console.print(found.message, markup=False, highlight=False)
+    table = Table("Component", "State", "PID", "Restarts", "Last exit", box=None, header_style="bold")
+    for each in found.components:
+        table.add_row(each.name, each.state, str(each.pid or "-"), str(each.restarts), each.last_exit or "-")
+    console.print(table)
+    for each in found.components:
+        if each.log_tail:
+            console.print(f"\nThe end of {each.name}'s log ({each.log}):", markup=False, highlight=False)
+            console.print(each.log_tail, markup=False, highlight=False)
+    console.print(f"\nexport KUBECONFIG={found.kubeconfig}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,278 @@
+"""A sandbox that is there: what runs in it, how it is doing, and how it ends. `bringup` makes one."""
+
+import shutil
+import signal
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from dovetail_sandbox import processes, realnode, state
+from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, SandboxError
+from dovetail_sandbox.state import Component, Desired, Observed, State
+
+CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok-controller")
+KWOK_CLUSTER: Final = "kwok"
+TAIL_LINES: Final = 15
+_CRASHES_TO_GIVE_UP: Final = 3
+_POLL_SECONDS: Final = 0.1
+_SUPERVISOR_GRACE_SECONDS: Final = 12.0
+
+
+class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One program: `log_tail` is there when it does not run."""
+
+    name: str
+    state: str
+    pid: int | None = None
+    restarts: int = 0
+    last_exit: str = ""
+    log: str = ""
+    log_tail: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A sandbox as `status` shows it. `Degraded`: it came up, but not all of it runs now."""
+
+    name: str
+    phase: Literal["Ready", "Starting", "Degraded", "Failed"]
+    message: str = ""
+    kubeconfig: str
+    context: str
+    nodes: int
+    devices: int
+    real_node: bool
+    components: list[ComponentStatus]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A handle on a sandbox by name; it holds nothing but its folder, so it is always as true as the files are."""
+
+    name: str
+    folder: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def kwok_folder(self) -> Path:
+        """Where kwokctl keeps the control plane's files."""
+        return self.folder / "kwok" / "clusters" / KWOK_CLUSTER
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys of the control plane."""
+        return self.kwok_folder / "pki"
+
+    def state(self) -> State:
+        """What is written down. Raises `NotRunningError` where nothing is."""
+        found = state.read(self.folder)
+        if found is None:
+            raise NotRunningError(self.name)
+        return found
+
+    def observed(self) -> dict[str, Observed]:
+        """What runs, by name. Who died together with the supervisor is not called running."""
+        return {
+            name: each
+            if each.state != "running" or processes.alive(each.process)
+            else msgspec.structs.replace(each, state="exited", process=None, last_exit=each.last_exit or "unknown")
+            for name, each in state.read_observed(self.folder).items()
+        }
+
+    def pid(self, component: str) -> int:
+        """The process number of a component that runs. Raises `ComponentFailedError` for one that does not."""
+        found = self.observed().get(component)
+        if found is None:
+            raise InvalidInputError("component", value=component, allowed=", ".join(sorted(self.observed())))
+        if found.process is None:
+            raise self.failure(found)
+        return found.process.pid
+
+    def status(self) -> Status:
+        """How it is doing."""
+        known = self.state()
+        observed = [each for each in self.observed().values() if each.state != "done"]
+        missing = [name for name in CONTROL_PLANE if known.phase == "ready" and name not in self.observed()]
+        running = all(each.state == "running" for each in observed) and not missing
+        phase: Literal["Ready", "Starting", "Degraded", "Failed"]
+        if known.phase == "failed" or (known.phase == "starting" and not processes.alive(known.starter)):
+            phase = "Failed"
+        elif known.phase == "starting":
+            phase = "Starting"
+        else:
+            phase = "Ready" if running and processes.alive(known.supervisor) else "Degraded"
+        return Status(
+            name=self.name,
+            phase=phase,
+            message=_message(known),
+            kubeconfig=str(self.kubeconfig),
+            context=f"dovetail-{self.name}",
+            nodes=known.nodes,
+            devices=known.devices,
+            real_node=known.real_node and realnode.running(self.folder),
+            components=[_component_status(each) for each in observed],
+        )
+
+    def restart(self, component: str) -> None:
+        """Ends a component and starts it again; returns when it is ready."""
+        self._change(component, lambda each: msgspec.structs.replace(each, epoch=each.epoch + 1, stopped=False))
+        self._wait(lambda: self._is_current(component), what=f"{component} does not restart")
+        self.wait_ready([component])
+
+    def stop(self, component: str) -> None:
+        """Ends a component; it stays away until `start`."""
+        self._change(component, lambda each: msgspec.structs.replace(each, stopped=True))
+        self._wait(lambda: self.observed()[component].state == "stopped", what=f"{component} does not end")
+
+    def start(self, component: str) -> None:
+        """Starts a component that `stop` ended; returns when it is ready."""
+        self._change(component, lambda each: msgspec.structs.replace(each, stopped=False))
+        self.wait_ready([component])
+
+    def desire(self, desired: Desired) -> None:
+        """Says what shall run, and wakes the supervisor."""
+        state.write_desired(self.folder, desired)
+        supervisor = self.state().supervisor
+        if supervisor is None or not processes.send(supervisor, signal.SIGHUP):
+            raise self._unsupervised()
+
+    def wait_ready(self, components: Iterable[str], *, seconds: float = 60.0) -> None:
+        """Returns when components run and say that they are ready.
+
+        Raises `ComponentFailedError` for one that keeps crashing, or is not ready in time.
+        """
+        specs = {each.name: each for each in state.read_desired(self.folder).components}
+        limit = time.monotonic() + seconds
+        for name in components:
+            while not self._ready(specs[name]):
+                found = self.observed().get(name)
+                if found and found.state == "waiting" and found.restarts + 1 >= _CRASHES_TO_GIVE_UP:
+                    raise self.failure(found)
+                if not processes.alive(self.state().supervisor):
+                    raise self._unsupervised()
+                if time.monotonic() > limit:
+                    raise self._late(specs[name], found=found, seconds=seconds)
+                time.sleep(_POLL_SECONDS)
+
+    def failure(self, observed: Observed) -> ComponentFailedError:
+        """How a component failed, with the tail of its log."""
+        times = f" after {observed.restarts} restarts" if observed.restarts else ""
+        what = f"ended with {observed.last_exit}{times}"
+        return ComponentFailedError(observed.name, what=what, log=Path(observed.log), tail=tail(Path(observed.log)))
+
+    def log_file(self, component: str) -> Path:
+        """Where a component writes. Raises `InvalidInputError` for one that there is not."""
+        logs = {name: Path(each.log) for name, each in self.observed().items()}
+        logs |= {path.stem: path for path in (self.folder / "logs").glob("*.log")}
+        logs |= {f"real-node/{path.stem}": path for path in (self.folder / "realnode" / "log").glob("*.log")}
+        if component not in logs:
+            raise InvalidInputError("component", value=component, allowed=", ".join(sorted(logs)))
+        return logs[component]
+
+    def end_processes(self) -> None:
+        """Ends everything that belongs to the sandbox, whoever started it."""
+        realnode.stop(self.folder)
+        known = state.read(self.folder)
+        if known and known.supervisor:
+            processes.end([known.supervisor], grace_seconds=_SUPERVISOR_GRACE_SECONDS)
+        # Nothing is left by a supervisor that ended by itself; after kill -9, or half a start, there may be.
+        processes.end(processes.marked(self.folder), grace_seconds=2.0)
+
+    def down(self) -> bool:
+        """Ends everything and removes every file. False when there was nothing."""
+        was_there = self.folder.exists()
+        self.end_processes()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return was_there
+
+    def _change(self, component: str, change: Callable[[Component], Component]) -> None:
+        desired = state.read_desired(self.folder)
+        names = [each.name for each in desired.components if not each.once]
+        if component not in names:
+            raise InvalidInputError("component", value=component, allowed=", ".join(names))
+        changed = [change(each) if each.name == component else each for each in desired.components]
+        self.desire(msgspec.structs.replace(desired, components=changed))
+
+    def _is_current(self, component: str) -> bool:
+        wanted = {each.name: each.epoch for each in state.read_desired(self.folder).components}
+        found = self.observed().get(component)
+        return bool(found and found.process and found.epoch == wanted[component])
+
+    def _ready(self, spec: Component) -> bool:
+        found = self.observed().get(spec.name)
+        return bool(
+            found and found.process and found.epoch == spec.epoch and (not spec.ready_url or answers(spec.ready_url))
+        )
+
+    def _wait(self, condition: Callable[[], bool], *, what: str, seconds: float = 30.0) -> None:
+        limit = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > limit:
+                raise SandboxError(f"{what} within {seconds:g} s.")
+            time.sleep(_POLL_SECONDS)
+
+    def _late(self, spec: Component, *, found: Observed | None, seconds: float) -> ComponentFailedError:
+        ended = f"; it ended with {found.last_exit}" if found and found.last_exit else ""
+        what = f"is not ready after {seconds:g} s ({spec.ready_url or 'it does not run'}){ended}"
+        return ComponentFailedError(spec.name, what=what, log=Path(spec.log), tail=tail(Path(spec.log)))
+
+    def _unsupervised(self) -> ComponentFailedError:
+        log = self.folder / "logs" / "supervisor.log"
+        return ComponentFailedError("supervisor", what="does not run", log=log, tail=tail(log))
+
+
+def get(name: str = state.DEFAULT_NAME) -> Cluster:
+    """The handle of a sandbox, whether it is there or not."""
+    return Cluster(name=name, folder=state.directory(name))
+
+
+def answers(url: str) -> bool:
+    """Whether a readiness address says 200. Certificates are not looked at: it is a loopback address of ours."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as response:
+        return bool(response.status == 200)
+    return False
+
+
+def tail(log: Path, *, lines: int = TAIL_LINES) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 32_768))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+def _message(known: State) -> str:
+    if known.phase == "failed":
+        return known.error
+    if known.phase == "starting" and not processes.alive(known.starter):
+        return "`up` ended before it was done; `dovetail sandbox up` starts afresh."
+    if known.phase == "ready" and not processes.alive(known.supervisor):
+        return "The supervisor does not run; `dovetail sandbox up` starts afresh."
+    return ""
+
+
+def _component_status(each: Observed) -> ComponentStatus:
+    return ComponentStatus(
+        name=each.name,
+        state=each.state,
+        pid=each.process.pid if each.process else None,
+        restarts=each.restarts,
+        last_exit=each.last_exit,
+        log=each.log,
+        log_tail="" if each.state in {"running", "stopped"} else tail(Path(each.log)),
+    )

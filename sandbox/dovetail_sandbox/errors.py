@@ -1,0 +1,65 @@
+"""What can go wrong with a sandbox. Each error's text is for the person at the terminal.
+
+SandboxError
+├── InvalidInputError       a value that was given: a name, a node set, a `--set`
+├── ToolUnavailableError    a program is neither here nor to be had
+├── BuildFailedError        a Go build failed; carries the tail of the compiler's output
+├── DownloadError           a release cannot be had, or is not what its checksum says
+├── NotRunningError         there is no such sandbox
+├── ChartError              the chart cannot be found, rendered or run as processes
+└── ComponentFailedError    a component does not come up; carries how it ended and the tail of its log
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class SandboxError(Exception):
+    """Whatever keeps a sandbox from doing what was asked."""
+
+
+class InvalidInputError(SandboxError):
+    """A value that was given is not one that can be used."""
+
+    def __init__(self, field: str, *, value: object, allowed: str) -> None:
+        super().__init__(f"{field}: {value!r} is not allowed; use {allowed}.")
+        self.field = field
+
+
+class ToolUnavailableError(SandboxError):
+    """A program is not in the cache nor on PATH, and neither a download nor a build is possible."""
+
+    def __init__(self, names: Sequence[str], *, reason: str) -> None:
+        super().__init__(f"Cannot get {', '.join(names)}: {reason}.")
+
+
+class BuildFailedError(SandboxError):
+    """The Go compiler refused."""
+
+    def __init__(self, name: str, *, output_tail: str) -> None:
+        super().__init__(f"Building {name} failed:\n{output_tail}")
+
+
+class DownloadError(SandboxError):
+    """A release cannot be had, or is not what its checksum says."""
+
+
+class NotRunningError(SandboxError):
+    """No sandbox of that name is up."""
+
+    def __init__(self, name: str) -> None:
+        hint = "" if name == "default" else f" --name {name}"
+        super().__init__(f"There is no sandbox {name!r}. Start it with: dovetail sandbox up{hint}")
+
+
+class ChartError(SandboxError):
+    """The chart cannot be used."""
+
+
+class ComponentFailedError(SandboxError):
+    """A component ended, or does not become ready."""
+
+    def __init__(self, name: str, *, what: str, log: Path, tail: str) -> None:
+        shown = "\n".join(f"  | {line}" for line in tail.splitlines()) or "  | (its log is empty)"
+        super().__init__(f"{name} {what}. The end of its log ({log}):\n{shown}")
+        self.component = name

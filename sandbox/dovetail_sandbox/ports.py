@@ -1,0 +1,34 @@
+"""Ports for the components of a sandbox: free ones, and never another sandbox's."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dovetail_sandbox.errors import SandboxError
+
+# Below the range from which Linux takes ports for outgoing connections (32768 and up), above the well-known ones.
+RANGE: Final = range(21000, 32000)
+
+
+def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]:
+    """A port for each component. `taken` are those of other sandboxes, also while nobody listens there yet.
+
+    The caller holds `state.locked` until the choice is written down.
+    """
+    used = set(taken)
+    free = (port for port in RANGE if port not in used and _bindable(port))
+    chosen = dict(zip(components, free, strict=False))
+    if len(chosen) < len(components):
+        raise SandboxError(f"No {len(components)} free ports between {RANGE.start} and {RANGE.stop}.")
+    return chosen
+
+
+def _bindable(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connection is still in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))  # noqa: S104 - nothing listens; some components will on all
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,79 @@
+"""Processes of this machine: which is which, whether it lives, and how it is ended. Linux, through /proc.
+
+A number alone names nobody: numbers are used again. A process is known here by its number and its start time, and a
+signal goes through a pidfd, so that it cannot reach a later process of the same number.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from dovetail_sandbox.state import ProcessId
+
+MARK: Final = "DOVETAIL_SANDBOX"  # in the environment of every process of a sandbox: its folder
+_PROC: Final = Path("/proc")
+_POLL_SECONDS: Final = 0.02
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has this number now; None when there is none, or only its remains."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except (OSError, ValueError):
+        return None
+    # The second field is the name in brackets and may hold anything, so count from the last bracket.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] in {"Z", "X"} else ProcessId(pid, int(fields[19]))
+
+
+def alive(process: ProcessId | None) -> bool:
+    """Whether this very process still runs."""
+    return process is not None and identify(process.pid) == process
+
+
+def send(process: ProcessId, signal_number: int) -> bool:
+    """Sends a signal to this very process. False when it is gone."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            if not alive(process):
+                return False
+            signal.pidfd_send_signal(handle, signal_number)
+        finally:
+            os.close(handle)
+        return True
+    return False
+
+
+def marked(folder: Path) -> list[ProcessId]:
+    """Every process of the sandbox in that folder, however it came to be. Not the caller itself."""
+    wanted = f"{MARK}={folder}".encode()
+    found = []
+    for entry in _PROC.iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        process = identify(int(entry.name))
+        with suppress(OSError):
+            if process and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(process)
+    return found
+
+
+def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
+    """Ends processes: asks first, and after the grace period does not ask. Returns when they are gone."""
+    rest = [process for process in processes if send(process, signal.SIGTERM)]
+    rest = _wait_gone(rest, seconds=grace_seconds)
+    for process in rest:
+        send(process, signal.SIGKILL)
+    _wait_gone(rest, seconds=10.0)
+
+
+def _wait_gone(processes: list[ProcessId], *, seconds: float) -> list[ProcessId]:
+    limit = time.monotonic() + seconds
+    while (rest := [process for process in processes if alive(process)]) and time.monotonic() < limit:
+        time.sleep(_POLL_SECONDS)
+    return rest

@@ -1,0 +1,80 @@
+"""The programs of a sandbox as data: their versions, where they come from and how they are built."""
+
+import platform
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+CONTROL_PLANE: Final = (
+    "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kwokctl", "kubectl", "helm",
+)  # fmt: skip
+_MACHINES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One program. `release` and `checksum` are addresses, "" where the project publishes no checksum."""
+
+    name: str
+    version: str
+    os: str
+    arch: str
+    folder: str  # of its Go module, in gomod/
+    package: str
+    ldflags: str = ""
+    release: str = ""
+    checksum: str = ""
+    member: str = ""  # in the release's archive; "": the release is the program itself
+    version_arguments: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What tells this program from every other: the name of its folder in the cache."""
+        return f"{self.name}-{self.version}-{self.os}-{self.arch}"
+
+
+def machine() -> tuple[str, str]:
+    """This machine as Go names it: operating system and architecture."""
+    return platform.system().lower(), _MACHINES.get(platform.machine().lower(), platform.machine().lower())
+
+
+def tool(name: str) -> Tool:
+    """The program of that name, for this machine. Raises KeyError for one that is not in the table."""
+    return table()[name]
+
+
+@cache
+def table() -> dict[str, Tool]:
+    """All programs, for this machine."""
+    text = resources.files("dovetail_sandbox").joinpath("data/tools.toml").read_text(encoding="utf-8")
+    modules = tomllib.loads(text)["module"]
+    return {
+        name: _tool(name, package=package, module=module, folder=module.get("folder", key))
+        for key, module in modules.items()
+        for name, package in module["tools"].items()
+    }
+
+
+def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> Tool:
+    os_name, arch = machine()
+    version = module["version"]
+    facts = {"name": name, "version": version, "v": version.removeprefix("v"), "os": os_name, "arch": arch}
+
+    def text(key: str) -> str:
+        return str(module.get(key, "")).format(**facts)
+
+    return Tool(
+        name=name,
+        version=version,
+        os=os_name,
+        arch=arch,
+        folder=folder,
+        package=package,
+        ldflags=text("ldflags"),
+        release=text("release"),
+        checksum=text("checksum"),
+        member=text("member"),
+        version_arguments=tuple(module.get("version_arguments", ())),
+    )
