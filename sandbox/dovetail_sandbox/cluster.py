@@ -81,13 +81,12 @@ class Cluster:
         return found
 
     def observed(self) -> dict[str, Observed]:
-        """What runs, by name. Who died together with the supervisor is not called running."""
-        return {
-            name: each
-            if each.state != "running" or processes.alive(each.process)
-            else msgspec.structs.replace(each, state="exited", process=None, last_exit=each.last_exit or "unknown")
-            for name, each in state.read_observed(self.folder).items()
-        }
+        """What runs, by name: the supervisor's word; without a supervisor, what is still there of it."""
+        told = state.read_observed(self.folder)
+        known = state.read(self.folder)
+        if known is None or processes.alive(known.supervisor):
+            return told
+        return {name: each if processes.alive(each.process) else _gone(each) for name, each in told.items()}
 
     def pid(self, component: str) -> int:
         """The process number of a component that runs. Raises `ComponentFailedError` for one that does not."""
@@ -120,7 +119,7 @@ class Cluster:
             nodes=known.nodes,
             devices=known.devices,
             real_node=known.real_node and realnode.running(self.folder),
-            components=[_component_status(each) for each in observed],
+            components=[_component_status(each, with_tail=phase == "Degraded") for each in observed],
         )
 
     def restart(self, component: str) -> None:
@@ -256,6 +255,12 @@ def tail(log: Path, *, lines: int = TAIL_LINES) -> str:
         return ""
 
 
+def _gone(each: Observed) -> Observed:
+    if each.state != "running":
+        return each
+    return msgspec.structs.replace(each, state="exited", process=None, last_exit="the supervisor's end")
+
+
 def _message(known: State) -> str:
     if known.phase == "failed":
         return known.error
@@ -266,7 +271,7 @@ def _message(known: State) -> str:
     return ""
 
 
-def _component_status(each: Observed) -> ComponentStatus:
+def _component_status(each: Observed, *, with_tail: bool) -> ComponentStatus:
     return ComponentStatus(
         name=each.name,
         state=each.state,
@@ -274,5 +279,5 @@ def _component_status(each: Observed) -> ComponentStatus:
         restarts=each.restarts,
         last_exit=each.last_exit,
         log=each.log,
-        log_tail="" if each.state in {"running", "stopped"} else tail(Path(each.log)),
+        log_tail=tail(Path(each.log)) if with_tail and each.state in {"waiting", "exited"} else "",
     )

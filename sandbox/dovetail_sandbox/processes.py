@@ -64,8 +64,9 @@ def marked(folder: Path) -> list[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
-    """Ends processes: asks first, and after the grace period does not ask. Returns when they are gone."""
-    rest = [process for process in processes if send(process, signal.SIGTERM)]
+    """Ends processes: asks, and after the grace period (0: at once) does not ask. Returns when they are gone."""
+    first = signal.SIGTERM if grace_seconds else signal.SIGKILL
+    rest = [process for process in processes if send(process, first)]
     rest = _wait_gone(rest, seconds=grace_seconds)
     for process in rest:
         send(process, signal.SIGKILL)

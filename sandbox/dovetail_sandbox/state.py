@@ -149,9 +149,12 @@ def write_observed(folder: Path, observed: list[Observed]) -> None:
 def locked() -> Iterator[None]:
     """Only one process at a time chooses ports and makes a sandbox's folder."""
     root().mkdir(parents=True, exist_ok=True)
-    with (root() / ".lock").open("w") as lock:
+    lock = os.open(root(), os.O_RDONLY)  # the folder itself, so that no file is left
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _read(path: Path, *, shape: type[Struct]) -> Struct | None:

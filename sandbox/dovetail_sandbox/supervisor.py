@@ -115,7 +115,13 @@ class Supervisor:
             if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
                 break
             self.reap()
-        processes.end(processes.marked(self.folder), grace_seconds=GRACE_SECONDS)
+        self._end_all()
+
+    def _end_all(self) -> None:
+        """Deployables get time to take leave; the control plane's data is thrown away, so it gets none."""
+        ours = [child.process for child in self.children.values() if child.process and not child.adopted]
+        processes.end(ours, grace_seconds=GRACE_SECONDS)
+        processes.end(processes.marked(self.folder), grace_seconds=0)
 
     def reconcile(self, *, now: float) -> None:
         """One look at what shall run: starts, and asks to end, what differs."""
