@@ -96,6 +96,8 @@ def _patches(*, pki: Path, real_node: bool) -> list[dict[str, Any]]:
         _argument("kubelet-client-certificate", str(pki / "admin.crt")),
         _argument("kubelet-client-key", str(pki / "admin.key")),
         _argument("kubelet-preferred-address-types", "InternalIP"),
+        # Holds a kubelet to its own node and pods; kwokctl leaves it out.
+        _argument("enable-admission-plugins", "NodeRestriction"),
         # Webhooks are reached by the address of a pod, as there is no kube-proxy beside the API server.
         _argument("enable-aggregator-routing", "true"),
     ]
