@@ -117,7 +117,7 @@ async def _until_told(program: Program, *, args: argparse.Namespace, settings: S
     task = asyncio.ensure_future(program(args, settings, stop))
     told = asyncio.create_task(stop.wait())
     await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
+    if stop.is_set():
         log.info("stopping", grace_seconds=grace_seconds)
         await asyncio.wait({task}, timeout=grace_seconds)
         task.cancel()

@@ -92,7 +92,7 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="Short names of vendors and the extended resource that each means; yours are added to these.",
         json_schema_extra={
-            "unit": "resource names",
+            "unit": "resource name",
             "allowed": "a map of short names to resource names",
             "entry": "a resource name with a domain, such as amd.com/gpu",
         },

@@ -1,0 +1,174 @@
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dovetail.config.document import default_yaml
+from dovetail.config.errors import ConfigError
+from dovetail.config.settings import ScoreWeights, Settings, load_settings
+from dovetail.engine.score import DEFAULT_WEIGHTS
+from dovetail.logs import FORMATS, LEVELS
+from dovetail.models import known_families, memory_mib
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "gpu_config.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_without_any_source_there_are_the_defaults() -> None:
+    settings = load_settings()
+    assert settings == Settings()
+    assert (settings.monitor_update_interval, settings.heartbeat_interval) == (30, 300)
+    assert (settings.policy, settings.guard_fraction, settings.tenants_per_device) == ("Balanced", 0.8, 4)
+
+
+def test_the_weights_are_those_of_the_engine() -> None:
+    weights = DEFAULT_WEIGHTS
+    assert Settings().score_weights == ScoreWeights(
+        utilization=weights.utilization, memory=weights.memory, cpu=weights.cpu, fragmentation=weights.fragmentation
+    )
+
+
+def test_command_line_wins_over_environment_over_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("log_level: error\npolicy: Pack\nmonitor_update_interval: 10\ntenants_per_device: 2\n")
+    monkeypatch.setenv("DOVETAIL_LOG_LEVEL", "warning")
+    monkeypatch.setenv("DOVETAIL_POLICY", "Spread")
+    settings = load_settings(path, overrides={"log_level": "DEBUG", "tenants_per_device": None})
+    assert (settings.log_level, settings.policy) == ("debug", "Spread")
+    assert (settings.monitor_update_interval, settings.tenants_per_device) == (10, 2)
+
+
+def test_a_map_is_merged_key_by_key(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOVETAIL_SCORE_WEIGHTS__CPU", "0.7")
+    weights = load_settings(write("score_weights: {memory: 2}")).score_weights
+    assert (weights.cpu, weights.memory, weights.utilization) == (0.7, 2, 0.4)
+
+
+def test_own_models_and_vendors_are_added_to_the_known_ones(write) -> None:
+    settings = load_settings(write("gpu_memory_specs: {X9: 12.5}\ngpu_resource: {own: example.com/card}\n"))
+    assert (settings.gpu_memory_specs["X9"], settings.gpu_memory_specs["V100"]) == (12.5, 32)
+    assert (settings.gpu_resource["own"], settings.gpu_resource["amd"]) == ("example.com/card", "amd.com/gpu")
+
+
+def test_the_table_of_models_is_the_projects_one() -> None:
+    table = {family: gigabytes * 1024 for family, gigabytes in Settings().gpu_memory_specs.items()}
+    assert table == {family: memory_mib(family) for family in known_families()}
+
+
+def test_the_default_resource_may_be_a_short_name_of_ones_own(write) -> None:
+    text = "gpu_resource: {own: example.com/card}\ndefault_gpu_resource_name: own\n"
+    assert load_settings(write(text)).default_gpu_resource_name == "own"
+
+
+def test_levels_and_formats_are_those_of_the_logging() -> None:
+    for level in LEVELS:
+        assert Settings(log_level=level).log_level == level
+    for fmt in FORMATS:
+        assert Settings(log_format=fmt).log_format == fmt
+
+
+WRONG = {
+    "log_levl: info": 'unknown key "log_levl"; did you mean "log_level"?',
+    "score_weights: {cpuu: 1}": 'unknown key "score_weights.cpuu"; did you mean "cpu"?',
+    "score_weights: {zzz: 1}": 'unknown key "score_weights.zzz"; the keys are utilization, memory, cpu, fragmentation',
+    "score_weights: 3": "score_weights is 3, but must be a map with utilization, memory, cpu and fragmentation",
+    "score_weights: {cpu: -1}": "score_weights.cpu is -1, but must be a number from 0 to 100 (weight)",
+    "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
+    "memory_guard: 0.9": "memory_guard is 0.9, but must be Conservative or Aggressive",
+    "resource_change_threshold: 1.5": "resource_change_threshold is 1.5, but must be a number from 0 to 1 (ratio)",
+    "resource_change_threshold: .nan": "resource_change_threshold is nan, but must be a number from 0 to 1 (ratio)",
+    "monitor_update_interval: 0": "monitor_update_interval is 0, but must be a whole number from 1 to 3600 (seconds)",
+    "monitor_update_interval: 1.5": "monitor_update_interval is 1.5, but must be a whole number from 1 to 3600 "
+    "(seconds)",
+    "monitor_update_interval: yes": "monitor_update_interval is True, but must be a whole number from 1 to 3600 "
+    "(seconds)",
+    "gpu_memory_specs: {V100: 0}": "gpu_memory_specs.V100 is 0, but must be a number above 0 and up to 4096 (GB)",
+    "gpu_memory_specs: [16]": "gpu_memory_specs is [16], but must be a map of model names to GB",
+    "gpu_resource: {x: gpu}": 'gpu_resource.x is "gpu", but must be a resource name with a domain, such as amd.com/gpu',
+    "default_gpu_resource_name: nvdia": 'default_gpu_resource_name is "nvdia", but must be a short name or a '
+    "resource name of gpu_resource",
+    "heartbeat_interval: 10": "heartbeat_interval is 10, but must be at least monitor_update_interval, which is 30 "
+    "(seconds)",
+    "bind_deadline_seconds: 30": "bind_deadline_seconds is 30, but must be less than hold_ttl_seconds, which is 30 "
+    "(seconds)",
+    "log_level:": "log_level is empty, but must be debug, info, warning, error or critical",
+    "- a": "must be a map of keys and values, not list",
+    "a: [": "is not YAML: while parsing a flow node",
+    "1: 2": 'unknown key "1"; the keys are gpu_resource, default_gpu_resource_name,',
+}
+
+
+@pytest.mark.parametrize("text", list(WRONG))
+def test_a_wrong_file_is_one_sentence_with_file_key_value_and_range(write, text: str) -> None:
+    path = write(text)
+    with pytest.raises(ConfigError) as error:
+        load_settings(path)
+    assert str(error.value).startswith(f"{path}: {WRONG[text]}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"DOVETAIL_POLICY": "Pak"}, 'DOVETAIL_POLICY: policy is "Pak", but must be Spread, Pack or Balanced; did'),
+        ({"DOVETAIL_SCORE_WEIGHTS__CPU": "x"}, 'DOVETAIL_SCORE_WEIGHTS__CPU: score_weights.cpu is "x", but must be'),
+        ({"DOVETAIL_SCORE_WEIGHTS__GPU": "1"}, 'DOVETAIL_SCORE_WEIGHTS__GPU: unknown key "score_weights.gpu"; did'),
+        ({"DOVETAIL_GPU_MEMORY_SPECS": "{"}, 'environment: error parsing value for field "gpu_memory_specs"'),
+        ({"DOVETAIL_LOG_LEVL": "info"}, 'DOVETAIL_LOG_LEVL: unknown variable; did you mean "DOVETAIL_LOG_LEVEL"?'),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    variables: Mapping[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as error:
+        load_settings()
+    assert str(error.value).startswith(sentence)
+
+
+def test_variables_that_kubernetes_sets_for_services_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOVETAIL_EXTENDER_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("DOVETAIL_POLICY", "")
+    assert load_settings() == Settings()
+
+
+def test_a_wrong_option_is_told_from_the_command_line() -> None:
+    with pytest.raises(ConfigError, match='command line: log_level is "loud", but must be debug, info'):
+        load_settings(overrides={"log_level": "loud"})
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.yaml: cannot be read: No such file"):
+        load_settings(tmp_path / "missing.yaml")
+
+
+def test_the_default_document_loads_to_the_defaults(write) -> None:
+    assert load_settings(write(default_yaml())) == Settings()
+    assert list(yaml.safe_load(default_yaml())) == list(Settings.model_fields)
+
+
+@pytest.mark.parametrize("key", [*Settings.model_fields, *ScoreWeights.model_fields])
+def test_every_default_is_documented_with_its_unit_or_its_names(key: str) -> None:
+    lines = default_yaml().splitlines()
+    place = next(number for number, text in enumerate(lines) if text.strip().startswith(f"{key}:"))
+    start = next(number for number in range(place - 1, -1, -1) if not lines[number].strip().startswith("#"))
+    comment = " ".join(text.strip().removeprefix("# ") for text in lines[start + 1 : place])
+    field = {**Settings.model_fields, **ScoreWeights.model_fields}[key]
+    assert comment.startswith(field.description)
+    assert "choices" in field.json_schema_extra or field.json_schema_extra["unit"] in comment
+
+
+def test_the_core_and_its_errors_come_without_pydantic() -> None:
+    code = "import sys, dovetail, dovetail.config.errors, dovetail.logs; print('pydantic' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
