@@ -109,7 +109,12 @@ def unknown(name: str) -> str:
 def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
     """Run one command of the table and return the exit code."""
     try:
-        return _invoke(_load(name), arguments, prog=prog)
+        app = _load(name)
+        if not arguments and len(app.registered_commands) > 1:
+            # A command of several commands is nothing without one of them.
+            _invoke(app, ["--help"], prog=prog)
+            return UsageError.exit_code
+        return _invoke(app, arguments, prog=prog)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence

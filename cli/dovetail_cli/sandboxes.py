@@ -1,5 +1,7 @@
 """Sandboxes as commands use them: through the very command line that people have."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -34,5 +36,8 @@ def _sandbox(arguments: list[str], *, failed: str) -> None:
     # Imported late: the application imports the commands, and they use this.
     from dovetail_cli import app
 
-    if app.run("sandbox", arguments, prog="dovetail sandbox") != 0:
+    # Standard output is for the command's own result.
+    with contextlib.redirect_stdout(sys.stderr):
+        code = app.run("sandbox", arguments, prog="dovetail sandbox")
+    if code != 0:
         raise CommandError(failed)

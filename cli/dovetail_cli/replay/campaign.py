@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit import Report
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import EventType, Reflector
@@ -17,7 +17,7 @@ from dovetail.kube.resources import GPUJOBS, GPUNODES, NAMESPACES
 from dovetail_cli import creating, proving
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, MissingError
-from dovetail_cli.replay.tally import Standing, Tally, total_milli
+from dovetail_cli.replay.tally import Standing, Tally
 
 # Enough to keep an API server busy from one process, few enough to leave it time for others.
 SUBMITTERS: Final = 16
@@ -28,6 +28,7 @@ _DEVICES_SECONDS: Final = 60.0
 _AUDIT_SECONDS: Final = 10.0
 
 Watcher = Callable[[Tally, Standing], None]
+Criterion = Callable[[Tally, Standing], bool]
 Clock = Callable[[], float]
 
 
@@ -49,17 +50,18 @@ async def run(
     jobs: Sequence[GPUJob],
     *,
     watcher: Watcher,
+    over: Criterion = lambda _tally, standing: standing.done,
     stalled_seconds: float = STALLED_SECONDS,
     clock: Clock = time.monotonic,
 ) -> Ended:
-    """Submit the jobs in their order and follow them until none is left that could still start or end.
+    """Submit the jobs in their order and follow them until it is over: none is left that could start or end.
 
     `watcher` is told how things stand about twice a second.
     """
     await _prepare(cluster, jobs)
-    devices = await _device_milli(cluster)
+    nodes = await _devices(cluster)
     began = clock()
-    tally = Tally(jobs=len(jobs), device_milli=devices)
+    tally = Tally(jobs=len(jobs), nodes=nodes)
 
     def now() -> float:
         return clock() - began
@@ -72,7 +74,7 @@ async def run(
         _beside(_submit_all(cluster, jobs, tally=tally, now=now)) as submitting,
     ):
         try:
-            problem = await _until_done(tally, submitting, watcher=watcher, stalled_seconds=stalled_seconds, now=now)
+            problem = await _until(over, tally, submitting, watcher=watcher, stalled_seconds=stalled_seconds, now=now)
         except asyncio.CancelledError:
             # Ctrl-C: what has happened so far is still worth a summary.
             problem = "interrupted"
@@ -102,8 +104,14 @@ async def _audit_again_and_again(cluster: Cluster, audits: list[Report]) -> None
             audits.append(await proving.look(cluster))
 
 
-async def _until_done(
-    tally: Tally, submitting: asyncio.Task[None], *, watcher: Watcher, stalled_seconds: float, now: Clock
+async def _until(
+    over: Criterion,
+    tally: Tally,
+    submitting: asyncio.Task[None],
+    *,
+    watcher: Watcher,
+    stalled_seconds: float,
+    now: Clock,
 ) -> str:
     while True:
         if submitting.done():
@@ -111,7 +119,7 @@ async def _until_done(
             submitting.result()
         standing = tally.sample(at=now())
         watcher(tally, standing)
-        if standing.done:
+        if over(tally, standing):
             return ""
         if now() - tally.changed_at > stalled_seconds + _longest_run(tally):
             return f"nothing has moved for {now() - tally.changed_at:.0f} s: are operator and scheduler running?"
@@ -146,13 +154,14 @@ async def _prepare(cluster: Cluster, jobs: Sequence[GPUJob]) -> None:
         )
 
 
-async def _device_milli(cluster: Cluster) -> int:
-    """The compute of all devices. Waits for agents that have just started. Raises `CommandError` without any."""
+async def _devices(cluster: Cluster) -> dict[str, list[Device]]:
+    """The devices by node. Waits for agents that have just started. Raises `CommandError` without any."""
     deadline = time.monotonic() + _DEVICES_SECONDS
     while True:
         listing = await cluster.client.list(GPUNODES, as_type=GPUNode)
-        if milli := total_milli(device for node in listing.items for device in node.status.devices):
-            return milli
+        if any(node.status.devices for node in listing.items):
+            by_name = sorted(listing.items, key=lambda node: node.metadata.name)
+            return {node.metadata.name: node.status.devices for node in by_name if node.status.devices}
         if time.monotonic() > deadline:
             raise CommandError(f"no node has reported a GPU within {_DEVICES_SECONDS:g} s: is dovetail-agent running?")
         await asyncio.sleep(_LOOK_SECONDS)

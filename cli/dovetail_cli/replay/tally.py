@@ -1,11 +1,12 @@
 """How a campaign stands, from what was seen of its jobs. Pure but for its own state; the clock is an argument."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpunode import Device
 from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import jobrows
 
@@ -38,7 +39,7 @@ class Tally:
     """What was seen of each job, by name, with the seconds since the campaign began."""
 
     jobs: int
-    device_milli: int
+    nodes: Mapping[str, Sequence[Device]]
     seen: dict[str, GPUJob] = field(default_factory=dict)
     submitted_at: dict[str, float] = field(default_factory=dict)
     placed_at: dict[str, float] = field(default_factory=dict)
@@ -93,6 +94,11 @@ class Tally:
         return standing
 
     @property
+    def device_milli(self) -> int:
+        """Compute of all devices together, in thousandths of one."""
+        return WHOLE_MILLI * sum(map(len, self.nodes.values()))
+
+    @property
     def peak_ratio(self) -> float:
         """The largest part of all devices' compute that was allocated at once (0-1)."""
         return self._ratio(max((milli for _, milli in self._samples), default=0))
@@ -130,8 +136,3 @@ def allocated_milli(job: GPUJob) -> int:
 def quantile(ordered: list[float], ratio: float) -> float | None:
     """The value below which `ratio` of the ordered values lie, by the nearest rank; None without values."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * ratio))] if ordered else None
-
-
-def total_milli(devices: Iterable[object]) -> int:
-    """The compute of these devices together, in thousandths."""
-    return WHOLE_MILLI * sum(1 for _ in devices)

@@ -1,0 +1,86 @@
+"""Who holds which device, as the jobs' statuses have it: the live view's grid and the last tables. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import Device
+from dovetail.requests import WHOLE_MILLI
+from dovetail_cli import jobrows, output
+from dovetail_cli.replay.tally import Tally, is_waiting
+
+_FREE, _PART, _FULL = "□", "◧", "■"
+JOB_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "GPUS", "NODELIST(REASON)")
+_MOST_WAITING: Final = 5
+
+Held = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+
+
+def held_devices(jobs: Iterable[GPUJob]) -> Held:
+    """Job number and share of every holder, by node and index of the device."""
+    held: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for job in jobs:
+        if jobrows.phase_of(job) in {"Starting", "Running"}:
+            for device in job.status.devices:
+                held[device.node, device.index].append((job.status.number or 0, device.share_milli))
+    return held
+
+
+def grid(tally: Tally) -> list[str]:
+    """A line a node: a sign a device, free, partly or wholly held."""
+    held = held_devices(tally.seen.values())
+    width = max(map(len, tally.nodes), default=0)
+    return [
+        f"{node:<{width}}  {''.join(_sign(held, node, device) for device in devices)}  {devices[0].model}"
+        for node, devices in tally.nodes.items()
+    ]
+
+
+def _sign(held: Held, node: str, device: Device) -> str:
+    share = sum(share for _, share in held.get((node, device.index), ()))
+    return _FREE if share == 0 else _FULL if share >= WHOLE_MILLI else _PART
+
+
+def waiting_lines(tally: Tally) -> list[str]:
+    """The first jobs that wait, each with its reason."""
+    waiting = [job for job in tally.seen.values() if is_waiting(job) and job.status.reason]
+    waiting.sort(key=lambda job: (job.status.number is None, job.status.number))
+    lines = [f"{job.metadata.name}: {job.status.reason}: {job.status.message}" for job in waiting[:_MOST_WAITING]]
+    return [*lines, f"and {len(waiting) - _MOST_WAITING} more"] if len(waiting) > _MOST_WAITING else lines
+
+
+def job_table(jobs: Sequence[GPUJob], *, view: jobrows.View) -> str:
+    """All jobs by number."""
+    ordered = sorted(jobs, key=lambda job: (job.status.number is None, job.status.number))
+    rows = [jobrows.row(job, JOB_FIELDS, view=view) for job in ordered]
+    return output.render(rows, columns=JOB_FIELDS, form="table")
+
+
+def node_table(nodes: Mapping[str, Sequence[Device]], jobs: Iterable[GPUJob]) -> str:
+    """The nodes with their devices: who holds each, with the share where it is a part."""
+    held = held_devices(jobs)
+    rows = [
+        {
+            "NODE": node,
+            "MODEL": devices[0].model,
+            "GPUS": len(devices),
+            "FREE": sum((node, device.index) not in held for device in devices),
+            "DEVICES": _holders(held, node, devices),
+        }
+        for node, devices in nodes.items()
+    ]
+    return output.render(rows, columns=("NODE", "MODEL", "GPUS", "FREE", "DEVICES"), form="table")
+
+
+def _holders(held: Held, node: str, devices: Sequence[Device]) -> str:
+    told = []
+    for device in devices:
+        holders = held.get((node, device.index), ())
+        if holders:
+            told.append(f"{device.index}: {', '.join(_holder(number, share) for number, share in holders)}")
+    return "; ".join(told)
+
+
+def _holder(number: int, share_milli: int) -> str:
+    return f"job {number}" if share_milli == WHOLE_MILLI else f"job {number} ({share_milli / WHOLE_MILLI:g})"
