@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail.api.gpujob import FINISHED, GPUJobStatus
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJobStatus
 from dovetail.kube.objects import Job, Pod
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.durations import human, moment, timestamp
@@ -54,9 +54,7 @@ def _finished(seen: Observed) -> Outcome:
 
 def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
     before, child = seen.job.status, seen.child
-    holds = stage.phase in {"Starting", "Running", *FINISHED}
-    bound = bound_pods(seen.pods) if holds else []
-    nodes = list(dict.fromkeys(pod.spec.node_name for pod in bound)) or (before.nodes if holds else [])
+    nodes, devices = _places(seen, stage)
     start = _start_time(seen, stage)
     end = _completion_time(seen) if stage.phase in FINISHED else None
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
@@ -75,13 +73,23 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         workers_failed=child.status.failed if child else 0,
         nodes=nodes,
         node_list=_in_line(nodes),
-        devices=(devices_of(seen.pods) or before.devices) if holds else [],
+        devices=devices,
         admitted_time=_admitted_time(seen, stage),
         start_time=start,
         completion_time=end,
         elapsed=_elapsed(seen, stage, start=start, end=end) if start else "",
         conditions=conditions_of(seen, stage),
     )
+
+
+def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
+    """Nodes and devices: those of live pods while the job runs, those it had once it is over, none while it waits."""
+    nodes = list(dict.fromkeys(pod.spec.node_name for pod in bound_pods(seen.pods)))
+    if stage.phase in FINISHED:
+        return nodes or seen.job.status.nodes, devices_of(seen.pods) or seen.job.status.devices
+    if stage.phase not in {"Starting", "Running"}:
+        return [], []
+    return nodes, devices_of([pod for pod in seen.pods if pod.status.phase not in {"Succeeded", "Failed"}])
 
 
 def _is_ready(pod: Pod) -> bool:

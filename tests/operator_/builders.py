@@ -1,0 +1,132 @@
+"""Builders of what the operator sees: a test names only what matters to it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster import ask_of_job
+from dovetail.kube.objects import Job, Pod
+from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail_operator.observed import COMPLETION_INDEX, Observed, Obstacle
+from dovetail_operator.workload import owner_reference
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+LET_GO = Admitted(key="uid-x")
+NO_ROOM = Waits(key="uid-x", reason="Resources", message="Need 4 GPUs, only 1 available")
+
+
+def at(seconds: float) -> str:
+    """RFC 3339 time, in seconds from NOW."""
+    return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def make_job(
+    name: str = "x", *, status: dict[str, Any] | None = None, meta: dict[str, Any] | None = None, **spec: Any
+) -> GPUJob:
+    """A GPUJob; `spec` is as in YAML."""
+    if "gpu" not in spec and "resources" not in spec:
+        spec["gpu"] = 1
+    spec.setdefault("template", {"spec": {"containers": [{"name": "main", "image": "busybox"}]}})
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{name}",
+        "generation": 1,
+        "resourceVersion": "10",
+        "creationTimestamp": at(-100),
+        **(meta or {}),
+    }
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, GPUJob)
+
+
+def make_child(job: GPUJob, *, status: dict[str, Any] | None = None, uid: str = "uid-child", **spec: Any) -> Job:
+    """The batch Job of `job` as the API server has it."""
+    metadata = {
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "uid": uid,
+        "resourceVersion": "20",
+        "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
+    }
+    limits = {"backoffLimit": job.spec.backoff_limit, "activeDeadlineSeconds": job.spec.active_deadline_seconds}
+    return msgspec.convert({"metadata": metadata, "spec": limits | spec, "status": status or {}}, Job)
+
+
+def condition(
+    type_: str, *, status: str = "True", reason: str = "", message: str = "", seconds: float = 0
+) -> dict[str, Any]:
+    return {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at(seconds),
+    }
+
+
+def make_pod(
+    worker: int = 0,
+    *,
+    phase: str = "Running",
+    node: str = "n1",
+    devices: int = 0,
+    started: float | None = None,
+    exit_code: int | None = None,
+    owner: str = "uid-child",
+    conditions: list[dict[str, Any]] | None = None,
+    state: dict[str, Any] | None = None,
+    meta: dict[str, Any] | None = None,
+    created: float = -50,
+) -> Pod:
+    """A worker's pod; with `devices` it has an allocation of that many whole devices."""
+    annotations = {COMPLETION_INDEX: str(worker)}
+    if devices:
+        held = [
+            AllocatedDevice(uuid=f"GPU-{node}-{i}", index=i, share_milli=1000, memory_mib=100) for i in range(devices)
+        ]
+        containers = [ContainerAllocation(index=0, devices=held)]
+        annotations |= annotations_of(Allocation(node=node, mode="Exclusive", containers=containers))
+    if state is None and exit_code is not None:
+        state = {
+            "terminated": {
+                "exitCode": exit_code,
+                "reason": "Error",
+                "startedAt": None if started is None else at(started),
+            }
+        }
+    elif state is None and started is not None:
+        state = {"running": {"startedAt": at(started)}}
+    metadata = {
+        "name": f"x-{worker}-{phase.lower()}",
+        "namespace": "team",
+        "uid": f"uid-pod-{worker}-{created}",
+        "creationTimestamp": at(created),
+        "labels": {"dovetail.dev/job": "x"},
+        "annotations": annotations,
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": owner, "controller": True}],
+        **(meta or {}),
+    }
+    status = {
+        "phase": phase,
+        "conditions": conditions or [],
+        "containerStatuses": [{"name": "main", "state": state}] if state else [],
+    }
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": status}, Pod)
+
+
+def see(
+    job: GPUJob,
+    *pods: Pod,
+    child: Job | None = None,
+    verdict: Verdict | None = None,
+    obstacle: Obstacle | None = None,
+    number: int | None = 7,
+    now: datetime = NOW,
+) -> Observed:
+    ask = ask_of_job(job, default_policy="Balanced")
+    return Observed(
+        job=job, now=now, child=child, pods=pods, ask=ask, number=number, verdict=verdict, obstacle=obstacle
+    )
