@@ -8,7 +8,13 @@ from dovetail.api.meta import Described, ObjectMeta
 from dovetail.kube.quantity import Quantity
 
 
-class Condition(Described, frozen=True, kw_only=True):
+class _Read(Described, frozen=True, kw_only=True, gc=False):
+    # Frozen trees of texts hold no cycles: Python's garbage collector need not walk through the whole cache again and
+    # again.
+    pass
+
+
+class Condition(_Read, frozen=True, kw_only=True):
     """A condition of a built-in object; unlike ours, most of its fields may be missing."""
 
     type: str
@@ -18,26 +24,26 @@ class Condition(Described, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
-class Resources(Described, frozen=True, kw_only=True):
+class Resources(_Read, frozen=True, kw_only=True):
     """What a container asks for."""
 
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
 
 
-class FieldRef(Described, frozen=True, kw_only=True):
+class FieldRef(_Read, frozen=True, kw_only=True):
     """A field of the pod, such as `metadata.annotations['key']`."""
 
     field_path: str
 
 
-class EnvSource(Described, frozen=True, kw_only=True):
+class EnvSource(_Read, frozen=True, kw_only=True):
     """Where a variable's value comes from; only fields of the pod are of interest."""
 
     field_ref: FieldRef | None = None
 
 
-class EnvVar(Described, frozen=True, kw_only=True):
+class EnvVar(_Read, frozen=True, kw_only=True):
     """One variable of a container."""
 
     name: str
@@ -45,7 +51,7 @@ class EnvVar(Described, frozen=True, kw_only=True):
     value_from: EnvSource | None = None
 
 
-class Container(Described, frozen=True, kw_only=True):
+class Container(_Read, frozen=True, kw_only=True):
     """A container of a pod."""
 
     name: str = ""
@@ -54,7 +60,7 @@ class Container(Described, frozen=True, kw_only=True):
     restart_policy: str | None = None
 
 
-class PodSpec(Described, frozen=True, kw_only=True):
+class PodSpec(_Read, frozen=True, kw_only=True):
     """What a pod asks for and where it is."""
 
     node_name: str = ""
@@ -64,20 +70,20 @@ class PodSpec(Described, frozen=True, kw_only=True):
     init_containers: list[Container] = []
 
 
-class StateWaiting(Described, frozen=True, kw_only=True):
+class StateWaiting(_Read, frozen=True, kw_only=True):
     """Why a container has not started."""
 
     reason: str = ""
     message: str = ""
 
 
-class StateRunning(Described, frozen=True, kw_only=True):
+class StateRunning(_Read, frozen=True, kw_only=True):
     """Since when a container runs."""
 
     started_at: str | None = None
 
 
-class StateTerminated(Described, frozen=True, kw_only=True):
+class StateTerminated(_Read, frozen=True, kw_only=True):
     """How a container ended."""
 
     exit_code: int = 0
@@ -87,7 +93,7 @@ class StateTerminated(Described, frozen=True, kw_only=True):
     finished_at: str | None = None
 
 
-class ContainerState(Described, frozen=True, kw_only=True):
+class ContainerState(_Read, frozen=True, kw_only=True):
     """At most one is set."""
 
     waiting: StateWaiting | None = None
@@ -95,7 +101,7 @@ class ContainerState(Described, frozen=True, kw_only=True):
     terminated: StateTerminated | None = None
 
 
-class ContainerStatus(Described, frozen=True, kw_only=True):
+class ContainerStatus(_Read, frozen=True, kw_only=True):
     """How a container is."""
 
     name: str = ""
@@ -104,7 +110,7 @@ class ContainerStatus(Described, frozen=True, kw_only=True):
     state: ContainerState = ContainerState()
 
 
-class PodStatus(Described, frozen=True, kw_only=True):
+class PodStatus(_Read, frozen=True, kw_only=True):
     """How a pod is."""
 
     phase: str = ""
@@ -116,7 +122,7 @@ class PodStatus(Described, frozen=True, kw_only=True):
     container_statuses: list[ContainerStatus] = []
 
 
-class Pod(Described, frozen=True, kw_only=True):
+class Pod(_Read, frozen=True, kw_only=True):
     """A pod."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -124,7 +130,7 @@ class Pod(Described, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
-class Taint(Described, frozen=True, kw_only=True):
+class Taint(_Read, frozen=True, kw_only=True):
     """Keeps pods off a node."""
 
     key: str
@@ -132,14 +138,14 @@ class Taint(Described, frozen=True, kw_only=True):
     value: str = ""
 
 
-class NodeSpec(Described, frozen=True, kw_only=True):
+class NodeSpec(_Read, frozen=True, kw_only=True):
     """What people said about a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class NodeStatus(Described, frozen=True, kw_only=True):
+class NodeStatus(_Read, frozen=True, kw_only=True):
     """What a node has."""
 
     capacity: dict[str, str] = {}
@@ -147,7 +153,7 @@ class NodeStatus(Described, frozen=True, kw_only=True):
     conditions: list[Condition] = []
 
 
-class Node(Described, frozen=True, kw_only=True):
+class Node(_Read, frozen=True, kw_only=True):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -155,7 +161,7 @@ class Node(Described, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
-class JobSpec(Described, frozen=True, kw_only=True):
+class JobSpec(_Read, frozen=True, kw_only=True):
     """What a batch Job is to do."""
 
     parallelism: int | None = None
@@ -165,7 +171,7 @@ class JobSpec(Described, frozen=True, kw_only=True):
     suspend: bool = False
 
 
-class JobStatus(Described, frozen=True, kw_only=True):
+class JobStatus(_Read, frozen=True, kw_only=True):
     """How far a batch Job is; `failed` counts pods."""
 
     active: int = 0
@@ -177,7 +183,7 @@ class JobStatus(Described, frozen=True, kw_only=True):
     conditions: list[Condition] = []
 
 
-class Job(Described, frozen=True, kw_only=True):
+class Job(_Read, frozen=True, kw_only=True):
     """A batch Job."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -185,7 +191,7 @@ class Job(Described, frozen=True, kw_only=True):
     status: JobStatus = JobStatus()
 
 
-class ObjectReference(Described, frozen=True, kw_only=True):
+class ObjectReference(_Read, frozen=True, kw_only=True):
     """The object that an event is about."""
 
     api_version: str = ""
@@ -195,7 +201,7 @@ class ObjectReference(Described, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class Event(Described, frozen=True, kw_only=True):
+class Event(_Read, frozen=True, kw_only=True):
     """Something that happened to an object. Times are null where the writer uses the other ones."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -210,20 +216,20 @@ class Event(Described, frozen=True, kw_only=True):
     reporting_component: str = ""
 
 
-class ConfigMap(Described, frozen=True, kw_only=True):
+class ConfigMap(_Read, frozen=True, kw_only=True):
     """Texts by name."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = {}
 
 
-class NamespaceStatus(Described, frozen=True, kw_only=True):
+class NamespaceStatus(_Read, frozen=True, kw_only=True):
     """Active, or Terminating."""
 
     phase: str = ""
 
 
-class Namespace(Described, frozen=True, kw_only=True):
+class Namespace(_Read, frozen=True, kw_only=True):
     """A namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
