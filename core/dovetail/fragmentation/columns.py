@@ -1,0 +1,144 @@
+"""The free capacity of all nodes in columns: the one mutable state of this package.
+
+Rows are nodes in their static order, which settles ties. Every change appends its node to a log, so that whoever keeps
+something derived per node recomputes only what was touched since it last looked.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.models import normalise
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+CPU: Final = 0
+MEMORY: Final = 1
+MOST_LEFT: Final = 2
+FREE_DEVICES: Final = 3
+
+
+class Columns:
+    """Free CPU, memory and device milli of N nodes with up to D devices.
+
+    `left` [N, D] is 0 for a device that is not there. `spare` [N, 4] holds free CPU milli, free memory MiB, the most
+    milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits.
+    `distinct` [N, D] marks the first device of each residual on its node: equal devices are scored once.
+    """
+
+    def __init__(
+        self,
+        *,
+        cpu_milli: Sequence[int],
+        memory_mib: Sequence[int],
+        gpus: Sequence[int],
+        models: Sequence[str],
+    ) -> None:
+        count, width = len(cpu_milli), max(gpus, default=0)
+        self.model_names: tuple[str, ...] = tuple(sorted(set(models)))
+        codes = {name: code for code, name in enumerate(self.model_names)}
+        self.model: Ints = np.array([codes[name] for name in models], dtype=np.int64)
+        self.gpus: Ints = np.array(gpus, dtype=np.int64)
+        self.left: Ints = np.where(np.arange(width) < self.gpus[:, None], WHOLE_MILLI, 0).astype(np.int64)
+        self.distinct: Bools = np.zeros((count, width), dtype=np.bool_)
+        self.distinct[:, 0:1] = True
+        self.distinct[np.arange(count)[self.gpus < width], self.gpus[self.gpus < width]] = True
+        self.spare: Ints = np.zeros((count, 4), dtype=np.int64)
+        self.spare[:, CPU] = cpu_milli
+        self.spare[:, MEMORY] = memory_mib
+        self.spare[:, MOST_LEFT] = np.where(self.gpus > 0, WHOLE_MILLI, 0)
+        self.spare[:, FREE_DEVICES] = self.gpus
+        self.capacity_milli = int(self.gpus.sum()) * WHOLE_MILLI
+        self.capacity_cpu_milli = int(sum(cpu_milli))
+        self.idle_milli = self.capacity_milli
+        self.idle_cpu_milli = self.capacity_cpu_milli
+        self._log: Ints = np.zeros(1024, dtype=np.int64)
+        self.changes = 0
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    def allowed(self, shape: Shape) -> Bools:
+        """Which nodes have a model that the shape takes, [N]. Any does for a shape that names none."""
+        if not shape.models:
+            return np.ones(len(self), dtype=np.bool_)
+        return self.allowed_models(shape)[self.model]
+
+    def allowed_models(self, shape: Shape) -> Bools:
+        """Which of `model_names` the shape takes."""
+        asked = [normalise(name) for name in shape.models]
+        taken = [not asked or any(one.admits(normalise(name)) for one in asked) for name in self.model_names]
+        return np.array(taken, dtype=np.bool_)
+
+    def touched_since(self, change: int) -> Ints:
+        """Rows touched after the first `change` changes, each once, in rising order."""
+        rows = self._log[change : self.changes]
+        if len(rows) <= 1:
+            return rows
+        mark = np.zeros(len(self), dtype=np.bool_)
+        mark[rows] = True
+        return mark.nonzero()[0]
+
+    def place(self, choice: Choice) -> None:
+        """Take what the choice takes. It is taken to fit."""
+        self._move(choice, sign=-1)
+
+    def release(self, choice: Choice) -> None:
+        """Give back what the choice took."""
+        self._move(choice, sign=1)
+
+    def copy(self) -> "Columns":
+        """The same capacity, with a log of its own."""
+        other: Columns = object.__new__(Columns)
+        fields: dict[str, Any] = dict(self.__dict__)
+        other.__dict__.update(
+            {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in fields.items()}
+        )
+        return other
+
+    def _move(self, choice: Choice, *, sign: int) -> None:
+        shape, node = choice.shape, choice.node
+        spare = self.spare[node]
+        spare[CPU] += sign * shape.cpu_milli
+        spare[MEMORY] += sign * shape.memory_mib
+        if choice.devices:
+            row = self.left[node]
+            for device in choice.devices:
+                row[device] += sign * shape.share_milli
+            values = row.tolist()
+            spare[MOST_LEFT] = max(values)
+            spare[FREE_DEVICES] = values.count(WHOLE_MILLI)
+            first = {left: device for device, left in reversed(list(enumerate(values)))}
+            distinct = self.distinct[node]
+            distinct[:] = False
+            distinct[list(first.values())] = True
+        self.idle_milli += sign * shape.gpu_milli
+        self.idle_cpu_milli += sign * shape.cpu_milli
+        self._touch(node)
+
+    def _touch(self, node: int) -> None:
+        if self.changes == len(self._log):
+            self._log = np.concatenate([self._log, np.zeros_like(self._log)])
+        self._log[self.changes] = node
+        self.changes += 1
+
+
+def needs(shape: Shape) -> Ints:
+    """What a node's `spare` must reach for the shape to fit, [4]."""
+    if shape.is_share:
+        return np.array([shape.cpu_milli, shape.memory_mib, shape.share_milli, 0], dtype=np.int64)
+    return np.array([shape.cpu_milli, shape.memory_mib, 0, shape.gpus], dtype=np.int64)
+
+
+def free_devices(columns: Columns, *, node: int, count: int) -> tuple[int, ...]:
+    """The first `count` wholly free devices of a node."""
+    if count == 0:
+        return ()
+    values = columns.left[node].tolist()
+    found = [device for device, left in enumerate(values) if left == WHOLE_MILLI]
+    return tuple(found[:count])

@@ -1,0 +1,105 @@
+"""What a piece of a device is worth for shares: dual values of the Gilmore-Gomory cutting-stock linear programme.
+
+Devices are rolls and share sizes are the pieces cut from them. The linear relaxation asks for the fewest rolls that
+serve the demand; its dual values say what one piece of each size is worth in rolls. A residual is worth the best set
+of pieces that can still be cut from it: a whole roll is worth 1, a residual too small for any piece 0.
+
+P. C. Gilmore, R. E. Gomory, "A linear programming approach to the cutting-stock problem", Operations Research, 1961.
+The master is solved by HiGHS; patterns are priced by a knapsack in hundredths of a device.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import highspy
+import numpy as np
+
+from dovetail.fragmentation.columns import Floats
+from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.shapes import WHOLE_MILLI
+
+HUNDREDTHS: Final = 100
+_STEP_MILLI: Final = WHOLE_MILLI // HUNDREDTHS
+_TOLERANCE: Final = 1e-9
+
+
+def share_demand(mix: Mix) -> dict[int, float]:
+    """Probability of each share size in milli."""
+    demand: dict[int, float] = {}
+    for one, probability in zip(mix.classes, mix.probability.tolist(), strict=True):
+        if one.is_share:
+            demand[one.share_milli] = demand.get(one.share_milli, 0.0) + probability
+    return demand
+
+
+def residual_values(demand: Mapping[int, float]) -> Floats:
+    """Worth in devices of a device with r milli left, for r = 0 to 1000, under the demand by share size in milli."""
+    pieces: dict[int, float] = {}
+    for share_milli, amount in demand.items():
+        size = -(-share_milli // _STEP_MILLI)
+        pieces[size] = pieces.get(size, 0.0) + amount
+    value = best_sets(dual_values(pieces))
+    return value[np.arange(WHOLE_MILLI + 1) // _STEP_MILLI]
+
+
+def dual_values(demand: Mapping[int, float]) -> dict[int, float]:
+    """Worth in devices of one piece of each size in hundredths, by column generation."""
+    sizes = [size for size in sorted(demand) if demand[size] > 0]
+    if not sizes:
+        return {}
+    # Demands of the order of one, whatever the unit: HiGHS takes amounts below 1e-7 for zero.
+    scale = len(sizes) / sum(demand[size] for size in sizes)
+    master = _Master([demand[size] * scale for size in sizes])
+    for at, size in enumerate(sizes):
+        master.add({at: HUNDREDTHS // size})
+    while True:
+        duals = master.solve()
+        pattern, worth = _best_pattern(sizes, duals)
+        if worth <= 1 + _TOLERANCE:
+            return dict(zip(sizes, duals, strict=True))
+        master.add(pattern)
+
+
+def best_sets(worth: Mapping[int, float]) -> Floats:
+    """The most worth of pieces that can be cut from 0 to 100 hundredths, [101]: an unbounded knapsack."""
+    value = np.zeros(HUNDREDTHS + 1)
+    for room in range(1, HUNDREDTHS + 1):
+        best = max((value[room - size] + one for size, one in worth.items() if size <= room), default=0.0)
+        value[room] = max(best, value[room - 1])
+    return value
+
+
+def _best_pattern(sizes: list[int], duals: list[float]) -> tuple[dict[int, int], float]:
+    """The pattern worth most, as the number of pieces by position in `sizes`, and its worth."""
+    value = best_sets(dict(zip(sizes, duals, strict=True)))
+    pattern: dict[int, int] = {}
+    room = HUNDREDTHS
+    while room:
+        if value[room] == value[room - 1]:
+            room -= 1
+            continue
+        at = next(at for at, size in enumerate(sizes) if size <= room and value[room - size] + duals[at] == value[room])
+        pattern[at] = pattern.get(at, 0) + 1
+        room -= sizes[at]
+    return pattern, float(value[HUNDREDTHS])
+
+
+class _Master:
+    """Fewest rolls by how often each pattern is cut, every demand met."""
+
+    def __init__(self, demand: list[float]) -> None:
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver.silent()
+        for amount in demand:
+            self._solver.addRow(amount, highspy.kHighsInf, 0, np.array([], dtype=np.int32), np.array([]))
+
+    def add(self, pattern: Mapping[int, int]) -> None:
+        """A further pattern: pieces by row."""
+        rows = np.array(sorted(pattern), dtype=np.int32)
+        counts = np.array([pattern[int(row)] for row in rows], dtype=np.float64)
+        self._solver.addCol(1.0, 0.0, highspy.kHighsInf, len(rows), rows, counts)
+
+    def solve(self) -> list[float]:
+        """Dual values of the demands at the optimum."""
+        self._solver.run()
+        return [max(0.0, dual) for dual in self._solver.getSolution().row_dual]

@@ -1,0 +1,127 @@
+"""PH, priced headroom: scarcity-weighted loss of future capacity, share packing by dual prices, and the gradient.
+
+score = -1.5 dF + 10 dv + sum over classes of price_m dH_m, in GPUs: the growth of fragmentation (`gradient`), the loss
+in what the residual is worth to shares (`cutting_stock`), and the headroom lost (`headroom`) at today's prices
+(`prices`). The device inside a node is chosen by the first two terms.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
+from dovetail.fragmentation.cutting_stock import residual_values, share_demand
+from dovetail.fragmentation.gradient import Gradient
+from dovetail.fragmentation.headroom import Counts, Headroom
+from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.policy import best_device, distinct_devices, fitting
+from dovetail.fragmentation.prices import Prices, PriceSettings
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
+
+# Scores this near in GPUs are equal and go to the first node: single precision tells no finer.
+TIE_GPUS: Final = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PHSettings:
+    """Weights of the terms, and after how many placements prices are computed anew."""
+
+    gradient: float = 1.5
+    residual: float = 10.0
+    prices: PriceSettings = field(default_factory=PriceSettings)
+    refresh_placements: int = 16
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known for one shape, valid up to a change of the columns. `static` is the first two terms."""
+
+    needs: Ints
+    allowed: Bools | None
+    static: Counts
+    loss: Counts
+    device: Ints
+    seen: int = -1
+
+
+class PH:
+    """Takes the node with the highest score, the first of equals."""
+
+    def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings | None = None) -> None:
+        self._columns = columns
+        self._settings = settings or PHSettings()
+        self._mix = mix
+        self._gradient = Gradient(columns, mix)
+        self._headroom = Headroom(columns, mix)
+        self._prices = Prices(columns, mix, settings=self._settings.prices)
+        self._worth = residual_values(share_demand(mix))
+        self._known: dict[Shape, _Known] = {}
+        self._priced = -self._settings.refresh_placements
+        self._price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """The best place for a pod that arrives now."""
+        columns = self._columns
+        known = self._known.get(shape)
+        if known is None:
+            known = self._known[shape] = self._unknown(shape)
+        if known.seen != columns.changes:
+            self._update(shape, known)
+        score = known.loss @ self._current_price()
+        score += known.static
+        best = score.max(initial=-np.inf)
+        if best == -np.inf:
+            return None
+        node = int((score >= best - TIE_GPUS).argmax())
+        if shape.is_share:
+            return Choice(shape=shape, node=node, devices=(int(known.device[node]),))
+        return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))
+
+    def _current_price(self) -> Counts:
+        if self._columns.changes - self._priced >= self._settings.refresh_placements:
+            self._headroom.sync()
+            self._price = self._prices.at(self._headroom.total).astype(np.float32)
+            self._priced = self._columns.changes
+        return self._price
+
+    def _unknown(self, shape: Shape) -> _Known:
+        count = len(self._columns)
+        return _Known(
+            needs=needs(shape),
+            allowed=self._columns.allowed(shape) if shape.models else None,
+            static=np.full(count, -np.inf, dtype=np.float32),
+            loss=np.zeros((count, len(self._mix.classes)), dtype=np.float32),
+            device=np.zeros(count, dtype=np.int64),
+        )
+
+    def _update(self, shape: Shape, known: _Known) -> None:
+        columns = self._columns
+        rows = np.arange(len(columns)) if known.seen < 0 else columns.touched_since(known.seen)
+        known.seen = columns.changes
+        known.static[rows] = -np.inf
+        rows = rows[fitting(columns, rows=rows, needs=known.needs, allowed=known.allowed)]
+        if not rows.size:
+            return
+        self._gradient.sync()
+        self._headroom.sync()
+        left = None
+        if shape.is_share:
+            known.static[rows], device = self._static_of_shares(shape, rows=rows)
+            known.device[rows] = device
+            left = columns.left[rows, device]
+        else:
+            change = self._gradient.change_by_whole(shape, rows=rows)
+            known.static[rows] = change * (-self._settings.gradient / WHOLE_MILLI)
+        known.loss[rows] = self._headroom.change(shape, rows=rows, left=left)
+
+    def _static_of_shares(self, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints]:
+        """The first two terms at the best device of each of `rows`, and that device."""
+        columns, settings = self._columns, self._settings
+        at, device = distinct_devices(columns, shape, rows=rows)
+        pairs = rows[at]
+        left = columns.left[pairs, device]
+        value = self._gradient.change_by_share(shape, rows=pairs, left=left)
+        value *= -settings.gradient / WHOLE_MILLI
+        value += settings.residual * (self._worth[left - shape.share_milli] - self._worth[left])
+        return best_device(value, at=at, device=device, count=len(rows), width=columns.left.shape[1])

@@ -1,0 +1,114 @@
+"""The protocol of policies, and the cache that all scored ones share.
+
+A new policy is one small file with a `Scorer`: it says how good each of some nodes is for a shape, and which device a
+share would get there. `ScoredPolicy` keeps the scores of all nodes for each shape, asks anew only for nodes touched
+since, and takes the best; ties go to the first node in the static order.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
+from dovetail.fragmentation.shapes import Choice, Shape
+
+
+class Policy(Protocol):
+    """Where a pod goes. It looks at its columns and never changes them."""
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """The place for a pod that arrives now, or None when it fits nowhere."""
+        ...
+
+
+class Scorer(Protocol):
+    """How good nodes are for a shape."""
+
+    def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
+        """Score of each of `rows`, which all fit, higher is better; and for a share the device there."""
+        ...
+
+
+@dataclass(slots=True)
+class _Scores:
+    """What is known for one shape: valid up to a change of the columns."""
+
+    needs: Ints
+    allowed: Bools | None
+    score: Floats
+    device: Ints
+    seen: int = -1
+
+
+class ScoredPolicy:
+    """Takes the node with the highest score."""
+
+    def __init__(self, columns: Columns, scorer: Scorer) -> None:
+        self._columns = columns
+        self._scorer = scorer
+        self._known: dict[Shape, _Scores] = {}
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """The best node, the first of equals; or None when the shape fits nowhere."""
+        known = self._known.get(shape)
+        if known is None:
+            known = self._known[shape] = self._unknown(shape)
+        if known.seen != self._columns.changes:
+            self._update(shape, known)
+        node = int(known.score.argmax())
+        if known.score[node] == -np.inf:
+            return None
+        if shape.is_share:
+            return Choice(shape=shape, node=node, devices=(int(known.device[node]),))
+        return Choice(shape=shape, node=node, devices=free_devices(self._columns, node=node, count=shape.gpus))
+
+    def _unknown(self, shape: Shape) -> _Scores:
+        count = len(self._columns)
+        return _Scores(
+            needs=needs(shape),
+            allowed=self._columns.allowed(shape) if shape.models else None,
+            score=np.full(count, -np.inf),
+            device=np.zeros(count, dtype=np.int64),
+        )
+
+    def _update(self, shape: Shape, known: _Scores) -> None:
+        columns = self._columns
+        rows = np.arange(len(columns)) if known.seen < 0 else columns.touched_since(known.seen)
+        known.seen = columns.changes
+        fits = fitting(columns, rows=rows, needs=known.needs, allowed=known.allowed)
+        known.score[rows] = -np.inf
+        rows = rows[fits]
+        if rows.size:
+            score, device = self._scorer.score(columns, shape, rows=rows)
+            known.score[rows] = score
+            if device is not None:
+                known.device[rows] = device
+
+
+def fitting(columns: Columns, *, rows: Ints, needs: Ints, allowed: Bools | None) -> Bools:
+    """Which of `rows` have the room that `needs` tells, and an allowed model."""
+    enough: Bools = columns.spare.take(rows, axis=0) >= needs
+    fits: Bools = np.logical_and.reduce(enough, axis=1)
+    if allowed is not None:
+        fits &= allowed.take(rows)
+    return fits
+
+
+def distinct_devices(columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Ints, Ints]:
+    """Devices of `rows` that a share fits on, one of each residual of a node and of those the first.
+
+    Pairs of positions in `rows` and devices, by node and then by device.
+    """
+    fits = columns.left.take(rows, axis=0) >= shape.share_milli
+    fits &= columns.distinct.take(rows, axis=0)
+    at, device = fits.nonzero()
+    return at, device
+
+
+def best_device(value: Floats, *, at: Ints, device: Ints, count: int, width: int) -> tuple[Floats, Ints]:
+    """The highest value of each of `count` nodes and its device, the first of equals, from pairs of both."""
+    dense = np.full((count, width), -np.inf)
+    dense[at, device] = value
+    best = dense.argmax(axis=1)
+    return dense[np.arange(count), best], best

@@ -1,0 +1,77 @@
+"""What one pod of headroom is worth now, by class, in GPUs: scarcity for all, and protection of rare big shapes.
+
+The second term is the newsvendor's: what is lost if the demand until the cluster turns over reaches the stock, times
+the probability that it does.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dovetail.fragmentation.columns import Columns, Floats
+from dovetail.fragmentation.mix import Mix
+
+# Up to here the Poisson tail is summed term by term, above it is approximated.
+_SUMMED: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceSettings:
+    """Weights of both terms. `horizon` is h: 0.5 while a cluster only fills, 2 when pods also leave."""
+
+    scarcity: float = 0.15
+    exponent: float = 0.8
+    newsvendor: float = 0.3
+    horizon: float = 0.5
+    without_device: float = 0.25
+
+
+class Prices:
+    """Prices for a cluster and a mix."""
+
+    def __init__(self, columns: Columns, mix: Mix, *, settings: PriceSettings) -> None:
+        self._columns = columns
+        self._settings = settings
+        self._gpus: Floats = mix.field("gpus") * mix.field("share_milli") / 1000.0
+        self._probability = mix.probability
+        self._mean_milli = float(self._probability @ (mix.field("gpus") * mix.field("share_milli")))
+        self._mean_cpu_milli = float(self._probability @ mix.field("cpu_milli"))
+        self._capacity = self._arrivals(milli=columns.capacity_milli, cpu_milli=columns.capacity_cpu_milli)
+
+    def at(self, headroom: Floats) -> Floats:
+        """Price by class for the headroom of the cluster by class, [M]."""
+        settings, columns = self._settings, self._columns
+        left = self._arrivals(milli=columns.idle_milli, cpu_milli=columns.idle_cpu_milli)
+        weight = np.where(self._gpus > 0, 1.0, settings.without_device)
+        expected = weight * self._probability * left
+        price: Floats = settings.scarcity * (expected / (headroom + 0.1)) ** settings.exponent
+        guarded = (self._gpus > 0) & (headroom > 0)
+        demand = self._probability * max(left, settings.horizon * self._capacity)
+        price[guarded] += settings.newsvendor * self._gpus[guarded] * reach(demand[guarded], headroom[guarded])
+        return price
+
+    def _arrivals(self, *, milli: int, cpu_milli: int) -> float:
+        """K: arrivals until that many milli or that much CPU are gone."""
+        limits = [
+            amount / mean for amount, mean in ((milli, self._mean_milli), (cpu_milli, self._mean_cpu_milli)) if mean > 0
+        ]
+        return max(0.0, min(limits, default=0.0))
+
+
+def reach(mean: Floats, count: Floats) -> Floats:
+    """P(Poisson(mean) >= count) for whole counts of at least 1.
+
+    Exact up to 32; above, the cube root of a gamma variable is nearly normal (Wilson and Hilferty, 1931), which is
+    within 1e-3.
+    """
+    mean = np.maximum(mean, 1e-300)
+    terms = np.arange(_SUMMED, dtype=np.float64)
+    log_factorials = np.cumsum(np.log(np.maximum(terms, 1.0)))
+    pmf = np.exp(terms * np.log(mean)[:, None] - mean[:, None] - log_factorials)
+    below = np.where(terms < count[:, None], pmf, 0.0).sum(axis=1)
+    spread = 1.0 / (9.0 * count)
+    deviation = (np.cbrt(mean / count) - (1.0 - spread)) / np.sqrt(2.0 * spread)
+    many = np.array([0.5 * math.erfc(-value) for value in deviation.tolist()])
+    return np.where(count <= _SUMMED, np.maximum(1.0 - below, 0.0), many)

@@ -1,0 +1,163 @@
+"""Nodes, pods and arrivals from the text of files. Reads no file itself; `source` is what errors call the text.
+
+TraceError   a line that cannot be: file, line, column, value and what is allowed
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
+
+NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+MOST_DEVICES: Final = 64
+_MOST: Final = 1 << 40
+
+
+class TraceError(ValueError):
+    """A text that is no trace. `column` is empty where the whole line is meant."""
+
+    def __init__(self, *, source: str, line: int, column: str, value: str, allowed: str) -> None:
+        where = f'{source}, line {line}, column "{column}"' if column else f"{source}, line {line}"
+        super().__init__(f'{where}: "{value}": {allowed}')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as a trace lists it."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    model: str
+
+
+def parse_nodes(text: str, *, source: str) -> tuple[Node, ...]:
+    """The nodes of a CSV with the columns of `NODE_COLUMNS`, in its order."""
+    nodes: dict[str, Node] = {}
+    for row in _rows(text, source=source, columns=NODE_COLUMNS):
+        node = Node(
+            name=row.name("sn", taken=nodes),
+            cpu_milli=row.whole("cpu_milli", least=0),
+            memory_mib=row.whole("memory_mib", least=0),
+            gpus=row.whole("gpu", least=0, most=MOST_DEVICES),
+            model=row.text("model"),
+        )
+        nodes[node.name] = node
+    if not nodes:
+        raise TraceError(source=source, line=2, column="", value="", allowed="expected at least one node")
+    return tuple(nodes.values())
+
+
+def parse_pods(text: str, *, source: str) -> dict[str, Shape]:
+    """What each pod asks for, by its name, from a CSV with the columns of `POD_COLUMNS`."""
+    pods: dict[str, Shape] = {}
+    for row in _rows(text, source=source, columns=POD_COLUMNS):
+        gpus = row.whole("num_gpu", least=0, most=MOST_DEVICES)
+        lowest, highest = (0, WHOLE_MILLI) if gpus == 0 else (1 if gpus == 1 else WHOLE_MILLI, WHOLE_MILLI)
+        share_milli = row.whole("gpu_milli", least=lowest, most=highest)
+        pods[row.name("name", taken=pods)] = Shape(
+            cpu_milli=row.whole("cpu_milli", least=0),
+            memory_mib=row.whole("memory_mib", least=0),
+            gpus=gpus,
+            share_milli=share_milli if gpus else 0,
+            models=tuple(sorted({part.strip() for part in row.text("gpu_spec").split("|")} - {""})),
+        )
+    if not pods:
+        raise TraceError(source=source, line=2, column="", value="", allowed="expected at least one pod")
+    return pods
+
+
+def parse_arrivals(text: str, *, source: str, pods: Mapping[str, Shape]) -> list[Shape]:
+    """The shapes of arriving pods from one name a line."""
+    return [pods[name] for name in _names(text, source=source, known=pods, kind="pod of the pod table")]
+
+
+def parse_order(text: str, *, source: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes in a static order, one name a line; each exactly once."""
+    known = {node.name: node for node in nodes}
+    ordered: dict[str, Node] = {}
+    for line, name in enumerate(_names(text, source=source, known=known, kind="node of the node table"), start=1):
+        if name in ordered:
+            raise TraceError(source=source, line=line, column="", value=name, allowed="expected each node once")
+        ordered[name] = known[name]
+    missing = next((name for name in known if name not in ordered), None)
+    if missing is not None:
+        raise TraceError(
+            source=source, line=len(ordered) + 1, column="", value="", allowed=f"expected the node {missing}, too"
+        )
+    return tuple(ordered.values())
+
+
+def columns_of(nodes: Sequence[Node]) -> Columns:
+    """Empty nodes as columns, in their order."""
+    return Columns(
+        cpu_milli=[node.cpu_milli for node in nodes],
+        memory_mib=[node.memory_mib for node in nodes],
+        gpus=[node.gpus for node in nodes],
+        models=[node.model for node in nodes],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One line of a CSV, which knows where it is."""
+
+    source: str
+    line: int
+    cells: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        return (self.cells[column] or "").strip()
+
+    def name(self, column: str, *, taken: Mapping[str, object]) -> str:
+        value = self.text(column)
+        if not value or value in taken:
+            raise self._error(column, "expected a name that no other line has")
+        return value
+
+    def whole(self, column: str, *, least: int, most: int = _MOST) -> int:
+        value = self.text(column)
+        number = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else None
+        if number is None or not least <= number <= most:
+            top = "or more" if most == _MOST else f"to {most}"
+            raise self._error(
+                column, f"expected {most}" if least == most else f"expected a whole number, {least} {top}"
+            )
+        return number
+
+    def _error(self, column: str, allowed: str) -> TraceError:
+        return TraceError(source=self.source, line=self.line, column=column, value=self.text(column), allowed=allowed)
+
+
+def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
+    reader = csv.DictReader(text.splitlines())
+    header = reader.fieldnames or []
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise TraceError(
+            source=source, line=1, column=missing[0], value=",".join(header), allowed=f"expected {', '.join(columns)}"
+        )
+    for cells in reader:
+        short = next((column for column in columns if cells[column] is None), None)
+        if short is not None:
+            raise TraceError(
+                source=source,
+                line=reader.line_num,
+                column=short,
+                value="",
+                allowed=f"the line ends before it, expected {len(header)} values",
+            )
+        yield _Row(source=source, line=reader.line_num, cells=cells)
+
+
+def _names(text: str, *, source: str, known: Mapping[str, object], kind: str) -> Iterator[str]:
+    for line, raw in enumerate(text.splitlines(), start=1):
+        name = raw.strip()
+        if name not in known:
+            raise TraceError(source=source, line=line, column="", value=name, allowed=f"expected a {kind}")
+        yield name
