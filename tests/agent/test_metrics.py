@@ -1,0 +1,72 @@
+from prometheus_client import CollectorRegistry
+
+from dovetail.config.settings import Settings
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail_agent import report
+from dovetail_agent.agent import Agent, Look, Rules
+from dovetail_agent.main import rules_of
+from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.simulated import SimulatedProvider, compute_level, memory_level
+from tests.agent.builders import NOON, allocated, make_node, make_tenant
+
+UUID = allocated(0).uuid
+LABELS = {"node": "v100-0", "index": "0", "uuid": UUID, "model": "V100"}
+
+
+def make_agent() -> Agent:
+    client = Client(Connection(server="http://127.0.0.1:1"))
+    return Agent(client, provider=SimulatedProvider(), rules=rules_of(Settings()), clock=lambda: NOON)
+
+
+def registry_of(agent: Agent) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent))
+    return registry
+
+
+def look(*tenants, **node) -> Look:
+    provider, made = SimulatedProvider(), make_node(**node)
+    inventory = provider.inventory(made)
+    sample = provider.sample(inventory, node=made, tenants=tenants, now=NOON)
+    status = report.readable(inventory, sample, provider="simulated", tenants=tenants, previous=None, now=NOON)
+    return Look(status=status, tenants=tenants, inventory=inventory, sample=sample)
+
+
+def test_a_device_s_figures_are_gauges_in_base_units() -> None:
+    agent = make_agent()
+    agent._looks["v100-0"] = look(make_tenant(allocated(0, share_milli=500, memory_mib=1000)))
+    registry = registry_of(agent)
+
+    def value(name: str) -> float | None:
+        return registry.get_sample_value(f"dovetail_device_{name}", LABELS)
+
+    assert value("utilization_ratio") == 0.5 * compute_level("ml/a", now=NOON)
+    assert value("memory_total_bytes") == 32768 * 2**20
+    assert value("memory_used_bytes") == int(1000 * memory_level("ml/a")) * 2**20
+    assert (value("promised_share_ratio"), value("promised_memory_bytes")) == (0.5, 1000 * 2**20)
+    assert (value("tenants"), value("healthy")) == (1, 1)
+
+
+def test_a_figure_that_is_not_available_has_no_sample() -> None:
+    agent = make_agent()
+    agent._looks["v100-0"] = look(faults={"0": "XID79"})
+    registry = registry_of(agent)
+    assert registry.get_sample_value("dovetail_device_healthy", LABELS) == 0
+    assert registry.get_sample_value("dovetail_device_utilization_ratio", LABELS) is None
+
+
+def test_an_unreadable_node_is_counted_and_has_no_devices() -> None:
+    agent = make_agent()
+    status = report.unreadable("no", provider="simulated", previous=None, now=NOON)
+    agent._looks["v100-0"] = Look(status=status, tenants=())
+    registry = registry_of(agent)
+    assert registry.get_sample_value("dovetail_agent_nodes", {"readable": "false"}) == 1
+    assert registry.get_sample_value("dovetail_device_healthy", LABELS) is None
+
+
+def test_the_rules_are_the_configuration_s() -> None:
+    rules = rules_of(Settings(monitor_update_interval=7, heartbeat_interval=70, resource_change_threshold=0.1))
+    assert isinstance(rules, Rules)
+    assert (rules.look_every.total_seconds(), rules.pace.heartbeat.total_seconds()) == (7, 70)
+    assert (rules.pace.threshold, rules.turns_per_device) == (0.1, 4)
