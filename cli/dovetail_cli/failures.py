@@ -14,7 +14,7 @@ def explain(error: Exception) -> CommandError:
         case KubeconfigError() | Unreachable():
             return NoConnectionError(str(error))
         case OSError() | ValueError():
-            return CommandError(str(error))
+            return CommandError(" ".join(str(error).split()))
         case _:
             name = type(error).__name__
             return CommandError(f"{name}: {error} (this should not happen; DOVETAIL_DEBUG=1 shows where it came from)")

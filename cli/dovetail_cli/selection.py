@@ -9,6 +9,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail_cli.errors import UsageError
 
 _MOST_IN_RANGE: Final = 100_000
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
@@ -52,7 +53,7 @@ def _parse(word: str, *, option: str) -> Wanted:
         if int(word) < 1:
             raise UsageError(f'{option} "{word}": job numbers begin at 1')
         return Wanted(text=word, first=int(word), last=int(word))
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", word):
+    if not _NAME.fullmatch(word):
         raise UsageError(f'{option} "{word}": neither a number, a range such as 1-5, nor the name of a job')
     return Wanted(text=word, name=word)
 

@@ -1,0 +1,95 @@
+"""Objects for tests: each names only what its test is about."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail import names
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.gpujob import AssignedDevice, GPUJob, GPUJobSpec, GPUJobStatus, PodTemplate
+from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.objects import Node, Pod
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def ago(**span: float) -> str:
+    return (NOW - timedelta(**span)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def make_job(name: str = "train", *, priority: int = 10, namespace: str = "default", **status: Any) -> GPUJob:
+    devices = [_assigned(*device) for device in status.pop("devices", ())]
+    return GPUJob(
+        metadata=ObjectMeta(name=name, namespace=namespace, creation_timestamp=ago(hours=1)),
+        spec=GPUJobSpec(gpu="1", priority=priority, template=PodTemplate(spec={"containers": [{"name": "main"}]})),
+        status=GPUJobStatus(devices=devices, **status),
+    )
+
+
+def _assigned(node: str, index: int, share_milli: int = 1000) -> AssignedDevice:
+    return AssignedDevice(
+        worker=0, node=node, index=index, uuid=f"GPU-{node}-{index}", share_milli=share_milli, memory_mib=1024
+    )
+
+
+def make_node(name: str) -> Node:
+    return Node(metadata=ObjectMeta(name=name))
+
+
+def make_gpunode(name: str, *, gpus: int = 2, memory_mib: int = 32768, **device: Any) -> GPUNode:
+    devices = [
+        Device(index=index, uuid=f"GPU-{name}-{index}", vendor="nvidia", model="V100", memory_mib=memory_mib, **device)
+        for index in range(gpus)
+    ]
+    return GPUNode(metadata=ObjectMeta(name=name), status=GPUNodeStatus(devices=devices))
+
+
+def make_pod(
+    name: str = "train-0",
+    *,
+    node: str = "a",
+    held: tuple[tuple[int, int, int], ...] = (),
+    asks: dict[str, str] | None = None,
+    mode: str = "Exclusive",
+    request: str | None = None,
+    phase: str = "Running",
+    **changes: Any,
+) -> Pod:
+    """A bound pod. `held` has index, share and memory of each device that its allocation names."""
+    annotations = {} if request is None else {names.REQUEST: request}
+    if held:
+        annotations |= annotations_of(allocation(node=changes.pop("allocated_on", node), mode=mode, held=held))
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "annotations": {**annotations, **changes.pop("annotations", {})},
+                "labels": changes.pop("labels", {}),
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "main", "resources": {"requests": asks or {}}}],
+            },
+            "status": {"phase": phase},
+        },
+        Pod,
+    )
+
+
+def allocation(*, node: str, mode: str, held: tuple[tuple[int, int, int], ...]) -> Allocation:
+    devices = [
+        AllocatedDevice(uuid=f"GPU-{node}-{index}", index=index, share_milli=share, memory_mib=memory)
+        for index, share, memory in held
+    ]
+    return msgspec.convert(
+        {
+            "node": node,
+            "mode": mode,
+            "containers": msgspec.to_builtins([ContainerAllocation(index=0, devices=devices)]),
+        },
+        Allocation,
+    )

@@ -1,0 +1,143 @@
+"""The application as a whole, run in its own process: exit codes, sentences, and what it imports."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dovetail.kube.errors import (
+    Forbidden,
+    Invalid,
+    NotFound,
+    Status,
+    StatusCause,
+    StatusDetails,
+    StatusError,
+    Unauthorized,
+    Unreachable,
+)
+from dovetail_cli import app, failures
+from dovetail_cli.errors import UsageError
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dovetail_cli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KUBECONFIG": "/nonexistent/kubeconfig", **environment},
+    )
+
+
+def test_help_lists_every_command_without_importing_any() -> None:
+    program = "import sys; from dovetail_cli import app; app.main(['--help']); print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    *help_lines, modules = done.stdout.splitlines()
+    assert all(any(line.startswith(f"  {name} ") for line in help_lines) for name in app.COMMANDS)
+    assert not any(f"'{heavy}'" in modules for heavy in ("typer", "msgspec", "aiohttp", "numpy", "rich", "asyncio"))
+
+
+@pytest.mark.parametrize("command", ["gbatch", "gqueue", "ginfo", "gcancel", "audit", "replay", "demo"])
+def test_the_help_of_a_command_imports_nothing_that_takes_time(command: str) -> None:
+    program = (
+        f"import sys; from dovetail_cli import app; code = app.run('{command}', ['--help'], prog='{command}'); "
+        "print(code, sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    code, modules = done.stdout.splitlines()[-1].split(" ", 1)
+    assert code == "0"
+    assert f"Usage: {command}" in done.stdout
+    assert not any(f"'{heavy}'" in modules for heavy in ("msgspec", "aiohttp", "numpy", "rich", "asyncio"))
+
+
+@pytest.mark.parametrize("name", app.COMMANDS)
+def test_every_command_of_the_table_is_there(name: str) -> None:
+    module, attribute = app.COMMANDS[name].target.split(":")
+    assert callable(getattr(__import__(module, fromlist=[attribute]), attribute))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["gqeue"], 2, 'no command "gqeue": did you mean gqueue? allowed are'),
+        (["gqueue", "--nope"], 2, "No such option: --nope"),
+        (["gqueue", "-o", "xml"], 2, "unknown format, allowed are table, json, yaml, csv"),
+        (["gbatch"], 2, "Missing argument"),
+        (["gbatch", "-p", "300", "sleep", "5"], 2, "--priority 300: allowed are 0 to 255"),
+        (["gbatch", "./nowhere.sh"], 2, "./nowhere.sh: no such script here"),
+        (["gcancel", "x..y"], 2, "neither a number, a range"),
+        (["replay", "--pods", "/nowhere.csv"], 3, "/nowhere.csv: No such file or directory"),
+        (["gqueue"], 4, "/nonexistent/kubeconfig"),
+        (["gbatch", "sleep", "5"], 4, "/nonexistent/kubeconfig"),
+        (["ginfo"], 4, "/nonexistent/kubeconfig"),
+        (["gcancel", "1"], 4, "/nonexistent/kubeconfig"),
+        (["audit"], 4, "/nonexistent/kubeconfig"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence_and_an_exit_code(words: list[str], code: int, sentence: str) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert sentence in done.stderr
+    assert done.stderr.startswith("dovetail: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_command_at_all_is_a_usage_error_that_shows_the_help() -> None:
+    done = run()
+    assert done.returncode == 2
+    assert "Commands:" in done.stdout
+
+
+def test_debugging_shows_where_an_error_came_from() -> None:
+    assert "Traceback" in run("gqueue", DOVETAIL_DEBUG="1").stderr
+
+
+def test_the_version_is_told() -> None:
+    done = run("--version")
+    assert done.stdout.startswith("dovetail 0.")
+
+
+def refusal(kind: type[StatusError], code: int, message: str, **details: object) -> StatusError:
+    return kind(Status(code=code, reason=kind.__name__, message=message, details=StatusDetails(**details)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (Unreachable("https://x", problem="refused"), 4, "cannot reach the API server at https://x: refused"),
+        (refusal(Unauthorized, 401, "no"), 4, "the API server does not know you: no"),
+        (refusal(Forbidden, 403, "no pods for you"), 1, "not allowed: no pods for you"),
+        (refusal(NotFound, 404, "the server could not find the requested resource"), 3, "install Dovetail's chart"),
+        (refusal(NotFound, 404, 'pods "x" not found', name="x"), 3, 'pods "x" not found'),
+        (
+            refusal(
+                Invalid, 422, "long", causes=[StatusCause(field="spec.gpu", message="no request")],
+            ),
+            1,
+            "refused: spec.gpu: no request",
+        ),
+        (refusal(StatusError, 409, "somebody else wrote"), 1, "somebody else wrote"),
+        (UsageError("no"), 2, "no"),
+        (ValueError("two\nlines"), 1, "two lines"),
+        (KeyError("surprise"), 1, "KeyError: 'surprise' (this should not happen"),
+    ],
+)  # fmt: skip
+def test_every_error_has_its_sentence_and_code(error: Exception, code: int, sentence: str) -> None:
+    failure = failures.explain(error)
+    assert failure.exit_code == code
+    assert sentence in str(failure)
+
+
+def test_a_part_that_is_not_installed_is_named_with_the_way_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(app.COMMANDS, "sandbox", app.Entry("dovetail_sandbox.not_there:app", ""))
+    assert app.run("sandbox", [], prog="dovetail sandbox") == 1
+    assert 'pip install "dovetail-gpu[sandbox]"' in capsys.readouterr().err
+
+
+def test_a_command_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run("sandbox", [], prog="dovetail sandbox") == 2
+    assert "up" in capsys.readouterr().out

@@ -1,0 +1,40 @@
+import csv
+import io
+import json
+
+import pytest
+import yaml
+
+from dovetail_cli import output
+from dovetail_cli.errors import UsageError
+
+ROWS = [{"ID": 1, "NAME": "a, b", "NODE": None}, {"ID": 10, "NAME": "längst", "NODE": "x"}]
+COLUMNS = ("ID", "NAME", "NODE")
+
+
+def test_a_table_is_padded_with_spaces_and_ends_without_them() -> None:
+    assert output.render(ROWS, columns=COLUMNS, form="table") == "ID  NAME    NODE\n1   a, b\n10  längst  x"
+
+
+@pytest.mark.parametrize(
+    ("form", "text"), [("table", "ID  NAME  NODE"), ("json", "[]"), ("yaml", "[]"), ("csv", "ID,NAME,NODE")]
+)
+def test_an_empty_list_is_still_valid(form: str, text: str) -> None:
+    assert output.render([], columns=COLUMNS, form=form) == text
+
+
+def test_json_yaml_and_csv_carry_the_same() -> None:
+    assert json.loads(output.render(ROWS, columns=COLUMNS, form="json")) == ROWS
+    assert yaml.safe_load(output.render(ROWS, columns=COLUMNS, form="yaml")) == ROWS
+    read = list(csv.DictReader(io.StringIO(output.render(ROWS, columns=COLUMNS, form="csv"))))
+    assert read == [{"ID": "1", "NAME": "a, b", "NODE": ""}, {"ID": "10", "NAME": "längst", "NODE": "x"}]
+
+
+def test_an_unknown_format_lists_the_allowed() -> None:
+    with pytest.raises(UsageError, match='-o "xml": unknown format, allowed are table, json, yaml, csv'):
+        output.check_format("xml")
+
+
+def test_colours_are_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output.paint("bad", "red") == "bad"
+    assert output.bold("loud") == "loud"

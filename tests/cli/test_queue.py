@@ -1,0 +1,135 @@
+import json
+from typing import Any
+
+import pytest
+
+from dovetail_cli import jobrows, listing, selection
+from dovetail_cli.errors import MissingError, UsageError
+from dovetail_cli.jobrows import View
+from dovetail_cli.listing import Question
+from tests.cli.builders import NOW, ago, make_job
+
+VIEW = View(now=NOW)
+JOBS = [
+    make_job("done", number=1, phase="Succeeded", gpus=1, request="1", devices=[("a", 0)],
+             start_time=ago(minutes=10), completion_time=ago(minutes=8)),
+    make_job("broken", number=2, phase="Failed", gpus=1, reason="BackoffLimitExceeded", message="it failed 1 time"),
+    make_job("run", number=3, phase="Running", gpus=3, request="3", priority=20, start_time=ago(hours=1),
+             nodes=["a", "b"], node_list="a,b", devices=[("b", 3), ("a", 1), ("a", 0)]),
+    make_job("host", number=4, phase="Running", request="cpu", nodes=["c"], start_time=ago(seconds=5)),
+    make_job("wait", number=5, phase="Queued", gpus=4, request="4", reason="Resources",
+             message="Need 4 GPUs, only 1 available"),
+    make_job("held", number=6, phase="Held", gpus=1, reason="Held"),
+    make_job("new"),
+]  # fmt: skip
+
+
+def ask(form: str = "table", *, view: View = VIEW, **question: Any) -> str:
+    return Question(**question).answer(JOBS, view, form=form)
+
+
+def test_what_waits_or_runs_is_listed_by_default() -> None:
+    assert ask() == (
+        "JOBID  NAME  ST  TIME      NODES  NODELIST(REASON)\n"
+        "3      run   R   01:00:00  3      a:0,1 b:3\n"
+        "4      host  R   00:00:05  0      c\n"
+        "5      wait  PD  00:00:00  4      (Resources: Need 4 GPUs, only 1 available)\n"
+        "6      held  H   00:00:00  1      (Held)\n"
+        "-      new   PD  00:00:00  0      (Evaluating: no operator has seen it yet)"
+    )
+
+
+def test_finished_jobs_come_with_all() -> None:
+    lines = ask(everything=True).splitlines()
+    assert lines[1:3] == [
+        "1      done    CD  00:02:00  1      a:0",
+        "2      broken  F   00:00:00  1      (BackoffLimitExceeded: it failed 1 time)",
+    ]
+
+
+def test_the_node_is_left_out_where_there_is_one() -> None:
+    text = Question(fields=("NODELIST",), ids=selection.parse_ids(["1"], option="-j")).answer(
+        JOBS, View(now=NOW, one_node=True), form="csv"
+    )
+    assert text == "NODELIST\n0"
+
+
+def numbers(**question: Any) -> list[Any]:
+    return [row["id"] for row in json.loads(ask("json", **question))]
+
+
+@pytest.mark.parametrize(
+    ("question", "chosen"),
+    [
+        ({"states": jobrows.parse_states("PD")}, [5, None]),
+        ({"states": jobrows.parse_states("cd,Failed")}, [1, 2]),
+        ({"states": jobrows.parse_states("starting,HELD")}, [5, 6, None]),
+        ({"ids": selection.parse_ids(["1-3"], option="-j")}, [1, 2, 3]),
+        ({"names": listing.parse_names(["done,wait"])}, [1, 5]),
+        ({"sort": jobrows.parse_sort("-priority,jobid")}, [3, None, 4, 5, 6]),
+        ({"sort": jobrows.parse_sort("-TIME")}, [3, 4, 5, 6, None]),
+        ({"sort": jobrows.parse_sort("st,-name")}, [6, 5, None, 3, 4]),
+        ({"limit": 2}, [3, 4]),
+        ({"limit": -2}, [6, None]),
+    ],
+)
+def test_the_options_choose_and_order(question: dict[str, Any], chosen: list[Any]) -> None:
+    assert numbers(**question) == chosen
+
+
+def test_a_job_that_is_asked_for_must_exist() -> None:
+    with pytest.raises(MissingError, match="no jobs 77, nobody"):
+        ask(ids=selection.parse_ids(["77,nobody"], option="-j"))
+
+
+def test_every_column_can_be_asked_for_and_sorted_by() -> None:
+    text = ask(fields=jobrows.parse_fields(",".join(jobrows.COLUMNS).lower()), everything=True)
+    assert text.splitlines()[0].split() == list(jobrows.COLUMNS)
+    for column in jobrows.COLUMNS:
+        assert len(numbers(sort=jobrows.parse_sort(f"-{column}"), everything=True)) == len(JOBS)
+
+
+def test_json_has_numbers_and_full_devices() -> None:
+    (job,) = json.loads(ask("json", ids=selection.parse_ids(["3"], option="-j")))
+    assert (job["id"], job["state"], job["st"], job["gpus"], job["run_seconds"]) == (3, "Running", "R", 3, 3600)
+    assert job["devices"][0] == {
+        "worker": 0, "node": "b", "index": 3, "uuid": "GPU-b-3", "share_milli": 1000, "memory_mib": 1024,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parse", "problem"),
+    [
+        (lambda: jobrows.parse_fields("JOBID,foo"), '-f "FOO": unknown field, allowed are JOBID, NAME'),
+        (lambda: jobrows.parse_sort("-foo"), '-r "-FOO": unknown field, allowed are JOBID, NAME'),
+        (lambda: jobrows.parse_states("PD,zz"), '-s "zz": unknown state, allowed are QUEUED PD, HOLD H'),
+        (lambda: listing.parse_limit("0"), '-n "0"'),
+        (lambda: listing.parse_limit("x"), '-n "x"'),
+        (lambda: listing.check_interval(0.0, form="table"), "--interval 0: at least 0.1 seconds"),
+        (lambda: listing.check_interval(2.0, form="json"), "it cannot go with -o json"),
+    ],
+)
+def test_wrong_words_are_refused_with_what_is_allowed(parse: Any, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse()
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "limit"), [(None, None), ("5", 5), ("+5", 5), ("-5", -5)])
+def test_a_limit_takes_the_first_or_the_last(text: str | None, limit: int | None) -> None:
+    assert listing.parse_limit(text) == limit
+
+
+def test_the_memory_column_adds_up_what_a_worker_asks_of_its_host() -> None:
+    job = make_job()
+    job.spec.template.spec["containers"] = [
+        {"name": "a", "resources": {"requests": {"memory": "1536Mi"}}},
+        {"name": "b", "resources": {"requests": {"memory": "512Mi"}}},
+    ]
+    assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "2G"}
+
+
+def test_a_template_that_is_no_pod_has_no_memory() -> None:
+    job = make_job()
+    job.spec.template.spec["containers"] = [{"name": "a", "resources": {"requests": {"memory": "lots"}}}]
+    assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "0"}

@@ -1,0 +1,75 @@
+import subprocess
+import sys
+
+import pytest
+
+from dovetail_cli import scripts
+from dovetail_cli.errors import UsageError
+from dovetail_cli.scripts import Script, read_script
+
+
+def script(text: str) -> Script:
+    return Script(name="train.sh", text=text)
+
+
+@pytest.mark.parametrize(
+    ("first", "command"),
+    [
+        ("echo hi", ["/bin/sh", "-c"]),
+        ("#!/bin/bash", ["/bin/bash", "-c"]),
+        ("#!/bin/bash -eu", ["/bin/bash", "-eu", "-c"]),
+        ("#!/usr/bin/env python3", ["/usr/bin/env", "python3", "-c"]),
+        ("#!/usr/bin/env -S python3.12 -u", ["/usr/bin/env", "python3.12", "-u", "-c"]),
+        ("#!/usr/bin/perl", ["/usr/bin/perl", "-e"]),
+    ],
+)
+def test_the_first_line_says_what_runs_a_script(first: str, command: list[str]) -> None:
+    assert scripts.script_command(script(f"{first}\n"), [])[: len(command)] == command
+
+
+def test_a_shell_script_sees_its_name_and_arguments() -> None:
+    command = scripts.script_command(script('#!/bin/sh\necho "$0 $1 $#"\n'), ["one two", "3"])
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "train.sh one two 2\n"
+
+
+def test_a_python_script_sees_its_arguments() -> None:
+    command = scripts.script_command(script(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n"), ["a b"])
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "['a b']\n"
+
+
+@pytest.mark.parametrize("first", ["#!/usr/bin/gnuplot", "#!", "#!/usr/bin/env"])
+def test_an_interpreter_that_takes_no_text_is_refused(first: str) -> None:
+    with pytest.raises(UsageError, match="names no interpreter"):
+        scripts.script_command(script(f"{first}\n"), [])
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\x7fELF\x00\x01", "is no text"),
+        (b"\xff\xfe", "is no text"),
+        (b" \n", "is empty"),
+        (b"x" * 102_401, "may have at most 102400"),
+    ],
+)
+def test_what_cannot_travel_as_text_is_refused(data: bytes, problem: str) -> None:
+    with pytest.raises(UsageError, match=f"job.sh {problem}|job.sh has .* {problem}"):
+        read_script(data, name="job.sh")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["sleep", "5"], ["sleep", "5"]),
+        (["nvidia-smi"], ["nvidia-smi"]),
+        (["echo hi && sleep 5"], ["/bin/sh", "-c", "echo hi && sleep 5"]),
+        (["python", "-c", "print(1); print(2)"], ["python", "-c", "print(1); print(2)"]),
+    ],
+)
+def test_a_command_is_taken_as_it_is_and_a_line_goes_to_the_shell(words: list[str], command: list[str]) -> None:
+    assert scripts.plain_command(words) == command
+
+
+def test_lines_for_other_queues_are_counted() -> None:
+    text = "#!/bin/sh\n#SBATCH -t 10\n# GFLOW --gpus 1\n#GFLOW -p 3\n## GFLOW no\n#SBATCHED\necho\n"
+    assert scripts.directives(script(text)) == 3

@@ -1,0 +1,61 @@
+import pytest
+
+from dovetail_cli import times
+from dovetail_cli.errors import UsageError
+from tests.cli.builders import NOW, ago
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("01:30:00", 5400), ("30:00", 1800), ("10", 600), ("1-00:00:00", 86400), ("00:01", 1), ("100:00:00", 360000)],
+)
+def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int) -> None:
+    assert times.limit_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "00:00", "ten", "1:2:3:4", "-5", "1.5", "٣"])
+def test_another_time_limit_is_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(UsageError, match="HH:MM:SS, MM:SS or whole minutes"):
+        times.limit_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5s", 5), ("2m", 120), ("500ms", 0.5), ("1h", 3600), ("1.5", 1.5), ("1d", 86400)]
+)
+def test_a_span_has_a_unit_or_is_seconds(text: str, seconds: float) -> None:
+    assert times.span_seconds(text, option="--min-run") == seconds
+
+
+def test_a_span_that_is_none_names_its_option() -> None:
+    with pytest.raises(UsageError, match='--max-run "soon"'):
+        times.span_seconds("soon", option="--max-run")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "00:00:00"), (0, "00:00:00"), (61.9, "00:01:01"), (86399, "23:59:59"), (90061, "1-01:01:01")],
+)
+def test_run_time_is_shown_as_slurm_shows_it(seconds: float | None, text: str) -> None:
+    assert times.elapsed(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "seconds"),
+    [
+        (None, None, None),
+        (ago(minutes=5), None, 300),
+        (ago(minutes=5), ago(minutes=3), 120),
+        (ago(minutes=-1), None, 0),
+    ],
+)
+def test_run_time_counts_from_the_start_to_the_end_or_now(
+    start: str | None, end: str | None, seconds: float | None
+) -> None:
+    assert times.run_seconds(start, end, now=NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (12.3, "12 s"), (200, "3m20s"), (3900, "1h05m"), (119.9, "2m00s")]
+)
+def test_a_span_in_a_summary_is_brief(seconds: float, text: str) -> None:
+    assert times.brief(seconds) == text

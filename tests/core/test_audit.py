@@ -1,0 +1,157 @@
+"""Scenarios as data: what stands in the API server, and what the audit says of it."""
+
+import pytest
+
+from dovetail import names
+from dovetail.audit import Finding, Report, Rules, audit
+from dovetail.kube.objects import Pod
+from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
+
+WHOLE = {names.GPU_MILLI: "1000"}
+HALF = {names.GPU_MILLI: "500"}
+USABLE = 26214  # 0.8 of 32768 MiB
+
+
+def look(*pods: Pod, **more: object) -> Report:
+    return audit(
+        nodes=[make_node("a"), make_node("b")], gpunodes=[make_gpunode("a"), make_gpunode("b")], pods=pods, **more
+    )  # type: ignore[arg-type]
+
+
+def whole(name: str, *, index: int = 0) -> Pod:
+    return make_pod(name, held=((index, 1000, 32768),), asks=WHOLE, request="1")
+
+
+def half(name: str, *, memory: int = 13107, share: int = 500, mode: str = "Fractional") -> Pod:
+    asks = {names.GPU_TURN: "1"} if mode == "TimeShared" else {names.GPU_MILLI: str(share)}
+    return make_pod(name, held=((0, share, memory),), asks=asks, mode=mode)
+
+
+CLEAN = {
+    "an empty cluster": (),
+    "two whole devices held by one pod": (
+        make_pod(held=((0, 1000, 32768), (1, 1000, 32768)), asks={names.GPU_MILLI: "2k"}, request="2"),
+    ),
+    "two halves of one device": (half("x"), half("y")),
+    "four take turns on one device": tuple(half(str(n), memory=6000, share=1000, mode="TimeShared") for n in range(4)),
+    "a pod that has ended holds nothing": (
+        whole("x"),
+        make_pod("y", held=((0, 1000, 32768),), asks=WHOLE, phase="Succeeded"),
+    ),
+    "a pod that asks for nothing of ours": (make_pod(),),
+    "a GPU pod that waits": (make_pod(node="", asks=WHOLE, phase="Pending"),),
+    "memory that is asked for is held": (
+        make_pod(
+            held=((0, 500, 8192),), mode="Fractional", request="8G,0.5",
+            asks={**HALF, names.GPU_MEMORY_MIB: "8192"},
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pods", CLEAN.values(), ids=CLEAN.keys())
+def test_what_may_be_is_clean(pods: tuple[Pod, ...]) -> None:
+    assert look(*pods).findings == ()
+
+
+FOUND = {
+    "two hold a whole device": (
+        (whole("x"), whole("y")), {"NotSole", "ShareOverpromised", "MemoryOverpromised"}, "a/0"
+    ),
+    "shares beyond the whole": ((half("x", share=600), half("y")), {"ShareOverpromised"}, "a/0"),
+    "memory beyond the usable": ((half("x", memory=USABLE), half("y", memory=1)), {"MemoryOverpromised"}, "a/0"),
+    "exclusive beside a share": (
+        (half("x", memory=10), make_pod("y", held=((0, 1000, 100),), asks=WHOLE)),
+        {"ModeConflict", "NotSole", "ShareOverpromised"},
+        "a/0",
+    ),
+    "a share beside turns": (
+        (half("x", memory=10), half("y", memory=10, mode="TimeShared")), {"ModeConflict"}, "a/0"
+    ),
+    "five take turns where four may": (
+        tuple(half(str(n), memory=10, mode="TimeShared") for n in range(5)), {"TooManyTurns"}, "a/0"
+    ),
+    "a bound GPU pod without an allocation": ((make_pod(asks=WHOLE),), {"NotAllocated"}, "default/train-0"),
+    "an allocation that nobody asked for": (
+        (make_pod(held=((0, 1000, 32768),)),), {"NotAsked"}, "default/train-0"
+    ),
+    "an allocation of a pod that is not bound": (
+        (make_pod(node="", allocated_on="a", held=((0, 1000, 32768),), asks=WHOLE, phase="Pending"),),
+        {"NotBound"},
+        "default/train-0",
+    ),
+    "an allocation on another node than the pod's": (
+        (make_pod(node="b", allocated_on="a", held=((0, 1000, 32768),), asks=WHOLE),), {"WrongNode"}, "default/train-0"
+    ),
+    "a node that is not there": (
+        (make_pod(node="c", held=((0, 1000, 32768),), asks=WHOLE),), {"UnknownNode"}, "default/train-0"
+    ),
+    "a device that its node does not report": (
+        (make_pod(held=((7, 1000, 32768),), asks=WHOLE),), {"UnknownDevice"}, "default/train-0"
+    ),
+    "the same device twice": (
+        (make_pod(held=((0, 500, 100), (0, 500, 100)), mode="Fractional", asks=WHOLE),),
+        {"DeviceTwice"},
+        "default/train-0",
+    ),
+    "fewer devices than the resources say": (
+        (make_pod(held=((0, 1000, 32768),), asks={names.GPU_MILLI: "2k"}),), {"Mismatch"}, "default/train-0"
+    ),
+    "fewer devices than the request says": (
+        (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="2"),), {"Mismatch"}, "default/train-0"
+    ),
+    "a larger share than the request says": (
+        (make_pod(held=((0, 500, 100),), asks=HALF, mode="Fractional", request="0.25"),),
+        {"Mismatch"},
+        "default/train-0",
+    ),
+    "less memory than the request says": (
+        (make_pod(held=((0, 500, 4096),), asks=HALF, mode="Fractional", request="8G,0.5"),),
+        {"Mismatch"},
+        "default/train-0",
+    ),
+    "a request that cannot be read": (
+        (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="many"),), {"Mismatch"}, "default/train-0"
+    ),
+    "an annotation that is no allocation": (
+        (make_pod(asks=WHOLE, annotations={names.ALLOCATION: "{"}),), {"BrokenAllocation"}, "default/train-0"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "kinds", "subject"), FOUND.values(), ids=FOUND.keys())
+def test_what_must_not_be_is_found(pods: tuple[Pod, ...], kinds: set[str], subject: str) -> None:
+    findings = look(*pods).findings
+    assert {finding.kind for finding in findings} == kinds
+    assert {finding.subject for finding in findings} == {subject}
+
+
+def test_the_finding_names_the_numbers_and_the_pods() -> None:
+    (finding,) = look(half("x", share=600), half("y")).findings
+    assert finding == Finding(
+        kind="ShareOverpromised",
+        subject="a/0",
+        message="1100 thousandths of it are promised, it has 1000: default/x, default/y",
+    )
+
+
+def test_the_rules_decide_how_much_memory_is_usable() -> None:
+    pods = half("x", memory=USABLE), half("y", memory=1)
+    assert look(*pods, rules=Rules(guard_fraction=0.95)).findings == ()
+
+
+def test_the_report_counts_what_it_looked_at() -> None:
+    report = look(whole("x"), make_pod("plain"), make_pod("ended", asks=WHOLE, phase="Failed"))
+    assert (report.pods, report.devices) == (1, 4)
+
+
+def test_a_running_job_whose_devices_no_pod_holds_is_found() -> None:
+    job = make_job(phase="Running", devices=[("a", 0), ("a", 1)])
+    pod = make_pod(held=((0, 1000, 32768),), asks=WHOLE, labels={names.LABEL_JOB: "train"})
+    (finding,) = look(pod, jobs=[job]).findings
+    assert (finding.kind, finding.subject) == ("AllocationWithoutPod", "default/train")
+    assert "device 1 of a" in finding.message
+
+
+def test_a_finished_job_may_tell_the_devices_that_it_held() -> None:
+    assert look(jobs=[make_job(phase="Succeeded", devices=[("a", 0)])]).findings == ()
