@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from dovetail import serving
 from dovetail.config.settings import Settings
@@ -78,6 +78,7 @@ def health(agent: Agent) -> web.Application:
     """/livez, /readyz (all three lists are there and fresh) and /metrics."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent))
+    ProcessCollector(registry=registry)
     app = web.Application()
     serving.add_health(
         app, ready={each.resource.plural: partial(_trouble, each) for each in agent.reflectors}, registry=registry

@@ -1,0 +1,119 @@
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dovetail.cluster import ClusterView
+from dovetail.config.settings import Settings
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail_agent.agent import Agent
+from dovetail_agent.main import rules_of
+from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.simulated import SimulatedProvider
+from dovetail_extender.metrics import Metrics
+from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.state import State
+from tests.agent.builders import NOON
+from tests.chart.conftest import Render
+
+DASHBOARD = json.loads((Path(__file__).parents[2] / "dashboards" / "dovetail.json").read_text(encoding="utf-8"))
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for panel in panels():
+        for target in panel["targets"]:
+            # What Grafana puts in before it asks.
+            yield panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$node", ".*")
+
+
+def metrics_in(node: Any) -> Iterator[str]:
+    if isinstance(node, promql_parser.VectorSelector):
+        yield str(node.name)
+    for part in ("expr", "lhs", "rhs", "vector_selector"):
+        if (inner := getattr(node, part, None)) is not None:
+            yield from metrics_in(inner)
+    for argument in getattr(node, "args", []):
+        yield from metrics_in(argument)
+
+
+def exposed() -> set[str]:
+    """The names of all samples that operator, extender and agent can give."""
+    ledger = Ledger()
+    operator = CollectorRegistry()
+    make_counters(operator)
+    operator.register(JobsCollector(State(ClusterView(ledger=ledger), default_policy="Balanced")))
+    extender = Metrics(ledger=ledger, ages_seconds=lambda: {"nodes": 1.0}, unsettled=lambda: 0).registry
+    agent = CollectorRegistry()
+    client = Client(Connection(server="http://127.0.0.1:1"))
+    agent.register(
+        AgentCollector(Agent(client, provider=SimulatedProvider(), rules=rules_of(Settings()), clock=lambda: NOON))
+    )
+    return {
+        family.name + suffix
+        for registry in (operator, extender, agent)
+        for family in registry.collect()
+        for suffix in SUFFIXES.get(family.type, ("",))
+    }
+
+
+EXPOSED = exposed()
+
+
+@pytest.mark.parametrize(("panel", "expression"), list(expressions()))
+def test_every_expression_parses_and_asks_for_metrics_that_exist(panel: str, expression: str) -> None:
+    names = set(metrics_in(promql_parser.parse(expression)))
+    assert names
+    assert names <= EXPOSED, f"{panel}: nobody exposes {names - EXPOSED}"
+
+
+def test_a_misspelt_metric_would_be_found() -> None:
+    names = set(metrics_in(promql_parser.parse("sum(rate(dovetail_extender_bind_total[5m])) / on() dovetail_jobs")))
+    assert names == {"dovetail_extender_bind_total", "dovetail_jobs"}
+    assert names - EXPOSED == {"dovetail_extender_bind_total"}
+
+
+def test_every_part_s_own_metrics_are_looked_at_somewhere() -> None:
+    shown = {name for _, expression in expressions() for name in metrics_in(promql_parser.parse(expression))}
+    for prefix in ("dovetail_jobs", "dovetail_extender_", "dovetail_device_", "dovetail_agent_"):
+        assert any(name.startswith(prefix) for name in shown)
+
+
+def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
+    for panel in panels():
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+def test_ids_are_unique_and_the_data_source_is_a_choice() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert {panel["datasource"]["uid"] for panel in panels()} == {"${datasource}"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD["panels"]))) == {"datasource", "node", "__rate_interval"}
+
+
+def test_the_chart_hands_it_to_grafana_s_sidecar_unchanged(render: Render) -> None:
+    chart = render(monitoring__dashboard__enabled=True)
+    (found,) = [each for each in chart if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert json.loads(found["data"]["dovetail.json"]) == DASHBOARD
