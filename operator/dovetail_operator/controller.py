@@ -8,10 +8,9 @@ import random
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from dovetail import names
-from dovetail.api.gpujob import KIND, GPUJob, GPUJobStatus
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
@@ -22,6 +21,7 @@ from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail_operator import effects
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, survey
+from dovetail_operator.announce import Announcement, announcement
 from dovetail_operator.durations import moment
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
@@ -29,12 +29,9 @@ from dovetail_operator.observed import Observed, Obstacle, wants_admission
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.stages import Action, CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.state import State
-from dovetail_operator.watch import EventType as Severity
 from dovetail_operator.workqueue import WorkQueue
 
 log = get_logger("dovetail.operator")
-
-Post = Callable[..., None]
 
 WORKERS: Final = 16
 _SETTLING_SECONDS: Final = 0.05
@@ -43,8 +40,6 @@ _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
-_PASSING_REASONS: Final = frozenset({"Evaluating", "ContainerCreating"})
-_WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota"})
 
 
 class Controller:
@@ -57,7 +52,7 @@ class Controller:
         *,
         numbers: Numbers,
         counters: Counters,
-        post: Post,
+        post: Callable[[Announcement], None],
         now: Callable[[], datetime],
         rng: random.Random,
     ) -> None:
@@ -258,6 +253,8 @@ class Controller:
             self.state.refuse(seen.job, found)
             wait = _OBSTACLE_SECONDS.get(found.reason, _OBSTACLE_SECONDS_ELSE)
             asyncio.get_running_loop().call_later(wait, self._relent, seen.job)
+            # The room that was kept for it is free again.
+            self._unsettled.set()
             return False
         self.state.put_child(found)
         self._count_admission(seen.job)
@@ -289,8 +286,10 @@ class Controller:
             self.queue.add(key)
             return
         self.state.put_job(written)
-        if is_news(job.status, status):
-            self._announce(job, status)
+        news = announcement(job, status)
+        if news is not None:
+            log.info("job changed", job=key, phase=status.phase, reason=status.reason, message=news.message)
+            self._post(news)
 
     async def _reread(self, job: GPUJob) -> None:
         try:
@@ -300,35 +299,8 @@ class Controller:
         else:
             self.state.put_job(found)
 
-    def _announce(self, job: GPUJob, status: GPUJobStatus) -> None:
-        news = status.reason if status.phase == "Queued" else status.phase
-        message = status.message or _plain(status)
-        log.info("job changed", job=key_of(job.metadata), phase=status.phase, reason=status.reason, message=message)
-        severity: Severity = "Warning" if {status.reason, status.phase} & _WARNINGS else "Normal"
-        self._post(reference(job), type=severity, reason=news, message=message)
-
-
-def is_news(before: GPUJobStatus, after: GPUJobStatus) -> bool:
-    """Whether people are told by an event: of another phase, and of another reason to wait."""
-    if before.phase != after.phase:
-        return True
-    waits = after.phase in {"Queued", "Starting"}
-    return waits and before.reason != after.reason and after.reason not in _PASSING_REASONS
-
-
-def reference(job: GPUJob) -> dict[str, Any]:
-    """What an event says it is about."""
-    meta = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
-    return {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": meta}
-
 
 def _log_failure(event: str, error: Exception, wait: float, **what: str) -> None:
     # What the API server says is one line; anything else is a fault of ours and needs its trace.
     trace = None if isinstance(error, KubeError) else error
     log.warning(event, error=str(error), wait_seconds=round(wait, 1), exc_info=trace, **what)
-
-
-def _plain(status: GPUJobStatus) -> str:
-    where = f" on {status.node_list}" if status.node_list else ""
-    after = f" after {status.elapsed}" if status.completion_time and status.elapsed else ""
-    return f"{status.phase}{where}{after}"

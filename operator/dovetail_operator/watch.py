@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import kopf
 
@@ -23,10 +23,10 @@ from dovetail.kube.connection import Connection
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail.names import GROUP, VERSION
+from dovetail_operator.announce import Announcement
 
 log = get_logger("dovetail.operator.watch")
 
-EventType = Literal["Normal", "Warning"]
 # `type` is None for an object that was found by listing. Called in the thread of kopf.
 OnChange = Callable[[str | None, dict[str, Any]], None]
 
@@ -58,7 +58,7 @@ class GPUJobWatch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._context: contextvars.Context | None = None
-        self._kept: deque[tuple[dict[str, Any], EventType, str, str]] = deque(maxlen=_KEPT_EVENTS)
+        self._kept: deque[Announcement] = deque(maxlen=_KEPT_EVENTS)
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -76,21 +76,22 @@ class GPUJobWatch:
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_JOIN_SECONDS)
 
-    def post(self, reference: dict[str, Any], *, type: EventType, reason: str, message: str) -> None:  # noqa: A002
-        """Post an event about the object that `reference` (apiVersion, kind, metadata) names, in the background."""
+    def post(self, news: Announcement) -> None:
+        """Post an event in the background."""
         with self._lock:
-            self._kept.append((reference, type, reason, message))
+            self._kept.append(news)
             self._flush()
 
     def _flush(self) -> None:
         # kopf keeps its queue of events in context variables that only its handlers see: we borrow a handler's context.
         while self._context is not None and self._kept:
-            body, type_, reason, message = self._kept.popleft()
+            news = self._kept.popleft()
+            body = kopf.Body(cast("Any", news.about))
             try:
-                self._context.run(kopf.event, kopf.Body(cast("Any", body)), type=type_, reason=reason, message=message)
+                self._context.run(kopf.event, body, type=news.severity, reason=news.reason, message=news.message)
             except RuntimeError:
                 # Its loop has ended: the next incarnation posts what is kept.
-                self._kept.appendleft((body, type_, reason, message))
+                self._kept.appendleft(news)
                 self._context = None
 
     def _run(self) -> None:

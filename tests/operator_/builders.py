@@ -7,10 +7,13 @@ import msgspec
 
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.cluster import ask_of_job
-from dovetail.kube.objects import Job, Pod
+from dovetail.api.gpunode import GPUNode
+from dovetail.cluster import ClusterView, ask_of_job
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.objects import Job, Node, Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits
 from dovetail_operator.observed import COMPLETION_INDEX, Observed, Obstacle
+from dovetail_operator.state import State
 from dovetail_operator.workload import owner_reference
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -130,3 +133,23 @@ def see(
     return Observed(
         job=job, now=now, child=child, pods=pods, ask=ask, number=number, verdict=verdict, obstacle=obstacle
     )
+
+
+def make_state(**nodes: int) -> State:
+    """A state whose cluster has V100 nodes: `make_state(a=8)`."""
+    state = State(ClusterView(ledger=Ledger()), default_policy="Balanced")
+    for name, gpus in nodes.items():
+        metadata = {"name": name, "labels": {"dovetail.dev/managed": "true"}}
+        status = {
+            "allocatable": {"cpu": "64", "memory": "256Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        state.view.node_changed(msgspec.convert({"metadata": metadata, "status": status}, Node))
+        devices = [
+            {"index": i, "uuid": f"GPU-{name}-{i}", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
+            for i in range(gpus)
+        ]
+        state.view.gpunode_changed(
+            msgspec.convert({"metadata": {"name": name}, "status": {"devices": devices}}, GPUNode)
+        )
+    return state

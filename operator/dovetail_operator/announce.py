@@ -1,0 +1,48 @@
+"""What people are told of a job by Kubernetes events: once for each change that matters to them. Pure."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dovetail.api.gpujob import KIND, GPUJob, GPUJobStatus
+from dovetail.names import API_VERSION
+
+Severity = Literal["Normal", "Warning"]
+_PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
+_WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """An event about the object that `about` (apiVersion, kind, metadata) names."""
+
+    about: dict[str, Any]
+    severity: Severity
+    reason: str
+    message: str
+
+
+def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+    """The event for a status that was written on `job`, or None: another phase, or another reason to wait."""
+    before = job.status
+    if before.phase == status.phase:
+        waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
+        if not waits or before.reason == status.reason:
+            return None
+    reason = status.reason if status.phase == "Queued" else status.phase
+    return Announcement(
+        about=_reference(job),
+        severity="Warning" if {status.reason, status.phase} & _WARNINGS else "Normal",
+        reason=reason or "Queued",
+        message=status.message or _plain(status),
+    )
+
+
+def _reference(job: GPUJob) -> dict[str, Any]:
+    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+
+def _plain(status: GPUJobStatus) -> str:
+    where = f" on {status.node_list}" if status.node_list else ""
+    after = f" after {status.elapsed}" if status.completion_time and status.elapsed else ""
+    return f"{status.phase}{where}{after}"

@@ -1,0 +1,58 @@
+from typing import Any
+
+import pytest
+
+from dovetail.api.gpujob import GPUJobStatus
+from dovetail_operator.announce import announcement
+from tests.operator_.builders import make_job
+
+
+def told(before: dict[str, Any], **after: Any) -> tuple[str, str, str] | None:
+    news = announcement(make_job(status=before), GPUJobStatus(**after))
+    return None if news is None else (news.severity, news.reason, news.message)
+
+
+QUEUED = {"phase": "Queued", "reason": "Resources", "message": "Need 4 GPUs, only 1 available"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, QUEUED, ("Normal", "Resources", "Need 4 GPUs, only 1 available")),
+        (QUEUED, {**QUEUED, "message": "Need 4 GPUs, only 2 available"}, None),
+        (QUEUED, {**QUEUED, "reason": "Fragmentation", "message": "apart"}, ("Normal", "Fragmentation", "apart")),
+        (QUEUED, {"phase": "Running", "node_list": "a,b"}, ("Normal", "Running", "Running on a,b")),
+        ({"phase": "Running"}, {"phase": "Running", "elapsed": "10s"}, None),
+        ({"phase": "Starting", "reason": "Evaluating"}, {"phase": "Starting", "reason": "ContainerCreating"}, None),
+        (
+            {"phase": "Starting", "reason": "ContainerCreating"},
+            {"phase": "Starting", "reason": "ImagePullBackOff", "message": "n1: no such image"},
+            ("Normal", "Starting", "n1: no such image"),
+        ),
+        (
+            {"phase": "Running"},
+            {"phase": "Succeeded", "node_list": "a", "elapsed": "9s", "completion_time": "2026-01-01T00:00:00Z"},
+            ("Normal", "Succeeded", "Succeeded on a after 9s"),
+        ),
+        (
+            {"phase": "Running"},
+            {"phase": "Failed", "reason": "BackoffLimitExceeded", "message": "exit code 3"},
+            ("Warning", "Failed", "exit code 3"),
+        ),
+        (
+            {},
+            {"phase": "Queued", "reason": "ExceedsCapacity", "message": "too large"},
+            ("Warning", "ExceedsCapacity", "too large"),
+        ),
+    ],
+)
+def test_an_event_is_posted_once_for_each_change_that_matters(
+    before: dict[str, Any], after: dict[str, Any], expected: tuple[str, str, str] | None
+) -> None:
+    assert told(before, **after) == expected
+
+
+def test_an_event_names_the_very_object() -> None:
+    news = announcement(make_job(), GPUJobStatus(phase="Running"))
+    assert news is not None
+    assert news.about["metadata"] == {"name": "x", "namespace": "team", "uid": "uid-x"}

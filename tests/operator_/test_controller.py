@@ -1,0 +1,247 @@
+"""The controller on a scripted API server: what it writes, and what it does about what it is answered."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail_operator.announce import Announcement
+from dovetail_operator.controller import Controller
+from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.numbers import Numbers
+from dovetail_operator.observed import Obstacle
+from dovetail_operator.state import State
+from tests.core.kube.api import Answer, Api, make_object, refusal
+from tests.operator_.builders import NOW, condition, make_child, make_job, make_pod, make_state
+
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+CONFIGMAP = "/api/v1/namespaces/home/configmaps/dovetail-job-numbers"
+
+
+class Rig:
+    """A controller with what surrounds it."""
+
+    def __init__(self, api: Api, client: Client, state: State) -> None:
+        self.api, self.state = api, state
+        self.events: asyncio.Queue[Announcement] = asyncio.Queue()
+        self.registry = CollectorRegistry()
+        self.registry.register(JobsCollector(state))
+        self.controller = Controller(
+            client,
+            state,
+            numbers=Numbers(client, namespace="home"),
+            counters=make_counters(self.registry),
+            post=self.events.put_nowait,
+            now=lambda: NOW,
+            rng=random.Random(7),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.controller.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def status_of(self, name: str = "x", *, nth: int = -1) -> dict[str, Any]:
+        """The status in a patch that was sent."""
+        status: dict[str, Any] = self.api.of(f"PATCH {GPUJOBS}/{name}/status")[nth].body["status"]
+        return status
+
+    def accept_status(self, job: GPUJob, *, version: int = 11, **status: Any) -> None:
+        """Answer a patch of the status as the API server would."""
+        metadata = msgspec.structs.replace(job.metadata, resource_version=str(version))
+        body = msgspec.to_builtins(msgspec.structs.replace(job, metadata=metadata)) | {"status": status}
+        self.api.answer(f"PATCH {GPUJOBS}/{job.metadata.name}/status", Answer(body=body))
+
+
+@pytest.fixture
+def rig(api: Api, client: Client) -> Rig:
+    return Rig(api, client, make_state(a=1))
+
+
+def numbered(name: str = "x", **spec: Any) -> GPUJob:
+    return make_job(name, status={"number": 1}, **spec)
+
+
+def created(job: GPUJob) -> Answer:
+    return Answer(body=msgspec.to_builtins(make_child(job)))
+
+
+async def until_phase(rig: Rig, phase: str, name: str = "x") -> None:
+    """Wait for a patch that tells that phase."""
+    count = 1
+    while True:
+        await until_status(rig.api, name, count=count)
+        if any(seen.body["status"].get("phase") == phase for seen in rig.api.of(f"PATCH {GPUJOBS}/{name}/status")):
+            return
+        count += 1
+
+
+async def until_status(api: Api, name: str = "x", *, count: int = 1) -> None:
+    await api.until(f"PATCH {GPUJOBS}/{name}/status", count=count)
+
+
+async def test_a_new_job_is_numbered_then_created_then_told(rig: Rig, api: Api) -> None:
+    job = make_job()
+    api.answer(f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=1, data={})))
+    api.answer(f"PATCH {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=2, data={"team": "1"})))
+    api.answer(f"POST {JOBS}", created(job))
+    rig.accept_status(job, number=1, phase="Starting")
+    rig.controller.job_changed(job)
+    async with rig.running():
+        await until_status(api)
+    writes = [f"{seen.method} {seen.path}" for seen in api.seen if seen.method != "GET"]
+    assert writes == [f"PATCH {CONFIGMAP}", f"POST {JOBS}", f"PATCH {GPUJOBS}/x/status"]
+    assert (rig.status_of()["number"], rig.status_of()["phase"]) == (1, "Starting")
+    assert rig.registry.get_sample_value("dovetail_admissions_total") == 1
+    assert rig.registry.get_sample_value("dovetail_job_wait_seconds_sum") == 100
+
+
+async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api) -> None:
+    job = numbered(gpu=2)
+    rig.accept_status(job, number=1, phase="Queued", reason="ExceedsCapacity")
+    rig.controller.job_changed(job)
+    async with rig.running(), asyncio.timeout(10):
+        event = await rig.events.get()
+    status = rig.status_of()
+    assert (status["phase"], status["reason"]) == ("Queued", "ExceedsCapacity")
+    assert status["message"].startswith("Need 2 GPUs, only 1 available")
+    assert event.reason == "ExceedsCapacity"
+    assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+
+
+async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:
+    done = numbered()
+    rig.state.put_job(done)
+    child = make_child(done, status={"conditions": [condition("Complete")], "completionTime": "2026-01-01T11:00:00Z"})
+    rig.state.put_child(child)
+    rig.accept_status(done, number=1, phase="Succeeded", completionTime="2026-01-01T11:00:00Z")
+    async with rig.running():
+        await until_status(api)
+        rig.controller.pod_event("ADDED", make_pod(phase="Succeeded"))
+        other = numbered("other", suspend=True)
+        rig.accept_status(other)
+        rig.controller.job_changed(other)
+        await until_status(api, "other")
+    assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+
+
+async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: Api) -> None:
+    held = numbered(suspend=True)
+    released = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
+    api.answer(f"PATCH {GPUJOBS}/x/status", refusal(409))
+    api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(released)))
+    rig.accept_status(released, version=13, phase="Cancelled")
+    rig.controller.job_changed(held)
+    async with rig.running():
+        await until_status(api, count=2)
+    assert rig.status_of()["phase"] == "Cancelled"
+    assert api.of(f"PATCH {GPUJOBS}/x/status")[1].body["metadata"]["resourceVersion"] == "12"
+
+
+async def test_a_job_that_went_unseen_is_dropped(rig: Rig, api: Api) -> None:
+    job = numbered(suspend=True)
+    api.answer(f"PATCH {GPUJOBS}/x/status", refusal(404))
+    rig.controller.job_changed(job)
+    await rig.controller._settle("team/x")
+    assert not rig.state.jobs
+    assert rig.events.empty()
+
+
+async def test_one_jobs_trouble_does_not_stop_another(rig: Rig, api: Api) -> None:
+    bad, good = numbered("bad", suspend=True), numbered("good", suspend=True)
+    api.answer(f"PATCH {GPUJOBS}/bad/status", refusal(500), refusal(500))
+    rig.accept_status(bad)
+    rig.accept_status(good)
+    for job in (bad, good):
+        rig.controller.job_changed(job)
+    async with rig.running():
+        await until_status(api, "good")
+        await until_status(api, "bad", count=3)
+    assert rig.status_of("bad")["phase"] == "Held"
+
+
+async def test_a_job_that_the_api_server_refuses_is_invalid_and_holds_no_room(rig: Rig, api: Api) -> None:
+    first, second = numbered("first", priority=20), numbered("second")
+    api.answer(
+        f"POST {JOBS}", refusal(422, message="spec.template.spec.restartPolicy: Unsupported value"), created(second)
+    )
+    for version in (11, 12, 13):
+        rig.accept_status(first, version=version, number=1, phase="Queued", reason="Invalid")
+        rig.accept_status(second, version=version, number=1)
+    for job in (first, second):
+        rig.controller.job_changed(job)
+    async with rig.running():
+        await until_status(api, "first")
+        await until_phase(rig, "Starting", "second")
+    status = rig.status_of("first", nth=0)
+    assert status["reason"] == "Invalid"
+    assert status["message"].endswith("spec.template.spec.restartPolicy: Unsupported value")
+
+
+async def test_a_strangers_job_that_goes_lets_the_job_be_tried_again(rig: Rig) -> None:
+    job = numbered()
+    rig.state.put_job(job)
+    rig.state.refuse(job, Obstacle(message="in the way"))
+    stranger = make_child(make_job(meta={"uid": "uid-other"}))
+    rig.controller.child_event("DELETED", stranger)
+    assert rig.state.obstacle_of(job) is None
+
+
+async def test_what_is_to_be_deleted_is_deleted(rig: Rig, api: Api) -> None:
+    over = make_job(
+        ttlSecondsAfterFinished=1,
+        status={"number": 1, "phase": "Failed", "completionTime": "2026-01-01T11:00:00Z"},
+    )
+    cancelled = make_job("y", cancel=True, status={"number": 2, "phase": "Cancelled"})
+    rig.state.put_child(make_child(cancelled))
+    api.answer(f"DELETE {GPUJOBS}/x", Answer(body={}))
+    api.answer(f"DELETE {JOBS}/y", Answer(body={}))
+    for job in (over, cancelled):
+        rig.controller.job_changed(job)
+    async with rig.running():
+        await api.until(f"DELETE {GPUJOBS}/x", count=1)
+        await api.until(f"DELETE {JOBS}/y", count=1)
+
+
+async def test_freed_room_lets_the_next_job_go(rig: Rig, api: Api) -> None:
+    tenant = make_pod(node="a", devices=1, owner="uid-somebody")
+    rig.controller.pod_event("ADDED", tenant)
+    job = numbered()
+    for version in (11, 12, 13):
+        rig.accept_status(job, version=version, number=1, phase="Queued", reason="Resources")
+    api.answer(f"POST {JOBS}", created(job))
+    rig.controller.job_changed(job)
+    async with rig.running():
+        await until_status(api)
+        assert rig.status_of()["reason"] == "Resources"
+        rig.controller.pod_event("DELETED", tenant)
+        await until_phase(rig, "Starting")
+
+
+def test_jobs_are_counted_by_phase_and_reason(rig: Rig) -> None:
+    for name, status in {
+        "a": {"phase": "Running"},
+        "b": {"phase": "Queued", "reason": "Resources"},
+        "c": {"phase": "Queued", "reason": "Resources"},
+        "d": {},
+    }.items():
+        rig.state.put_job(make_job(name, status=status))
+    value = rig.registry.get_sample_value
+    assert value("dovetail_jobs", {"phase": "Running"}) == 1
+    assert value("dovetail_jobs", {"phase": "Queued"}) == 3
+    assert value("dovetail_jobs", {"phase": "Failed"}) == 0
+    assert value("dovetail_jobs_waiting", {"reason": "Resources"}) == 2
+    assert value("dovetail_jobs_waiting", {"reason": "Evaluating"}) == 1

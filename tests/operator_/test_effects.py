@@ -1,0 +1,111 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJobStatus
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, ServerFault, TooManyRequests
+from dovetail.kube.objects import Job
+from dovetail_operator import effects
+from dovetail_operator.observed import Obstacle
+from dovetail_operator.stages import CreateJob, PatchJob
+from tests.core.kube.api import Answer, Api, refusal
+from tests.operator_.builders import make_child, make_job
+
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+CREATE = CreateJob(manifest={"metadata": {"name": "x", "namespace": "team"}})
+
+
+def wire(value: Any) -> Answer:
+    return Answer(body=msgspec.to_builtins(value))
+
+
+async def test_a_job_that_we_made_before_is_taken_over(api: Api, client: Client) -> None:
+    job = make_job()
+    api.answer(f"POST {JOBS}", refusal(409, reason="AlreadyExists"))
+    api.answer(f"GET {JOBS}/x", wire(make_child(job)))
+    assert await effects.create_job(client, job, CREATE) == make_child(job)
+
+
+async def test_a_strangers_job_is_never_adopted(api: Api, client: Client) -> None:
+    api.answer(f"POST {JOBS}", refusal(409, reason="AlreadyExists"))
+    api.answer(f"GET {JOBS}/x", wire(Job()))
+    assert await effects.create_job(client, make_job(), CREATE) == Obstacle(
+        reason="Invalid",
+        message="A Job named x exists and is not this GPUJob's: delete it, or submit under another name",
+    )
+
+
+async def test_the_job_of_an_earlier_gpujob_is_waited_for(api: Api, client: Client) -> None:
+    api.answer(f"POST {JOBS}", refusal(409, reason="AlreadyExists"))
+    api.answer(f"GET {JOBS}/x", wire(make_child(make_job(meta={"uid": "uid-earlier"}))))
+    found = await effects.create_job(client, make_job(), CREATE)
+    assert isinstance(found, Obstacle)
+    assert found.reason == "Evaluating"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason"),
+    [
+        (422, 'Job.batch "x" is invalid: spec.template.spec.restartPolicy', "Invalid"),
+        (403, 'jobs.batch "x" is forbidden: exceeded quota: jobs', "Quota"),
+        (403, 'jobs.batch "x" is forbidden: no', "Invalid"),
+    ],
+)
+async def test_a_refusal_is_told_in_the_api_servers_words(
+    api: Api, client: Client, code: int, message: str, reason: str
+) -> None:
+    api.answer(f"POST {JOBS}", refusal(code, message=message))
+    assert await effects.create_job(client, make_job(), CREATE) == Obstacle(
+        reason=reason,  # type: ignore[arg-type]
+        message=f"The API server refuses the Job: {message}",
+    )
+
+
+@pytest.mark.parametrize(("code", "error"), [(500, ServerFault), (429, TooManyRequests)])
+async def test_a_passing_trouble_is_not_the_jobs_fault(
+    api: Api, client: Client, code: int, error: type[Exception]
+) -> None:
+    api.answer(f"POST {JOBS}", refusal(code))
+    with pytest.raises(error):
+        await effects.create_job(client, make_job(), CREATE)
+
+
+async def test_only_this_very_job_is_changed_and_deleted(api: Api, client: Client) -> None:
+    child = make_child(make_job())
+    api.answer(f"PATCH {JOBS}/x", wire(child))
+    api.answer(f"DELETE {JOBS}/x", Answer(body={}))
+    await effects.patch_job(client, child, PatchJob(spec={"suspend": True}))
+    await effects.delete_job(client, child)
+    (patch,) = api.of(f"PATCH {JOBS}/x")
+    (delete,) = api.of(f"DELETE {JOBS}/x")
+    assert patch.body == {"metadata": {"uid": "uid-child"}, "spec": {"suspend": True}}
+    assert delete.body["preconditions"] == {"uid": "uid-child"}
+    assert delete.body["propagationPolicy"] == "Background"
+
+
+@pytest.mark.parametrize("code", [404, 409])
+async def test_what_is_gone_already_needs_no_deleting(api: Api, client: Client, code: int) -> None:
+    api.answer(f"DELETE {JOBS}/x", refusal(code))
+    api.answer(f"DELETE {GPUJOBS}/x", refusal(code))
+    await effects.delete_job(client, make_child(make_job()))
+    await effects.delete_gpujob(client, make_job())
+
+
+async def test_a_status_is_written_only_on_what_was_read(api: Api, client: Client) -> None:
+    job = make_job(status={"phase": "Running", "elapsed": "10s", "nodes": ["a"]})
+    api.answer(f"PATCH {GPUJOBS}/x/status", wire(job), refusal(409))
+    await effects.write_status(client, job, GPUJobStatus(phase="Queued", nodes=["a"]))
+    with pytest.raises(Conflict):
+        await effects.write_status(client, job, GPUJobStatus(phase="Queued"))
+    first, _ = api.of(f"PATCH {GPUJOBS}/x/status")
+    assert first.body == {
+        "metadata": {"resourceVersion": "10", "uid": "uid-x"},
+        "status": {"phase": "Queued", "elapsed": None},
+    }
+
+
+def test_equal_statuses_differ_in_nothing() -> None:
+    assert effects.difference(GPUJobStatus(phase="Queued"), GPUJobStatus(phase="Queued")) == {}

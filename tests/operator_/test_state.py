@@ -1,0 +1,111 @@
+from dovetail.kube.objects import Pod
+from dovetail_operator.observed import Obstacle
+from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
+
+
+def version(number: int, **meta: str) -> dict[str, str]:
+    return {"resourceVersion": str(number), **meta}
+
+
+def test_an_older_version_of_a_job_is_not_taken_over() -> None:
+    state = make_state()
+    assert state.put_job(make_job(meta=version(9), priority=1))
+    assert state.put_job(make_job(meta=version(10), priority=2))
+    assert not state.put_job(make_job(meta=version(10), priority=3))
+    assert not state.put_job(make_job(meta=version(9), priority=4))
+    assert state.jobs["team/x"].spec.priority == 2
+
+
+def test_a_job_that_came_anew_under_its_name_starts_afresh() -> None:
+    state = make_state()
+    state.put_job(make_job(meta=version(5)))
+    state.numbers["uid-x"] = 3
+    state.verdicts["uid-x"] = LET_GO
+    state.put_job(make_job(meta=version(6, uid="uid-new")))
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert (seen.number, seen.verdict) == (None, None)
+    state.drop_job("team/x", uid="uid-x")
+    assert "team/x" in state.jobs
+
+
+def test_a_job_sees_its_own_child_and_that_ones_pods() -> None:
+    state = make_state()
+    job = make_job()
+    state.put_job(job)
+    state.child_changed("ADDED", make_child(job))
+    state.pod_changed("ADDED", make_pod(0))
+    state.pod_changed("ADDED", make_pod(1, owner="uid-an-earlier-child"))
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert seen.child == make_child(job)
+    assert [pod.metadata.name for pod in seen.pods] == ["x-0-running"]
+
+
+def test_another_ones_child_is_not_seen() -> None:
+    state = make_state()
+    state.put_job(make_job())
+    state.child_changed("ADDED", make_child(make_job(meta={"uid": "uid-earlier"})))
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert seen.child is None
+
+
+def test_a_child_that_is_gone_is_forgotten_but_not_its_successor() -> None:
+    state = make_state()
+    job = make_job()
+    state.put_job(job)
+    state.child_changed("ADDED", make_child(job, uid="uid-second"))
+    state.child_changed("DELETED", make_child(job, uid="uid-first"))
+    assert state.child_of(job) is not None
+    state.child_changed("DELETED", make_child(job, uid="uid-second"))
+    assert state.child_of(job) is None
+
+
+def test_a_pod_names_the_job_that_it_belongs_to() -> None:
+    state = make_state()
+    assert state.pod_changed("ADDED", make_pod()) == "team/x"
+    assert state.pod_changed("DELETED", make_pod()) == "team/x"
+    assert state.pod_changed("ADDED", Pod()) is None
+
+
+def test_a_refusal_holds_for_the_generation_that_was_refused() -> None:
+    state = make_state()
+    job = make_job()
+    state.put_job(job)
+    state.refuse(job, Obstacle(message="no"))
+    assert state.obstacle_of(job) == Obstacle(message="no")
+    assert state.obstacle_of(make_job(meta={"generation": 2})) is None
+    state.relent(job)
+    assert state.obstacle_of(job) is None
+
+
+def test_a_request_that_cannot_be_read_is_an_obstacle_with_a_sentence() -> None:
+    state = make_state()
+    obstacle = state.obstacle_of(make_job(gpu="8X,0.5"))
+    assert obstacle is not None
+    assert obstacle.reason == "Invalid"
+    assert '"8X,0.5"' in obstacle.message
+    assert 'unknown memory unit "X"' in obstacle.message
+
+
+def test_a_list_tells_which_jobs_went_unseen() -> None:
+    state = make_state()
+    kept, gone, newer = (
+        make_job("kept", meta=version(5)),
+        make_job("gone", meta=version(6)),
+        make_job("newer", meta=version(99)),
+    )
+    for job in (kept, gone, newer):
+        state.put_job(job)
+    assert state.missing_from([kept], resource_version="50") == [gone]
+
+
+def test_a_job_keeps_the_number_that_it_shows() -> None:
+    state = make_state()
+    shown, given, new = make_job("a", status={"number": 4}), make_job("b"), make_job("c")
+    for job in (shown, given, new):
+        state.put_job(job)
+    state.numbers["uid-b"] = 5
+    assert [state.number_of(job) for job in (shown, given, new)] == [4, 5, None]
+    assert state.unnumbered() == [new]
