@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -189,17 +188,15 @@ class _Bringup:
     def _start_supervisor(self) -> None:
         folder = self.cluster.folder
         (folder / "logs").mkdir()
-        with (folder / "logs" / "supervisor.log").open("wb") as log:
-            supervisor = subprocess.Popen(
-                [sys.executable, "-m", "dovetail_sandbox.supervisor", str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env={**os.environ, processes.MARK: str(folder)},
-                start_new_session=True,
-            )
-        self._note(supervisor=processes.identify(supervisor.pid))
+        log = str(folder / "logs" / "supervisor.log")
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", "dovetail_sandbox.supervisor", str(folder)],
+            {**os.environ, processes.MARK: str(folder)},
+            file_actions=processes.output_to(log),
+            setsid=True,
+        )
+        self._note(supervisor=processes.identify(pid))
 
     def _wait_for_control_plane(self) -> None:
         limit = time.monotonic() + _CONTROL_PLANE_SECONDS

@@ -184,6 +184,7 @@ class Cluster:
         known = state.read(self.folder)
         if known and known.supervisor:
             processes.end([known.supervisor], grace_seconds=_SUPERVISOR_GRACE_SECONDS)
+            processes.forget(known.supervisor)
         # Nothing is left by a supervisor that ended by itself; after kill -9, or half a start, there may be.
         processes.end(processes.marked(self.folder), grace_seconds=2.0)
 

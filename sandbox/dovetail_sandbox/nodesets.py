@@ -110,7 +110,7 @@ def _expand(declaration: Mapping[str, Any], *, where: str) -> Iterator[Simulated
 
 
 def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
-    devices = _whole(line["gpu"] or "0", field=f"{where}, gpu", least=0)
+    devices = _whole(line["gpu"], field=f"{where}, gpu", least=0)
     model = (line["model"] or "") if devices else ""
     if devices and not model:
         raise InvalidInputError(f"{where}, model", value="", allowed="a model, as gpu is not 0")

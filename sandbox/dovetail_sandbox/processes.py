@@ -49,6 +49,15 @@ def send(process: ProcessId, signal_number: int) -> bool:
     return False
 
 
+def output_to(log: str) -> list[tuple[int, int, str, int, int] | tuple[int, int, int]]:
+    """What `posix_spawn` does with a new program's files: nothing to read, and all that it writes goes to a log."""
+    return [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+
+
 def marked(folder: Path) -> list[ProcessId]:
     """Every process of the sandbox in that folder, however it came to be. Not the caller itself."""
     wanted = f"{MARK}={folder}".encode()
@@ -71,6 +80,12 @@ def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
     for process in rest:
         send(process, signal.SIGKILL)
     _wait_gone(rest, seconds=10.0)
+
+
+def forget(process: ProcessId) -> None:
+    """Takes leave of a process that has ended, if it was a child of ours; else its remains stay until we end."""
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
 
 
 def _wait_gone(processes: list[ProcessId], *, seconds: float) -> list[ProcessId]:

@@ -156,19 +156,23 @@ class Supervisor:
                 for child in owners:
                     child.ended(how, success=status == 0, now=now)
                     _tell(f"{child.spec.name} ended: {how}")
+        for child in self.children.values():
+            # Its own parent has taken leave of it, before it was ours.
+            if child.adopted and child.process and not processes.alive(child.process):
+                child.ended("unknown", success=False, now=now)
 
     def _start(self, child: Child, *, now: float) -> None:
         spec = child.spec
         Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ]
         try:
             # The children start with no signal blocked, unlike us.
             pid = os.posix_spawn(
-                spec.argv[0], spec.argv, {**os.environ, **spec.env}, file_actions=actions, setsid=True, setsigmask=[]
+                spec.argv[0],
+                spec.argv,
+                {**os.environ, **spec.env},
+                file_actions=processes.output_to(spec.log),
+                setsid=True,
+                setsigmask=[],
             )
         except OSError as error:
             child.started_at = now
@@ -229,6 +233,7 @@ def _tell(text: str) -> None:
 
 def main() -> None:
     """The entry point; the folder is the only argument."""
+    os.chdir("/")  # whatever folder `up` was called in may be removed
     Supervisor(folder=Path(sys.argv[1])).run()
 
 

@@ -1,0 +1,59 @@
+"""One sandbox for all tests of this folder, a namespace for each, and the audit after each.
+
+`DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
+tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test.
+"""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.resources import NAMESPACES
+from dovetail_cli import proving
+from dovetail_sandbox import bringup, cluster, progress
+from dovetail_sandbox.cluster import Cluster
+
+NODES = Path(__file__).with_name("nodes.yaml")
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Cluster]:
+    """The sandbox with every component ready; it ends with the session, however that ends."""
+    if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
+        yield cluster.get(name)
+        return
+    own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
+    try:
+        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES)
+    finally:
+        own.down()
+
+
+@pytest.fixture(autouse=True)
+def audited(sandbox: Cluster) -> Iterator[None]:
+    """What `dovetail audit` says when the test is over, its own tidying included: nothing is promised twice."""
+    yield
+    report = proving.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
+    assert not report.findings, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.findings)
+
+
+@pytest.fixture
+async def client(sandbox: Cluster) -> AsyncIterator[Client]:
+    """An administrator's client."""
+    async with Client(load_connection(sandbox.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    """A fresh namespace; what is in it goes with it."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await client.create(NAMESPACES, {"metadata": {"name": name}}, as_type=dict[str, Any])
+    yield name
+    await client.delete(NAMESPACES, name)

@@ -1,0 +1,178 @@
+"""The supervisor as it runs: a process of its own, told by files and signals, with programs that are quick to end."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dovetail_sandbox import processes, state
+from dovetail_sandbox.state import Component, Desired, Observed, ProcessId
+from dovetail_sandbox.supervisor import Child, backoff_seconds, describe_exit
+
+Supervisor = subprocess.Popen[bytes]
+
+
+class Harness:
+    """A supervisor and its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: Supervisor | None = None
+
+    def component(self, name: str, script: str, **more: object) -> Component:
+        fields = {"name": name, "argv": ["/bin/sh", "-c", script], "log": str(self.folder / f"{name}.log"), **more}
+        return msgspec.convert(fields, Component)
+
+    def start(self, *components: Component, adopt: Path | None = None) -> None:
+        self.desire(*components, adopt=adopt)
+        command = [sys.executable, "-m", "dovetail_sandbox.supervisor", str(self.folder)]
+        self.process = subprocess.Popen(command, env={processes.MARK: str(self.folder)})
+
+    def desire(self, *components: Component, adopt: Path | None = None) -> None:
+        place = str(adopt) if adopt else ""
+        state.write_desired(self.folder, Desired(components=list(components), adopt=place, adopt_logs=place))
+        if self.process:
+            self.process.send_signal(signal.SIGHUP)
+
+    def until(self, name: str, holds: Callable[[Observed], bool]) -> Observed:
+        limit = time.monotonic() + 20
+        while time.monotonic() < limit:
+            found = state.read_observed(self.folder).get(name)
+            if found and holds(found):
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"{name} is still {state.read_observed(self.folder).get(name)}")
+
+    def pid(self, name: str) -> ProcessId:
+        process = self.until(name, lambda each: each.state == "running").process
+        assert process
+        return process
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    harness = Harness(tmp_path)
+    yield harness
+    if harness.process:
+        harness.process.terminate()
+        assert harness.process.wait(timeout=20) == 0
+    assert processes.marked(tmp_path) == []
+
+
+def test_a_component_that_is_killed_is_started_again_and_counted(harness: Harness) -> None:
+    harness.start(harness.component("c", "exec sleep 60"))
+    first = harness.pid("c")
+    processes.send(first, signal.SIGKILL)
+
+    again = harness.until("c", lambda each: each.state == "running" and each.process != first)
+    assert (again.restarts, again.last_exit) == (1, "signal SIGKILL")
+
+
+def test_a_component_that_keeps_crashing_waits_longer_and_keeps_its_log(harness: Harness) -> None:
+    harness.start(harness.component("c", "echo no luck; exit 3"))
+
+    waiting = harness.until("c", lambda each: each.state == "waiting" and each.restarts >= 1)
+    assert waiting.last_exit == "exit code 3"
+    assert Path(waiting.log).read_text().startswith("no luck\n")
+
+
+def test_a_program_that_is_not_there_is_said(harness: Harness) -> None:
+    harness.start(harness.component("c", "", argv=["/nowhere/program"]))
+
+    assert harness.until("c", lambda each: bool(each.last_exit)).last_exit == "not started: No such file or directory"
+
+
+def test_what_runs_once_is_done_or_has_failed_and_is_not_repeated(harness: Harness) -> None:
+    harness.start(harness.component("good", "exit 0", once=True), harness.component("bad", "exit 4", once=True))
+
+    assert harness.until("good", lambda each: each.state == "done").restarts == 0
+    assert harness.until("bad", lambda each: each.state == "exited").last_exit == "exit code 4"
+
+
+def test_a_new_epoch_is_a_restart(harness: Harness) -> None:
+    spec = harness.component("c", "exec sleep 60")
+    harness.start(spec)
+    first = harness.pid("c")
+    harness.desire(msgspec.structs.replace(spec, epoch=1))
+
+    harness.until("c", lambda each: each.epoch == 1 and each.state == "running")
+    assert not processes.alive(first)
+
+
+def test_a_stopped_component_stays_away_until_it_is_wanted(harness: Harness) -> None:
+    spec = harness.component("c", "exec sleep 60")
+    harness.start(spec)
+    harness.pid("c")
+    harness.desire(msgspec.structs.replace(spec, stopped=True))
+    harness.until("c", lambda each: each.state == "stopped")
+    harness.desire(spec)
+
+    assert harness.pid("c")
+
+
+def test_what_is_no_longer_wanted_ends(harness: Harness) -> None:
+    harness.start(harness.component("c", "exec sleep 60"), harness.component("d", "exec sleep 60"))
+    first = harness.pid("c")
+    harness.desire(harness.component("d", "exec sleep 60"))
+
+    limit = time.monotonic() + 20
+    while processes.alive(first) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not processes.alive(first)
+
+
+def test_what_a_component_leaves_behind_is_adopted_and_its_end_is_known(harness: Harness, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    leave = f"sleep 60 & echo -n $! > {pids}/etcd.pid"
+    harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
+    orphan = harness.pid("etcd")
+    processes.send(orphan, signal.SIGKILL)
+
+    exited = harness.until("etcd", lambda each: each.state == "exited")
+    assert exited.last_exit == "signal SIGKILL"
+
+
+def test_what_was_left_behind_and_died_at_once_is_known_too(harness: Harness, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    leave = f"(exit 7) & echo -n $! > {pids}/etcd.pid; sleep 0.5"
+    harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
+
+    assert harness.until("etcd", lambda each: each.state == "exited").process is None
+
+
+def test_the_end_of_the_supervisor_is_the_end_of_all(harness: Harness) -> None:
+    deaf = "trap '' TERM; sleep 60 & wait; sleep 60"
+    harness.start(harness.component("c", "exec sleep 60"), harness.component("deaf", deaf))
+    children = [harness.pid("c"), harness.pid("deaf")]
+    assert harness.process
+    harness.process.terminate()
+    harness.process.wait(timeout=20)
+
+    assert not any(processes.alive(child) for child in children)
+    assert processes.marked(harness.folder) == []
+
+
+@pytest.mark.parametrize(("crashes", "seconds"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 4), (7, 30), (99, 30)])
+def test_the_wait_doubles_up_to_half_a_minute(crashes: int, seconds: float) -> None:
+    assert backoff_seconds(crashes) == seconds
+
+
+def test_who_ran_long_enough_starts_again_at_once() -> None:
+    child = Child(spec=Component(name="c", argv=[], log=""), crashes=5, started_at=0.0)
+    child.ended("exit code 1", success=False, now=61.0)
+
+    assert (child.crashes, child.start_at) == (0, 61.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(0, "exit code 0"), (3 << 8, "exit code 3"), (9, "signal SIGKILL"), (15, "signal SIGTERM")]
+)
+def test_an_end_is_told_in_words(status: int, words: str) -> None:
+    assert describe_exit(status) == words
