@@ -33,6 +33,7 @@ class ApiServer:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in LISTS}
         self.bindings: list[dict[str, Any]] = []
+        self.waiting_bindings = 0
         self.answering = asyncio.Event()
         self.answering.set()
         self.telling = True
@@ -122,7 +123,9 @@ class ApiServer:
         return _status(404, "NotFound", "no such pod") if pod is None else web.json_response(pod)
 
     async def _bind(self, request: web.Request) -> web.Response:
+        self.waiting_bindings += 1
         await self.answering.wait()
+        self.waiting_bindings -= 1
         binding = await request.json()
         self.bindings.append(binding)
         if self.binding_status is not None:

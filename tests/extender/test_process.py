@@ -1,0 +1,111 @@
+"""`dovetail-extender` as a process: health, a graceful end, and bad configuration in one sentence."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from tests.extender.api_server import ApiServer
+from tests.extender.builders import binding, make_pod
+from tests.extender.harness import eventually
+
+PROGRAM = (sys.executable, "-c", "from dovetail_extender.main import main; raise SystemExit(main())")
+
+
+def write_kubeconfig(folder: Path, server: str) -> Path:
+    path = folder / "kubeconfig.yaml"
+    context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
+    cluster = {"name": "x", "cluster": {"server": server}}
+    document = {"clusters": [cluster], "contexts": [context], "users": [{"name": "x"}], "current-context": "x"}
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **document}))
+    return path
+
+
+@asynccontextmanager
+async def started(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def until_answered(port: int, path: str, *, status: int) -> str:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                found, text = await get(port, path)
+            except aiohttp.ClientError:
+                found, text = 0, ""
+            if found == status:
+                return text
+            await asyncio.sleep(0.05)
+
+
+async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
+    api: ApiServer, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, api.connection.server)
+    port, metrics_port = unused_tcp_port_factory(), unused_tcp_port_factory()
+    api.put("pods", make_pod())
+    api.listing.clear()
+    options = (f"--kubeconfig={kubeconfig}", f"--port={port}", f"--metrics-port={metrics_port}")
+    async with started(*options) as process, aiohttp.ClientSession() as http:
+        assert "nodes, gpunodes, pods are not listed yet" in await until_answered(port, "/readyz", status=503)
+        api.listing.set()
+        await until_answered(metrics_port, "/readyz", status=200)
+        assert "dovetail_extender_devices 16.0" in (await get(metrics_port, "/metrics"))[1]
+        assert (await get(metrics_port, "/filter"))[0] == 404, "the verbs are on their own port alone"
+
+        api.answering.clear()
+        asked = asyncio.create_task(http.post(f"http://127.0.0.1:{port}/bind", json=binding(make_pod(), "a")))
+        await eventually(lambda: api.waiting_bindings == 1)
+        process.send_signal(signal.SIGTERM)
+        await until_refused(port)
+        api.answering.set()
+        assert (await (await asked).json()) == {"Error": ""}
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert api.objects["pods"]["default/p"]["spec"]["nodeName"] == "a"
+
+
+async def until_refused(port: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await get(port, "/livez")
+            except aiohttp.ClientConnectionError:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_bad_configuration_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    config = tmp_path / "gpu_config.yaml"
+    config.write_text("hold_ttl_seconds: 0\n")
+    async with started(f"--config={config}") as process:
+        _out, said = await process.communicate()
+    assert process.returncode == 2
+    assert said.decode().count("\n") == 1
+    assert "hold_ttl_seconds" in said.decode()
+
+
+async def test_a_port_in_use_is_one_sentence(api: ApiServer, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, api.connection.server)
+    taken = api.connection.server.rsplit(":", 1)[1]
+    async with started(f"--kubeconfig={kubeconfig}", f"--port={taken}") as process:
+        _out, said = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode != 0
+    assert f"cannot listen on 127.0.0.1:{taken}" in said.decode()
