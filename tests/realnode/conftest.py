@@ -1,0 +1,69 @@
+"""One sandbox with a real node for all tests of this folder.
+
+Where the machine cannot have one the tests are skipped, and say why; where it can, whatever keeps the node from
+coming up is a failure.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from dovetail_sandbox import binaries, bringup, realnode
+from dovetail_sandbox.progress import reporter
+from dovetail_sandbox.realnode.commands import call
+from dovetail_sandbox.realnode.node import BINARIES
+
+NAME = "test-real-node"
+# Another model than the real node's T4, so that a request for a T4 can go nowhere else.
+NODES = "- {name: v100, count: 1, model: V100, devices: 2, memory_mib: 32768, cpu: 32, memory: 64Gi}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealSandbox:
+    """A running sandbox and what a test does with it."""
+
+    folder: Path
+    control_plane: realnode.ControlPlane
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        kubectl, kubeconfig = self.control_plane.binaries["kubectl"], self.control_plane.kubeconfig
+        return call(kubectl, f"--kubeconfig={kubeconfig}", *words, stdin=stdin)
+
+    def dovetail(self, *words: str) -> str:
+        program = Path(sys.executable).with_name("dovetail")
+        return call("env", f"KUBECONFIG={self.control_plane.kubeconfig}", program, *words)
+
+    def with_binary(self, name: str, path: Path) -> realnode.ControlPlane:
+        return replace(self.control_plane, binaries={**self.control_plane.binaries, name: path})
+
+    def restart(self) -> None:
+        realnode.start(self.folder, control_plane=self.control_plane, say=lambda _: None)
+
+    def wait_until(self, condition: Callable[[], bool], *, deadline_s: float = 20.0) -> None:
+        limit = time.monotonic() + deadline_s
+        while not condition():
+            assert time.monotonic() < limit, "not within the deadline"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSandbox]:
+    if reason := realnode.capable():
+        pytest.skip(reason)
+    nodes = tmp_path_factory.mktemp("nodes") / "nodes.yaml"
+    nodes.write_text(NODES)
+    report = reporter(sys.stderr)
+    cluster = bringup.up(NAME, report=report, nodes_file=nodes, real_node=True)
+    plane = realnode.ControlPlane(
+        kubeconfig=cluster.kubeconfig,
+        ca_cert=cluster.pki / "ca.crt",
+        ca_key=cluster.pki / "ca.key",
+        api_port=cluster.state().ports["kube-apiserver"],
+        binaries=binaries.resolve(BINARIES, report=report),
+    )
+    yield RealSandbox(folder=cluster.folder, control_plane=plane)
+    cluster.down()
