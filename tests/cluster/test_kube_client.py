@@ -1,6 +1,7 @@
 """The client and the reflector against a real API server: what the scripted one in tests/core/kube only plays."""
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,8 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
-from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from dovetail.kube.connection import load_connection
+from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unreachable
 from dovetail.kube.objects import ConfigMap, Node, Pod
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, NODES, PODS
@@ -60,6 +62,13 @@ async def test_apply_gives_way_to_another_owner_unless_forced(client: Client, na
     with pytest.raises(Conflict, match="first"):
         await apply("2", manager="second")
     assert (await apply("2", manager="second", force=True)).data == {"k": "2"}
+
+
+async def test_an_api_server_that_cannot_be_trusted_is_not_talked_to(sandbox: Any) -> None:
+    distrustful = dataclasses.replace(load_connection(sandbox.kubeconfig), ca=None)
+    async with Client(distrustful, deadline_seconds=5) as client:
+        with pytest.raises(Unreachable, match="its certificate is not trusted"):
+            await client.delete(NODES, "no-such-node")
 
 
 async def test_a_dry_run_stores_nothing(client: Client, namespace: str) -> None:

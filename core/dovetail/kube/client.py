@@ -5,6 +5,7 @@ times when the trouble is a passing one, writes are not: whoever gets `Unreachab
 """
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -385,7 +386,7 @@ class Client:
         try:
             yield
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise Unreachable(self.connection.server, problem=str(error) or type(error).__name__) from error
+            raise Unreachable(self.connection.server, problem=_problem(error)) from error
 
 
 def selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
@@ -417,6 +418,16 @@ def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:
 def _decode_page(payload: bytes, *, as_type: type[T], path: str) -> Page[T]:
     page: Page[T] = _decode(payload, as_type=Page[as_type], path=path)  # type: ignore[valid-type]
     return page
+
+
+def _problem(error: Exception) -> str:
+    """What went wrong in few words: aiohttp repeats host and port."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return os.strerror(number) if number and number > 0 else str(error.os_error)
+    return str(error) or type(error).__name__
 
 
 def _refusal(response: aiohttp.ClientResponse, *, payload: bytes, request: str) -> StatusError:

@@ -13,7 +13,7 @@ import msgspec
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube import retry, wire
 from dovetail.kube.client import Client, decoder, selectors
-from dovetail.kube.errors import KubeError, Unreachable, status_error
+from dovetail.kube.errors import KubeError, status_error
 from dovetail.kube.resources import Resource
 
 log = logging.getLogger("dovetail.kube.reflector")
@@ -111,7 +111,7 @@ class Reflector(Generic[T]):
             label_selector=self._selectors.get("labelSelector"),
             field_selector=self._selectors.get("fieldSelector"),
         ):
-            self._contact_at = self._clock()
+            self._contact()
             seen.update(self._take(item) for item in page.items or ())
             resource_version = page.metadata.resource_version
         for key in self._store.keys() - seen:
@@ -135,6 +135,7 @@ class Reflector(Generic[T]):
         async with self._client.stream(
             self.resource, query=query, namespace=self._namespace, silence_seconds=self._silence_seconds
         ) as chunks:
+            self._contact()
             async for chunk in chunks:
                 for line in buffer.feed(chunk):
                     self._handle(line)
@@ -144,9 +145,13 @@ class Reflector(Generic[T]):
         else:
             self._failures = 0
 
+    def _contact(self) -> None:
+        self._contact_at = self._clock()
+        self.last_error = None
+
     async def _recover(self, error: KubeError) -> None:
         self.last_error = error
-        resume = isinstance(error, Unreachable)
+        resume = retry.may_resume(error)
         log.log(
             logging.WARNING if self._failures else logging.INFO,
             "%s: %s; %s", self.resource.plural, error, "resuming" if resume else "listing again",
@@ -164,9 +169,8 @@ class Reflector(Generic[T]):
         event = wire.event(line)
         if isinstance(event, wire.Failure):
             raise status_error(event.object, request=f"watch of {self.resource.plural}")
-        self._contact_at = self._clock()
+        self._contact()
         self._failures = 0
-        self.last_error = None
         if isinstance(event, wire.Bookmark):
             self.resource_version = event.object.metadata.resource_version
         else:

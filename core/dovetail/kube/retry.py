@@ -17,7 +17,7 @@ class Backoff:
     """Waits that double from `first_seconds` up to `longest_seconds`, each shortened by up to half at random."""
 
     first_seconds: float = 0.2
-    longest_seconds: float = 30.0
+    longest_seconds: float = 10.0
 
     def seconds(self, attempt: int, *, rng: random.Random) -> float:
         """The wait after the failure number `attempt`, counted from 0."""
@@ -32,6 +32,12 @@ def requested_wait_seconds(error: KubeError) -> float:
     """What the API server asked us to wait (Retry-After), within reason; 0 if nothing."""
     asked = error.retry_after_seconds if isinstance(error, StatusError) else None
     return min(asked or 0.0, _LONGEST_RETRY_AFTER_SECONDS)
+
+
+def may_resume(error: KubeError) -> bool:
+    """Whether a watch can go on from where it was, rather than from a new list, which costs the API server far more."""
+    busy = isinstance(error, TooManyRequests) or (isinstance(error, ServerFault) and error.code == 503)
+    return busy or isinstance(error, Unreachable)
 
 
 def may_retry(error: KubeError, *, method: str, attempt: int) -> bool:

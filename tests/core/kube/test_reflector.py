@@ -87,6 +87,15 @@ async def test_a_dropped_connection_resumes_from_the_last_event(api: Api, client
     assert len(api.of(LIST)) == 1
 
 
+@pytest.mark.parametrize("busy", [refusal(503), refusal(429, headers={"Retry-After": "0"})])
+async def test_a_busy_api_server_is_not_asked_for_the_list_again(api: Api, client: Client, busy: Answer) -> None:
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, busy, Stream(chunks=[line("ADDED", A1)]))
+    async with following(client) as recorder:
+        await recorder.until(1)
+    assert len(api.of(LIST)) == 1
+
+
 async def test_a_bookmark_moves_the_place_to_resume_from(api: Api, client: Client) -> None:
     api.answer(LIST, listing(version=5))
     api.answer(WATCH, Stream(chunks=[bookmark(90)], then="end"), Stream(chunks=[line("ADDED", A1)]))
@@ -186,6 +195,17 @@ async def test_an_api_server_that_says_no_is_asked_again_and_the_error_shows(api
         released.set()
         await recorder.until(2)
         assert recorder.reflector.last_error is None
+
+
+async def test_a_watch_that_is_open_again_ends_the_trouble(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(version=5))
+    api.answer(WATCH, refusal(503), Stream(then="silence"))
+    async with following(client) as recorder:
+        await api.until(WATCH, count=2)
+        assert recorder.reflector.last_error is not None
+        async with asyncio.timeout(10):
+            while recorder.reflector.last_error is not None:  # noqa: ASYNC110 - the answer's head wakes nobody
+                await asyncio.sleep(0)
 
 
 async def test_troubles_are_told_once_quietly_and_then_as_warnings(
