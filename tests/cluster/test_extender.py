@@ -1,0 +1,222 @@
+"""The extender behind the real kube-scheduler, seen through the API server and over its own port."""
+
+import asyncio
+import os
+import signal
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import aiohttp
+import pytest
+
+from dovetail import names
+from dovetail.allocation import Allocation, allocation_in
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Event, Pod
+from dovetail.kube.resources import EVENTS, PODS
+from dovetail_sandbox.cluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 60
+# A scheduler that nobody runs: such pods are bound by the test alone.
+NOBODY = "nobody"
+
+
+class Scene:
+    """Pods of one namespace, and the extender that decides them."""
+
+    def __init__(self, client: Client, *, namespace: str, sandbox: Cluster) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.sandbox = sandbox
+
+    async def create(self, name: str, gpu: str, *, milli: int, model: str = "", scheduler: str = "dovetail") -> Pod:
+        """A pod that asks for devices; with `model`, of nodes that have it."""
+        body = {
+            "metadata": {"name": name, "annotations": {names.REQUEST: gpu}},
+            "spec": {
+                "schedulerName": scheduler,
+                "terminationGracePeriodSeconds": 0,
+                "nodeSelector": {names.LABEL_MODEL: model} if model else {},
+                "containers": [
+                    {"name": "main", "image": "none", "resources": {"limits": {names.GPU_MILLI: str(milli)}}}
+                ],
+            },
+        }
+        return await self.client.create(PODS, body, as_type=Pod, namespace=self.namespace)
+
+    async def shares(self, count: int, *, milli: int, **more: str) -> list[Pod]:
+        """That many pods, each with a share of one device."""
+        prefix = uuid.uuid4().hex[:4]
+        asked = [self.create(f"{prefix}-{at}", f"{milli / 1000:g}", milli=milli, **more) for at in range(count)]
+        return list(await asyncio.gather(*asked))
+
+    async def bound(self, count: int) -> list[Allocation]:
+        """The allocations of the namespace once that many pods are bound."""
+        found = await until(self._allocations, lambda each: len(each) >= count)
+        assert len(found) == count
+        return found
+
+    async def events(self, said: str) -> list[str]:
+        """What kube-scheduler says of its failed attempts, once one of them says that."""
+        return await until(self._failed_scheduling, lambda each: any(said in message for message in each))
+
+    async def ask(self, verb: str, body: dict[str, Any]) -> Any:
+        """The extender's own answer."""
+        url = f"http://127.0.0.1:{self.sandbox.state().ports['extender.port']}/{verb}"
+        async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
+            assert response.status == 200, await response.text()
+            return await response.json()
+
+    async def bind(self, pod: Pod, node: str) -> str:
+        """The error of the extender's answer; empty when the pod is bound."""
+        meta = pod.metadata
+        args = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": node}
+        return str((await self.ask("bind", args))["Error"])
+
+    async def clear(self) -> None:
+        """All pods gone, so that the next test finds the devices free."""
+        for pod in (await self.client.list(PODS, as_type=Pod, namespace=self.namespace)).items:
+            await self.client.delete(PODS, pod.metadata.name, namespace=self.namespace, grace_period_seconds=0)
+
+    async def _allocations(self) -> list[Allocation]:
+        pods = (await self.client.list(PODS, as_type=Pod, namespace=self.namespace)).items
+        found = [allocation_in(pod.metadata.annotations) for pod in pods if pod.spec.node_name]
+        return [allocation for allocation in found if allocation is not None]
+
+    async def _failed_scheduling(self) -> list[str]:
+        listed = await self.client.list(EVENTS, as_type=Event, namespace=self.namespace)
+        return [event.message for event in listed.items if event.reason == "FailedScheduling"]
+
+
+async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    """What is read, once it is as it should be."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not holds(found := await read()):  # noqa: ASYNC110 - the API server is read again and again
+            await asyncio.sleep(0.1)
+    return found
+
+
+def shares_by_device(allocations: Sequence[Allocation]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for allocation in allocations:
+        sums.update({device.uuid: device.share_milli for device in allocation.devices})
+    return sums
+
+
+@pytest.fixture
+async def scene(client: Client, namespace: str, sandbox: Cluster) -> Any:
+    scene = Scene(client, namespace=namespace, sandbox=sandbox)
+    yield scene
+    await scene.clear()
+
+
+async def test_a_bound_pod_carries_its_devices_in_annotations(scene: Scene) -> None:
+    await scene.create("two", "2(V100)", milli=2000)
+    allocation = (await scene.bound(1))[0]
+    pod = await scene.client.get(PODS, "two", as_type=Pod, namespace=scene.namespace)
+    assert pod.spec.node_name == allocation.node
+    assert allocation.node.startswith("v100-")
+    uuids = [device.uuid for device in allocation.devices]
+    assert len(set(uuids)) == 2
+    assert pod.metadata.annotations[names.per_container(names.VISIBLE_DEVICES, 0)] == ",".join(uuids)
+
+
+async def test_four_quarters_share_one_device(scene: Scene) -> None:
+    await scene.shares(4, milli=250, model="V100")
+    allocations = await scene.bound(4)
+    assert shares_by_device(allocations) == {allocations[0].devices[0].uuid: 1000}
+
+
+async def test_a_model_that_no_node_has_is_told_in_the_event(scene: Scene) -> None:
+    await scene.create("wrong", "1(H100)", milli=1000)
+    assert any("no GPU of model H100" in message for message in await scene.events("no GPU of model H100"))
+
+
+async def test_a_request_that_its_resources_contradict_is_told_in_the_event(scene: Scene) -> None:
+    await scene.create("contradiction", "2", milli=1000)
+    await scene.events("the pod's resources are dovetail.dev/gpu-milli: 1000, but the request needs")
+
+
+async def test_what_no_single_device_has_left_waits_until_a_share_goes(scene: Scene) -> None:
+    """The sums of kube-scheduler would let it in; only the extender knows the devices."""
+    await scene.shares(4, milli=600, model="T4")
+    await scene.bound(4)
+    await scene.create("late", "0.5", milli=500, model="T4")
+    await scene.events("no GPU has a share of 0.5 left")
+    first = (await scene.client.list(PODS, as_type=Pod, namespace=scene.namespace)).items[0]
+    await scene.client.delete(PODS, first.metadata.name, namespace=scene.namespace, grace_period_seconds=0)
+    await until(
+        lambda: scene.client.get(PODS, "late", as_type=Pod, namespace=scene.namespace),
+        lambda pod: bool(pod.spec.node_name),
+    )
+
+
+async def test_a_burst_fills_the_devices_and_not_more(scene: Scene) -> None:
+    """12 devices of 16 GiB or 32 GiB take three shares of 0.3 each; what is over waits."""
+    await scene.shares(40, milli=300)
+    allocations = await until(scene._allocations, lambda each: len(each) >= 40)
+    assert max(shares_by_device(allocations).values()) == 900
+
+
+async def test_fifty_binds_at_once_never_promise_a_share_twice(scene: Scene) -> None:
+    pods = await scene.shares(50, milli=300, scheduler=NOBODY)
+    errors = await asyncio.gather(*(scene.bind(pod, "a100-0") for pod in pods))
+    assert errors.count("") == 6
+    assert sorted(shares_by_device(await scene.bound(6)).values()) == [900, 900]
+
+
+async def test_a_pod_that_was_deleted_before_bind_frees_its_hold(scene: Scene) -> None:
+    pod = await scene.create("held", "2", milli=2000, scheduler=NOBODY)
+    body = await scene.client.get(PODS, "held", as_type=dict[str, Any], namespace=scene.namespace)
+    other = {**body, "metadata": {**body["metadata"], "uid": str(uuid.uuid4())}}
+    asked = {"Nodes": None, "NodeNames": ["a100-0"]}
+    await scene.ask("prioritize", {"Pod": body, **asked})
+    held = await scene.ask("filter", {"Pod": other, **asked})
+    assert held["FailedNodes"] == {"a100-0": "GPUs are held for other pods"}
+    await scene.client.delete(PODS, "held", namespace=scene.namespace, grace_period_seconds=0)
+    await until(lambda: scene.ask("filter", {"Pod": other, **asked}), lambda answer: answer["NodeNames"] == ["a100-0"])
+    assert await scene.bind(pod, "a100-0") == "the pod was deleted"
+
+
+async def test_while_the_extender_is_down_pods_wait_and_go_on_when_it_is_back(scene: Scene) -> None:
+    before = await scene.shares(3, milli=400)
+    await scene.bound(3)
+    await asyncio.to_thread(scene.sandbox.stop, "extender")
+    try:
+        await scene.shares(5, milli=400)
+        await scene.events("connection refused")
+        assert len(await scene._allocations()) == len(before)
+    finally:
+        await asyncio.to_thread(scene.sandbox.start, "extender")
+    assert max(shares_by_device(await scene.bound(8)).values()) <= 1000
+
+
+async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(scene: Scene) -> None:
+    await scene.shares(12, milli=300)
+    await until(scene._allocations, lambda each: len(each) >= 3)
+    os.kill(scene.sandbox.pid("extender"), signal.SIGKILL)
+    await scene.shares(12, milli=300)
+    assert max(shares_by_device(await scene.bound(24)).values()) <= 1000
+
+
+async def test_while_the_api_server_hangs_filter_answers_and_bind_fails_by_its_deadline(scene: Scene) -> None:
+    pod = await scene.create("unlucky", "1", milli=1000, scheduler=NOBODY)
+    body = await scene.client.get(PODS, "unlucky", as_type=dict[str, Any], namespace=scene.namespace)
+    server = scene.sandbox.pid("kube-apiserver")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(8):
+            bind = asyncio.create_task(scene.bind(pod, "a100-0"))
+            answer = await scene.ask("filter", {"Pod": body, "Nodes": None, "NodeNames": ["v100-0"]})
+            assert answer["NodeNames"] == ["v100-0"] or answer["FailedNodes"]
+            assert "no answer within" in await bind
+    finally:
+        os.kill(server, signal.SIGCONT)
+    # Whether the write happened or not, the same bind is safe, and then it is known.
+    assert await until(lambda: scene.bind(pod, "a100-0"), lambda error: not error) == ""
+    await scene.bound(1)
