@@ -1,5 +1,6 @@
 """Ports for the components of a sandbox: free ones, and never another sandbox's."""
 
+import random
 import socket
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -16,7 +17,9 @@ def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]
     The caller holds `state.locked` until the choice is written down.
     """
     used = set(taken)
-    free = (port for port in RANGE if port not in used and _bindable(port))
+    # From anywhere: another user's sandboxes are not among `taken`, and may be starting at this moment.
+    first = random.SystemRandom().randrange(len(RANGE))
+    free = (port for port in (*RANGE[first:], *RANGE[:first]) if port not in used and _bindable(port))
     chosen = dict(zip(components, free, strict=False))
     if len(chosen) < len(components):
         raise SandboxError(f"No {len(components)} free ports between {RANGE.start} and {RANGE.stop}.")

@@ -17,17 +17,19 @@ from dovetail_sandbox.state import ProcessId
 MARK: Final = "DOVETAIL_SANDBOX"  # in the environment of every process of a sandbox: its folder
 _PROC: Final = Path("/proc")
 _POLL_SECONDS: Final = 0.02
+_ENDED: Final = frozenset("ZX")
 
 
 def identify(pid: int) -> ProcessId | None:
     """The process that has this number now; None when there is none, or only its remains."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text()
-    except (OSError, ValueError):
-        return None
-    # The second field is the name in brackets and may hold anything, so count from the last bracket.
-    fields = stat[stat.rindex(")") + 2 :].split()
-    return None if fields[0] in {"Z", "X"} else ProcessId(pid, int(fields[19]))
+    fields = _stat(pid)
+    return None if not fields or fields[0] in _ENDED else ProcessId(pid, int(fields[19]))
+
+
+def exit_status(pid: int) -> int | None:
+    """How a process ended whose remains are there (its parent has not looked yet), as waitpid would tell it."""
+    fields = _stat(pid)
+    return int(fields[49]) if fields and fields[0] in _ENDED else None
 
 
 def alive(process: ProcessId | None) -> bool:
@@ -86,6 +88,16 @@ def forget(process: ProcessId) -> None:
     """Takes leave of a process that has ended, if it was a child of ours; else its remains stay until we end."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat from the third, the state, on; empty when there is none."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return []
+    # The second field is the name in brackets and may hold anything, so count from the last bracket.
+    return stat[stat.rindex(")") + 2 :].split()
 
 
 def _wait_gone(processes: list[ProcessId], *, seconds: float) -> list[ProcessId]:

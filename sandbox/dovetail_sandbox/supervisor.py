@@ -23,6 +23,7 @@ GRACE_SECONDS: Final = 5.0
 STEADY_SECONDS: Final = 60.0  # who ran this long is forgiven: its next start is at once
 MAX_BACKOFF_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 3600.0
+_STARTING_SECONDS: Final = 0.5  # between looks while kwokctl is at work
 _SIGNALS: Final = (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -157,9 +158,9 @@ class Supervisor:
                     child.ended(how, success=status == 0, now=now)
                     _tell(f"{child.spec.name} ended: {how}")
         for child in self.children.values():
-            # Its own parent has taken leave of it, before it was ours.
+            # What kwokctl started is kwokctl's child as long as that runs, so nobody tells us.
             if child.adopted and child.process and not processes.alive(child.process):
-                child.ended("unknown", success=False, now=now)
+                child.ended(self._how_ended(child.process.pid), success=False, now=now)
 
     def _start(self, child: Child, *, now: float) -> None:
         spec = child.spec
@@ -199,15 +200,20 @@ class Supervisor:
                     continue
                 pid = int(file.read_text())
                 process = processes.identify(pid)
-                how = "" if process else self._unclaimed.get(pid, "unknown")
+                how = "" if process else self._how_ended(pid)
                 spec = Component(name=name, argv=[], log=str(logs / f"{file.stem}.log"))
                 child = Child(spec=spec, adopted=True, process=process, started_at=now, last_exit=how)
                 self.children[name] = child
 
+    def _how_ended(self, pid: int) -> str:
+        status = processes.exit_status(pid)
+        return self._unclaimed.get(pid, "unknown") if status is None else describe_exit(status)
+
     def _idle_seconds(self, *, now: float) -> float:
         times = [child.start_at for child in self.children.values() if child.startable]
         times += [child.kill_at for child in self.children.values() if child.kill_at is not None]
-        return max(0.01, min([now + _IDLE_SECONDS, *times]) - now)
+        starting = any(child.spec.once and child.process for child in self.children.values())
+        return max(0.01, min([now + (_STARTING_SECONDS if starting else _IDLE_SECONDS), *times]) - now)
 
     def _report(self) -> None:
         observed = [child.observed() for child in self.children.values()]

@@ -138,13 +138,15 @@ def test_what_a_component_leaves_behind_is_adopted_and_its_end_is_known(harness:
     assert exited.last_exit == "signal SIGKILL"
 
 
-def test_what_was_left_behind_and_died_at_once_is_known_too(harness: Harness, tmp_path: Path) -> None:
+def test_what_was_left_behind_and_died_is_known_while_its_parent_is_still_at_work(
+    harness: Harness, tmp_path: Path
+) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
-    leave = f"(exit 7) & echo -n $! > {pids}/etcd.pid; sleep 0.5"
+    leave = f"(exit 7) & echo -n $! > {pids}/etcd.pid; exec sleep 60"
     harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
 
-    assert harness.until("etcd", lambda each: each.state == "exited").process is None
+    assert harness.until("etcd", lambda each: each.state == "exited").last_exit == "exit code 7"
 
 
 def test_the_end_of_the_supervisor_is_the_end_of_all(harness: Harness) -> None:

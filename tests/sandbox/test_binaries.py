@@ -1,0 +1,267 @@
+"""Where programs come from, against a release server on loopback and a Go module of a few lines."""
+
+import fcntl
+import functools
+import hashlib
+import http.server
+import io
+import os
+import shutil
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dovetail_sandbox import binaries, download, gobuild, tools
+from dovetail_sandbox.binaries import Binaries
+from dovetail_sandbox.errors import BuildFailedError, DownloadError, ToolUnavailableError
+from dovetail_sandbox.progress import Lines
+from dovetail_sandbox.tools import Tool
+
+SCRIPT = b"#!/bin/sh\necho thing v1.2.3\n"
+NOWHERE = "http://127.0.0.1:9/thing"  # the discard port: refused at once
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def releases(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is served; its address is in the file `.address`."""
+    folder = tmp_path / "releases"
+    folder.mkdir()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+    (folder / ".address").write_text(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield folder
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def publish(folder: Path, payload: bytes, *, checksum: str | None = None, member: str = "") -> Tool:
+    (folder / "thing").write_bytes(payload)
+    (folder / "SUMS").write_text(f"{checksum or hashlib.sha256(payload).hexdigest()}  thing\n")
+    address = (folder / ".address").read_text()
+    return make_tool(release=f"{address}/thing", checksum=f"{address}/SUMS", member=member)
+
+
+def make_tool(**more: object) -> Tool:
+    fields = {"name": "thing", "version": "v1.2.3", "os": "linux", "arch": "amd64", "folder": "thing", "package": "./."}
+    return Tool(**(fields | more))
+
+
+@pytest.fixture
+def told() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def local(tmp_path: Path, told: io.StringIO) -> Binaries:
+    return Binaries(cache=tmp_path / "cache", report=Lines(told), search_path=str(tmp_path / "bin"), go=None)
+
+
+def install(folder: Path, text: bytes) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "thing").write_bytes(text)
+    (folder / "thing").chmod(0o755)
+    return folder / "thing"
+
+
+def test_what_is_in_the_cache_is_taken(local: Binaries) -> None:
+    cached = install(local.cache / "thing-v1.2.3-linux-amd64", SCRIPT)
+
+    assert local.resolve([make_tool()]) == {"thing": cached}
+
+
+def test_another_version_in_the_cache_is_not_taken(local: Binaries) -> None:
+    install(local.cache / "thing-v1.2.2-linux-amd64", SCRIPT)
+
+    with pytest.raises(ToolUnavailableError):
+        local.resolve([make_tool()])
+
+
+def test_the_right_version_on_path_is_taken_and_said(local: Binaries, tmp_path: Path, told: io.StringIO) -> None:
+    installed = install(tmp_path / "bin", SCRIPT)
+
+    assert local.resolve([make_tool(version_arguments=("--version",))]) == {"thing": installed}
+    assert told.getvalue() == f"thing v1.2.3: {installed}, from PATH\n"
+
+
+@pytest.mark.parametrize("words", [b"thing v1.2.30", b"thing v1.2.3-rc.1", b"thing 11.2.3"])
+def test_a_version_on_path_that_only_looks_alike_is_not_taken(local: Binaries, tmp_path: Path, words: bytes) -> None:
+    install(tmp_path / "bin", b"#!/bin/sh\necho " + words)
+
+    with pytest.raises(ToolUnavailableError):
+        local.resolve([make_tool(version_arguments=("--version",))])
+
+
+def test_a_release_is_downloaded_once_and_verified(local: Binaries, releases: Path) -> None:
+    tool = publish(releases, SCRIPT)
+    first = local.resolve([tool])["thing"]
+    shutil.rmtree(releases)
+
+    assert first.read_bytes() == SCRIPT
+    assert os.access(first, os.X_OK)
+    assert local.resolve([tool]) == {"thing": first}
+
+
+def test_a_release_that_is_an_archive_is_unpacked(local: Binaries, releases: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("linux/thing")
+        entry.size = len(SCRIPT)
+        archive.addfile(entry, io.BytesIO(SCRIPT))
+    tool = publish(releases, packed.getvalue(), member="linux/thing")
+
+    assert local.resolve([tool])["thing"].read_bytes() == SCRIPT
+
+
+def test_a_release_with_another_checksum_is_not_taken(local: Binaries, releases: Path) -> None:
+    tool = publish(releases, SCRIPT, checksum="0" * 64)
+
+    with pytest.raises(ToolUnavailableError, match=r"has SHA-256 .* but 0000"):
+        local.resolve([tool])
+    assert list(local.cache.glob("thing*")) == []
+
+
+def test_an_archive_without_the_program_is_said(releases: Path, tmp_path: Path) -> None:
+    tool = publish(releases, SCRIPT, member="linux/thing")
+
+    with pytest.raises(DownloadError, match="has no linux/thing"):
+        download.fetch(tool, target=tmp_path / "thing")
+
+
+def test_no_network_and_no_go_is_one_sentence(local: Binaries) -> None:
+    with pytest.raises(ToolUnavailableError) as refused:
+        local.resolve([make_tool(release=NOWHERE, checksum=NOWHERE)])
+
+    message = str(refused.value)
+    assert message.startswith("Cannot get thing: official releases cannot be had here (http://127.0.0.1:9/thing: ")
+    assert message.endswith("and Go, which could build them, is not installed (https://go.dev/dl).")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("ab" * 32, "thing"),
+        (f"{'ab' * 32}  thing\n", "thing"),
+        (f"{'cd' * 32}  other\n{'AB' * 32} *thing\n", "thing"),
+    ],
+)
+def test_a_published_checksum_is_found_in_each_form(text: str, file: str) -> None:
+    assert download.published_checksum(text, file=file) == "ab" * 32
+
+
+@pytest.mark.parametrize("text", ["", "<html>not found</html>", f"{'cd' * 32}  other\n{'ab' * 32}  thing2\n"])
+def test_a_text_without_the_file_s_checksum_is_refused(text: str) -> None:
+    with pytest.raises(DownloadError, match="no SHA-256 for thing"):
+        download.published_checksum(text, file="thing")
+
+
+def test_a_server_that_does_not_answer_does_not_hold_us_up(tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as deaf:  # listens, and nobody serves
+        tool = make_tool(release=NOWHERE, checksum=f"http://127.0.0.1:{deaf.server_port}/SUMS")
+        with pytest.raises(DownloadError):
+            download.fetch(tool, target=tmp_path / "thing", first_answer_seconds=0.1)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Go module whose program tells its version."""
+    folder = tmp_path / "gomod" / "thing"
+    (folder / "cmd" / "thing").mkdir(parents=True)
+    (folder / "go.mod").write_text("module example.com/thing\n\ngo 1.22\n")
+    (folder / "cmd" / "thing" / "main.go").write_text(
+        'package main\n\nvar version = "none"\n\nfunc main() { println("thing", version) }\n'
+    )
+    monkeypatch.setattr(gobuild, "module_folder", lambda name: tmp_path / "gomod" / name)
+    return folder
+
+
+@pytest.fixture
+def building(local: Binaries) -> Binaries:
+    local.go = gobuild.compiler()
+    if local.go is None:
+        pytest.skip("Go is not installed")
+    return local
+
+
+def test_what_has_no_release_is_built_and_the_time_remembered(
+    building: Binaries, module: Path, told: io.StringIO
+) -> None:
+    tool = make_tool(package="./cmd/thing", ldflags="-X main.version=v1.2.3", version_arguments=("--version",))
+    built = building.resolve([tool])["thing"]
+    building.search_path = str(built.parent)
+    built_again = Binaries(cache=building.cache / "other", report=Lines(told), search_path=str(built.parent), go=None)
+
+    assert built_again.resolve([tool]) == {"thing": built}, "it tells the version that was linked into it"
+    assert "Building thing v1.2.3 …" in told.getvalue()
+    assert list(building._durations()) == ["thing-v1.2.3-linux-amd64"]
+
+
+def test_the_second_build_says_how_long_the_first_took(building: Binaries, module: Path, told: io.StringIO) -> None:
+    tool = make_tool(package="./cmd/thing")
+    built = building.resolve([tool])["thing"]
+    built.unlink()
+    building._remember(tool.key, seconds=196)
+    building.resolve([tool])
+
+    assert "Building thing v1.2.3 … (took 3 min 16 s last time)" in told.getvalue()
+
+
+def test_a_failed_build_shows_the_compiler_s_words(building: Binaries, module: Path) -> None:
+    (module / "cmd" / "thing" / "main.go").write_text("package main\n\nfunc main() { undefined() }\n")
+
+    with pytest.raises(BuildFailedError, match=r"Building thing failed:\n(.*\n)*.*undefined: undefined"):
+        building.resolve([make_tool(package="./cmd/thing")])
+    assert list(building.cache.glob("thing*")) == []
+
+
+def test_who_comes_second_waits_and_finds_it_done(local: Binaries, told: io.StringIO) -> None:
+    local.cache.mkdir(parents=True)
+    with (local.cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found: list[dict[str, Path]] = []
+        second = threading.Thread(target=lambda: found.append(local.resolve([make_tool()])))
+        second.start()
+        while "waiting for it" not in told.getvalue():
+            assert second.is_alive()
+        cached = install(local.cache / "thing-v1.2.3-linux-amd64", SCRIPT)
+    second.join()
+
+    assert found == [{"thing": cached}]
+
+
+def test_the_table_has_every_program_of_a_sandbox() -> None:
+    table = tools.table()
+
+    assert set(tools.CONTROL_PLANE) <= set(table)
+    assert {"kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "coredns"} <= set(table)
+
+
+@pytest.mark.parametrize("name", sorted(tools.table()))
+def test_every_tool_has_a_module_that_pins_it_and_a_checksum_for_each_release(name: str) -> None:
+    tool = tools.tool(name)
+    folder = gobuild.module_folder(tool.folder)
+    pinned = (folder / "go.mod").read_text()
+
+    assert f"{tool.version}\n" in pinned
+    assert f'"{tool.package}"' in (folder / "tools.go").read_text()
+    assert (folder / "go.sum").stat().st_size > 0
+    assert bool(tool.release) == bool(tool.checksum)
+    assert "{" not in tool.release + tool.checksum + tool.member + tool.ldflags
+
+
+def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+
+    assert binaries.cache_folder() == Path("/somewhere/dovetail/bin")

@@ -1,0 +1,200 @@
+"""Sandboxes as a person has them: real control planes, side by side, interrupted, crashed and gone without a trace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail_sandbox import bringup, cluster, processes, progress, state, tools
+from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.errors import ComponentFailedError, SandboxError
+
+pytestmark = pytest.mark.cluster
+
+ALL = ("operator", "extender", "agent", "kube-scheduler")
+CLI = [sys.executable, "-m", "dovetail_cli", "sandbox"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Sandboxes of one test only; whatever a failed test leaves is ended."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    yield tmp_path
+    for folder in state.root().glob("*"):
+        cluster.get(folder.name).down()
+
+
+@contextmanager
+def sandbox(name: str, **more: Any) -> Iterator[Cluster]:
+    """A sandbox with one simulated node and, unless asked otherwise, the control plane alone."""
+    made = bringup.up(name, report=progress.Lines(sys.stderr), limit_nodes=1, **({"without": ALL} | more))
+    try:
+        yield made
+    finally:
+        made.down()
+
+
+def kubectl(made: Cluster, *arguments: str, stdin: str | None = None) -> str:
+    program = tools.tool("kubectl")
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail/bin" / program.key / "kubectl"
+    command = [path, f"--kubeconfig={made.kubeconfig}", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def test_two_sandboxes_live_side_by_side_and_end_without_a_trace(home: Path) -> None:
+    with ExitStack() as both:
+        one, two = (both.enter_context(sandbox(name)) for name in ("one", "two"))
+        assert not set(one.state().ports.values()) & set(two.state().ports.values())
+        kubectl(one, "create", "namespace", "only-here")
+        assert "only-here" not in kubectl(two, "get", "namespaces")
+        assert [made.status().phase for made in (one, two)] == ["Ready", "Ready"]
+        folders = [one.folder, two.folder]
+        one.down()
+        assert two.status().phase == "Ready"
+    assert [processes.marked(folder) for folder in folders] == [[], []]
+    assert list(state.root().iterdir()) == []
+
+
+def test_up_again_changes_nothing_and_down_again_says_so() -> None:
+    with sandbox("one") as made:
+        before = made.pid("kube-apiserver")
+        again = bringup.up("one", report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
+        assert again.pid("kube-apiserver") == before
+        assert made.down()
+        assert not made.down()
+
+
+def test_a_crash_of_the_control_plane_is_told_with_the_exit_and_the_end_of_the_log() -> None:
+    with sandbox("one") as made:
+        os.kill(made.pid("kwok-controller"), signal.SIGKILL)
+        until(lambda: made.status().phase == "Degraded")
+        (dead,) = [each for each in made.status().components if each.state != "running"]
+        assert (dead.name, dead.last_exit) == ("kwok-controller", "signal SIGKILL")
+        assert "Starting HTTP" in dead.log_tail
+        with pytest.raises(ComponentFailedError, match="kwok-controller ended with signal SIGKILL"):
+            bringup.up("one", report=progress.Lines(sys.stderr), limit_nodes=1, without=ALL)
+
+
+def test_a_component_that_cannot_start_is_reported_by_up_and_leaves_no_process() -> None:
+    broken = {"without": ("operator", "extender", "kube-scheduler"), "overrides": ("config.nonsense=1",)}
+    with pytest.raises(SandboxError, match="nonsense"), sandbox("one", **broken):
+        pass
+    made = cluster.get("one")
+    assert processes.marked(made.folder) == []
+    assert made.status().phase == "Failed"
+    assert made.down()
+
+
+def test_a_killed_deployable_is_started_again_and_counted() -> None:
+    with sandbox("one", without=("operator", "extender", "agent")) as made:
+        first = made.pid("kube-scheduler")
+        os.kill(first, signal.SIGKILL)
+        until(lambda: made.observed()["kube-scheduler"].restarts == 1)
+        made.wait_ready(["kube-scheduler"])
+        assert made.pid("kube-scheduler") != first
+        made.stop("kube-scheduler")
+        assert made.observed()["kube-scheduler"].process is None
+        made.start("kube-scheduler")
+        assert made.status().phase == "Ready"
+
+
+def test_down_after_the_supervisor_was_killed_leaves_nothing() -> None:
+    with sandbox("one") as made:
+        supervisor = made.state().supervisor
+        assert supervisor
+        processes.send(supervisor, signal.SIGKILL)
+        until(lambda: not processes.alive(supervisor))
+        assert made.status().phase == "Degraded"
+        made.down()
+        assert processes.marked(made.folder) == []
+
+
+def test_interrupting_up_leaves_nothing(home: Path) -> None:
+    starting = subprocess.Popen([*CLI, "up", "--name", "one", "--limit-nodes", "1"], stderr=subprocess.PIPE)
+    folder = state.directory("one")
+    with starting:
+        until(lambda: "etcd" in state.read_observed(folder), seconds=60)
+        starting.send_signal(signal.SIGINT)
+        assert starting.wait(timeout=60) == 130
+    assert processes.marked(folder) == []
+    assert not folder.exists()
+
+
+def test_half_an_up_is_told_and_taken_away(home: Path) -> None:
+    starting = subprocess.Popen([*CLI, "up", "--name", "one", "--limit-nodes", "1"], stderr=subprocess.PIPE)
+    made = cluster.get("one")
+    with starting:
+        until(lambda: "etcd" in state.read_observed(made.folder), seconds=60)
+        starting.kill()
+    assert made.status().phase == "Failed"
+    assert processes.marked(made.folder)
+    made.down()
+    assert processes.marked(made.folder) == []
+    assert not made.folder.exists()
+
+
+def test_the_command_line_tells_what_people_and_programs_need() -> None:
+    with sandbox("one") as made:
+        shown = subprocess.run(
+            [*CLI, "status", "--name", "one", "-o", "json"], capture_output=True, text=True, check=True
+        )
+        log = subprocess.run([*CLI, "logs", "etcd", "--name", "one"], capture_output=True, text=True, check=True)
+        nobody = subprocess.run([*CLI, "logs", "nobody", "--name", "one"], capture_output=True, text=True, check=False)
+    assert json.loads(shown.stdout)["kubeconfig"] == str(made.kubeconfig)
+    assert "ready to serve client requests" in log.stdout
+    assert (nobody.returncode, nobody.stdout) == (2, "")
+    assert nobody.stderr.startswith("component: 'nobody' is not allowed; use ")
+
+
+JOBS = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sleeps}
+spec:
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: none, command: [sleep, "2"]}]}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: fails}
+spec:
+  backoffLimit: 0
+  template:
+    metadata: {annotations: {sandbox.dovetail.dev/run-seconds: "1", sandbox.dovetail.dev/exit-code: "3"}}
+    spec: {restartPolicy: Never, containers: [{name: c, image: none, command: [sleep, "600"]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: stays}
+spec: {containers: [{name: c, image: none, command: [sleep, "1"]}]}
+"""
+
+
+def test_simulated_pods_run_as_long_as_they_say_and_end_as_they_say() -> None:
+    with sandbox("one") as made:
+        kubectl(made, "apply", "--filename=-", stdin=JOBS)
+        kubectl(made, "wait", "--for=condition=Complete", "job/sleeps", "--timeout=30s")
+        kubectl(made, "wait", "--for=condition=Failed", "job/fails", "--timeout=30s")
+        pods = {
+            pod["metadata"]["name"].split("-")[0]: pod
+            for pod in json.loads(kubectl(made, "get", "pods", "-o", "json"))["items"]
+        }
+    assert {name: pod["status"]["phase"] for name, pod in pods.items()} == {
+        "sleeps": "Succeeded", "fails": "Failed", "stays": "Running",
+    }  # fmt: skip
+    ended = pods["fails"]["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (3, "Error")
