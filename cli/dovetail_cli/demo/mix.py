@@ -19,8 +19,8 @@ from dovetail_cli.options import DEFAULT_IMAGE
 
 # The demo is repeatable in what it asks; names differ, so that it can run again beside its own past.
 _SEED: Final = 7
-_SHORTEST_SECONDS: Final = 6
-_LONGEST_SECONDS: Final = 15
+_SHORTEST_SECONDS: Final = 4
+_LONGEST_SECONDS: Final = 10
 # The last ones stay, so that there is something to look at afterwards.
 _STAYING: Final = 4
 _STAY_SECONDS: Final = 1800

@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 0.5
 # Nothing ends, starts or is placed for that long: whatever moves the queue is away.
 STALLED_SECONDS: Final = 180.0
 _DEVICES_SECONDS: Final = 60.0
-_AUDIT_SECONDS: Final = 10.0
+_AUDIT_SECONDS: Final = 5.0
 
 Watcher = Callable[[Tally, Standing], None]
 Criterion = Callable[[Tally, Standing], bool]

@@ -87,7 +87,7 @@ class Summary:
 
     def _audit(self) -> str:
         if not self.findings:
-            return output.paint(f"clean ({self.audits} looks)", "green")
+            return output.paint(f"clean ({self.audits} {'look' if self.audits == 1 else 'looks'})", "green")
         first = self.findings[0]
         told = f"{len(self.findings)} findings, the first: {first.kind} {first.subject}: {first.message}"
         return output.paint(told, "red")
