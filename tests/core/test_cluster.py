@@ -175,20 +175,26 @@ def test_a_pod_without_our_resources_is_not_ours() -> None:
         (
             {names.GPU_MILLI: "500"},
             {names.REQUEST: "2"},
-            ('gpu "2": the pod\'s resources are dovetail.dev/gpu-milli: 500, but the request needs '
-            "dovetail.dev/gpu-milli: 2000; write for example dovetail.dev/gpu-milli: 2000"),
+            (
+                'gpu "2": the pod\'s resources are dovetail.dev/gpu-milli: 500, but the request needs '
+                "dovetail.dev/gpu-milli: 2000; write for example dovetail.dev/gpu-milli: 2000"
+            ),
         ),
         (
             {names.GPU_MILLI: "1500"},
             {},
-            ('gpu "1500": dovetail.dev/gpu-milli above 1000 must be a multiple of 1000 without the annotation '
-            "dovetail.dev/gpu; write for example 2000"),
+            (
+                'gpu "1500": dovetail.dev/gpu-milli above 1000 must be a multiple of 1000 without the annotation '
+                "dovetail.dev/gpu; write for example 2000"
+            ),
         ),
         (
             {names.GPU_MEMORY_MIB: "1024"},
             {},
-            ('gpu "1024": dovetail.dev/gpu-memory-mib needs dovetail.dev/gpu-milli or dovetail.dev/gpu-turn beside it; '
-            "write for example 500"),
+            (
+                'gpu "1024": dovetail.dev/gpu-memory-mib needs dovetail.dev/gpu-milli or dovetail.dev/gpu-turn beside '
+                "it; write for example 500"
+            ),
         ),
         (
             {names.GPU_MILLI: "500"},
