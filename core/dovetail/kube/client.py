@@ -4,37 +4,25 @@ Errors are those of `dovetail.kube.errors`. Every call has a deadline over all i
 times when the trouble is a passing one, writes are not: whoever gets `Unreachable` from a write must look again.
 """
 
-import asyncio
-import os
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
-import aiohttp
 import msgspec
 
 from dovetail.kube import retry
 from dovetail.kube.connection import Connection
-from dovetail.kube.errors import (
-    DeadlineExceeded,
-    KubeError,
-    Status,
-    StatusError,
-    Unauthorized,
-    Undecodable,
-    Unreachable,
-    status_error,
-)
+from dovetail.kube.errors import Undecodable
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import PODS, Resource
-from dovetail.kube.token import BearerToken
+from dovetail.kube.transport import Query, Transport
+from dovetail.kube.wire import Page, decoder
 
 T = TypeVar("T")
 PatchKind = Literal["merge", "json", "strategic"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
-Query = Mapping[str, str]
 
 PAGE_SIZE: Final = 500
 _CONTENT_TYPES: Final[dict[PatchKind, str]] = {
@@ -42,8 +30,6 @@ _CONTENT_TYPES: Final[dict[PatchKind, str]] = {
     "json": "application/json-patch+json",
     "strategic": "application/strategic-merge-patch+json",
 }
-_CONNECT_SECONDS: Final = 10.0
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 class Listing(NamedTuple, Generic[T]):
@@ -51,20 +37,6 @@ class Listing(NamedTuple, Generic[T]):
 
     items: list[T]
     resource_version: str
-
-
-class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The metadata of a list; `continue_token` asks for the next page."""
-
-    resource_version: str = ""
-    continue_token: str = msgspec.field(default="", name="continue")
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One page of a list."""
-
-    metadata: ListMeta
-    items: list[T] | None = None
 
 
 class Client:
@@ -80,31 +52,22 @@ class Client:
         rng: random.Random | None = None,
     ) -> None:
         self.connection = connection
-        self._user_agent = user_agent
-        self._deadline_seconds = deadline_seconds
-        self._backoff = backoff
-        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._token = BearerToken(connection)
-        self._session: aiohttp.ClientSession | None = None
+        self._transport = Transport(
+            connection,
+            user_agent=user_agent,
+            deadline_seconds=deadline_seconds,
+            backoff=backoff,
+            rng=rng or random.Random(),  # noqa: S311 - spreads retries, guards nothing
+        )
 
     async def __aenter__(self) -> Self:
-        tls = self.connection.ssl_context()
-        self._session = aiohttp.ClientSession(
-            # Watches take a connection each, so the limit is above aiohttp's.
-            connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=256),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            # The API server compresses at the cost of its CPU and ours; inside a cluster bytes are cheaper.
-            headers={"User-Agent": self._user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
-            proxy=self.connection.proxy_url,
-        )
+        self._transport.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._transport.close()
 
     async def get(
         self,
@@ -118,7 +81,9 @@ class Client:
     ) -> T:
         """One object. Raises `NotFound`."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return _decode(await self._send("GET", path, deadline_seconds=deadline_seconds), as_type=as_type, path=path)
+        return _decode(
+            await self._transport.send("GET", path, deadline_seconds=deadline_seconds), as_type=as_type, path=path
+        )
 
     async def list(
         self,
@@ -160,7 +125,7 @@ class Client:
         path = resource.path(namespace=namespace)
         query = {"limit": str(page_size), **selectors(label_selector, field_selector)}
         while True:
-            payload = await self._send("GET", path, query=query, deadline_seconds=deadline_seconds)
+            payload = await self._transport.send("GET", path, query=query, deadline_seconds=deadline_seconds)
             page = _decode_page(payload, as_type=as_type, path=path)
             yield page
             if not page.metadata.continue_token:
@@ -184,7 +149,7 @@ class Client:
         A dry run goes through validation and admission and stores nothing.
         """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        payload = await self._send(
+        payload = await self._transport.send(
             "POST",
             path,
             query={"dryRun": "All"} if dry_run else {},
@@ -206,7 +171,9 @@ class Client:
     ) -> T:
         """Replace an object (or its `status`). Raises `Conflict` when its resourceVersion is no longer the newest."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        payload = await self._send("PUT", path, body=typed(body, resource=resource), deadline_seconds=deadline_seconds)
+        payload = await self._transport.send(
+            "PUT", path, body=typed(body, resource=resource), deadline_seconds=deadline_seconds
+        )
         return _decode(payload, as_type=as_type, path=path)
 
     async def patch(
@@ -223,7 +190,7 @@ class Client:
     ) -> T:
         """Change a part of an object. A resourceVersion in a merge patch is a precondition (`Conflict`)."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        payload = await self._send(
+        payload = await self._transport.send(
             "PATCH", path, body=patch, content_type=_CONTENT_TYPES[kind], deadline_seconds=deadline_seconds
         )
         return _decode(payload, as_type=as_type, path=path)
@@ -243,7 +210,7 @@ class Client:
     ) -> T:
         """Server-side apply: the fields of `body` become ours. Raises `Conflict` for another's field unless forced."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        payload = await self._send(
+        payload = await self._transport.send(
             "PATCH",
             path,
             query={"fieldManager": field_manager, "force": "true" if force else "false"},
@@ -272,7 +239,7 @@ class Client:
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         path = resource.path(namespace=namespace, name=name)
-        await self._send("DELETE", path, body=options, deadline_seconds=deadline_seconds)
+        await self._transport.send("DELETE", path, body=options, deadline_seconds=deadline_seconds)
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """Bind a pod to a node; the API server merges the annotations into the pod in the same transaction.
@@ -289,7 +256,7 @@ class Client:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }  # fmt: skip
-        await self._send(
+        await self._transport.send(
             "POST",
             PODS.path(namespace=meta.namespace, name=meta.name, subresource="binding"),
             query={"timeout": f"{max(1, round(deadline_seconds * 1000))}ms"},
@@ -306,87 +273,8 @@ class Client:
         Raises `Unreachable` when it breaks, and when nothing comes for `silence_seconds`.
         """
         path = resource.path(namespace=namespace)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds)
-        async with self._open("GET", path, query=query, timeout=timeout) as response:
-            yield self._chunks(response)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: Any = None,
-        content_type: str = "application/json",
-        deadline_seconds: float | None,
-    ) -> bytes:
-        seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
-        data = None if body is None else msgspec.json.encode(body)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._attempts(method, path, query=query or {}, data=data, content_type=content_type)
-        except TimeoutError as error:
-            raise DeadlineExceeded(self.connection.server, deadline_seconds=seconds) from error
-
-    async def _attempts(self, method: str, path: str, *, query: Query, data: bytes | None, content_type: str) -> bytes:
-        for attempt in range(retry.MAX_ATTEMPTS):
-            try:
-                async with self._open(method, path, query=query, data=data, content_type=content_type) as response:
-                    with self._reaching():
-                        return await response.read()
-            except KubeError as error:
-                if not retry.may_retry(error, method=method, attempt=attempt):
-                    raise
-                if isinstance(error, Unauthorized):
-                    self._token.forget()
-                wait = max(self._backoff.seconds(attempt, rng=self._rng), retry.requested_wait_seconds(error))
-            await asyncio.sleep(wait)
-        raise AssertionError("may_retry ends the attempts")
-
-    @asynccontextmanager
-    async def _open(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query,
-        data: bytes | None = None,
-        content_type: str = "application/json",
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - aiohttp's own, by phase
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "use the client in `async with`"
-        headers = {"Content-Type": content_type} if data is not None else {}
-        if token := await self._token.get():
-            headers["Authorization"] = f"Bearer {token}"
-        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with self._reaching():
-            response = await self._session.request(
-                method,
-                self.connection.server + path,
-                params=query,
-                data=data,
-                headers=headers,
-                server_hostname=self.connection.tls_server_name,
-                **options,
-            )
-        async with response:
-            if response.status >= 400:
-                with self._reaching():
-                    payload = await response.read()
-                raise _refusal(response, payload=payload, request=f"{method} {path}")
-            yield response
-
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        with self._reaching():
-            async for chunk in response.content.iter_any():
-                yield chunk
-
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise Unreachable(self.connection.server, problem=_problem(error)) from error
+        async with self._transport.stream(path, query=query, silence_seconds=silence_seconds) as chunks:
+            yield chunks
 
 
 def selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
@@ -400,14 +288,6 @@ def typed(body: Any, *, resource: Resource) -> dict[str, Any]:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(body)}
 
 
-def decoder(shape: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder for that type, made once."""
-    found = _decoders.get(shape)
-    if found is None:
-        found = _decoders[shape] = msgspec.json.Decoder(shape)
-    return found
-
-
 def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:
     try:
         return decoder(as_type).decode(payload)
@@ -418,24 +298,3 @@ def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:
 def _decode_page(payload: bytes, *, as_type: type[T], path: str) -> Page[T]:
     page: Page[T] = _decode(payload, as_type=Page[as_type], path=path)  # type: ignore[valid-type]
     return page
-
-
-def _problem(error: Exception) -> str:
-    """What went wrong in few words: aiohttp repeats host and port."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not trusted: {error.certificate_error}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        return os.strerror(number) if number and number > 0 else str(error.os_error)
-    return str(error) or type(error).__name__
-
-
-def _refusal(response: aiohttp.ClientResponse, *, payload: bytes, request: str) -> StatusError:
-    try:
-        status = decoder(Status).decode(payload)
-    except msgspec.MsgspecError:
-        # A proxy's page, or a filter that answers in plain text.
-        status = Status(message=payload[:300].decode(errors="replace").strip())
-    status = msgspec.structs.replace(status, code=response.status)
-    asked = response.headers.get("Retry-After", "")
-    return status_error(status, request=request, retry_after_seconds=float(asked) if asked.isdigit() else None)

@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube import retry, wire
-from dovetail.kube.client import Client, decoder, selectors
+from dovetail.kube.client import Client, selectors
 from dovetail.kube.errors import KubeError, status_error
 from dovetail.kube.resources import Resource
 
@@ -76,7 +76,7 @@ class Reflector(Generic[T]):
         self._backoff = backoff
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._decoder = decoder(as_type)
+        self._decoder = wire.decoder(as_type)
         self._store: dict[str, T] = {}
         self._contact_at: float | None = None
         self._failures = 0

@@ -1,14 +1,39 @@
-"""A watch stream as bytes into events. Pure: no I/O.
+"""Answers as bytes into values: pages of lists, and events of watches. Pure: no I/O.
 
 The objects of changes stay undecoded here, so that one odd object can be told from a broken stream.
 """
 
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.errors import Status, Undecodable
+
+T = TypeVar("T")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decoder(shape: type[T]) -> msgspec.json.Decoder[T]:
+    """A decoder for that type, made once."""
+    found = _decoders.get(shape)
+    if found is None:
+        found = _decoders[shape] = msgspec.json.Decoder(shape)
+    return found
+
+
+class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The metadata of a list; `continue_token` asks for the next page."""
+
+    resource_version: str = ""
+    continue_token: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
 
 
 class _Change(msgspec.Struct, frozen=True, tag_field="type"):
