@@ -6,6 +6,7 @@ cannot be read (400).
 """
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -90,8 +91,8 @@ class Verbs:
     def _count_refusals(self, found: Filtered, *, nodes: int) -> None:
         if found.invalid:
             self._metrics.refusals.labels("Invalid").inc(nodes)
-        for refusal in found.refusals.values():
-            self._metrics.refusals.labels(refusal.kind).inc()
+        for kind, count in Counter(refusal.kind for refusal in found.refusals.values()).items():
+            self._metrics.refusals.labels(kind).inc(count)
 
     def _served(self, verb: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
