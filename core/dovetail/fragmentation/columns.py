@@ -27,8 +27,9 @@ class Columns:
     """Free CPU, memory and device milli of N nodes with up to D devices.
 
     `left` [N, D] is 0 for a device that is not there. `spare` [N, 4] holds free CPU milli, free memory MiB, the most
-    milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits.
-    `distinct` [N, D] marks the first device of each residual on its node: equal devices are scored once.
+    milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits;
+    `capacity` is what it was when nothing ran. `distinct` [N, D] marks the first device of each residual on its node:
+    equal devices are scored once.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Columns:
         self.spare[:, MEMORY] = memory_mib
         self.spare[:, MOST_LEFT] = np.where(self.gpus > 0, WHOLE_MILLI, 0)
         self.spare[:, FREE_DEVICES] = self.gpus
+        self.capacity: Ints = self.spare.copy()
         self.capacity_milli = int(self.gpus.sum()) * WHOLE_MILLI
         self.capacity_cpu_milli = int(sum(cpu_milli))
         self.idle_milli = self.capacity_milli

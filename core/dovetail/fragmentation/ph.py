@@ -35,14 +35,17 @@ class PHSettings:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known for one shape, valid up to a change of the columns. `static` is the first two terms."""
+    """What is known for one shape, valid up to a change of the columns: `static` is the first two terms, `loss` the
+    change of headroom by class, and `score` their sum at the prices of `epoch`. -inf where the shape does not fit."""
 
     needs: Ints
     allowed: Bools | None
     static: Counts
     loss: Counts
+    score: Counts
     device: Ints
     seen: int = -1
+    epoch: int = -1
 
 
 class PH:
@@ -57,8 +60,9 @@ class PH:
         self._prices = Prices(columns, mix, settings=self._settings.prices)
         self._worth = residual_values(share_demand(mix))
         self._known: dict[Shape, _Known] = {}
-        self._priced = -self._settings.refresh_placements
         self._price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
+        self._epoch = -1
+        self._priced = -self._settings.refresh_placements
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now."""
@@ -66,24 +70,35 @@ class PH:
         known = self._known.get(shape)
         if known is None:
             known = self._known[shape] = self._unknown(shape)
+        self._refresh_prices()
         if known.seen != columns.changes:
             self._update(shape, known)
-        score = known.loss @ self._current_price()
-        score += known.static
-        best = score.max(initial=-np.inf)
+        if known.epoch != self._epoch:
+            self._reprice(known)
+        best = known.score.max(initial=-np.inf)
         if best == -np.inf:
             return None
-        node = int((score >= best - TIE_GPUS).argmax())
+        node = int((known.score >= best - TIE_GPUS).argmax())
         if shape.is_share:
             return Choice(shape=shape, node=node, devices=(int(known.device[node]),))
         return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))
 
-    def _current_price(self) -> Counts:
+    def _refresh_prices(self) -> None:
         if self._columns.changes - self._priced >= self._settings.refresh_placements:
             self._headroom.sync()
             self._price = self._prices.at(self._headroom.total).astype(np.float32)
             self._priced = self._columns.changes
-        return self._price
+            self._epoch += 1
+
+    def _reprice(self, known: _Known) -> None:
+        """The scores of all nodes at new prices. Where few nodes fit, only theirs: it is memory that takes the time."""
+        known.epoch = self._epoch
+        rows = (known.static > -np.inf).nonzero()[0]
+        if 2 * rows.size > len(known.static):
+            np.matmul(known.loss, self._price, out=known.score)
+            known.score += known.static
+        elif rows.size:
+            known.score[rows] = known.loss.take(rows, axis=0) @ self._price + known.static.take(rows)
 
     def _unknown(self, shape: Shape) -> _Known:
         count = len(self._columns)
@@ -92,6 +107,7 @@ class PH:
             allowed=self._columns.allowed(shape) if shape.models else None,
             static=np.full(count, -np.inf, dtype=np.float32),
             loss=np.zeros((count, len(self._mix.classes)), dtype=np.float32),
+            score=np.full(count, -np.inf, dtype=np.float32),
             device=np.zeros(count, dtype=np.int64),
         )
 
@@ -100,6 +116,7 @@ class PH:
         rows = np.arange(len(columns)) if known.seen < 0 else columns.touched_since(known.seen)
         known.seen = columns.changes
         known.static[rows] = -np.inf
+        known.score[rows] = -np.inf
         rows = rows[fitting(columns, rows=rows, needs=known.needs, allowed=known.allowed)]
         if not rows.size:
             return
@@ -107,13 +124,16 @@ class PH:
         self._headroom.sync()
         left = None
         if shape.is_share:
-            known.static[rows], device = self._static_of_shares(shape, rows=rows)
+            static, device = self._static_of_shares(shape, rows=rows)
             known.device[rows] = device
             left = columns.left[rows, device]
         else:
-            change = self._gradient.change_by_whole(shape, rows=rows)
-            known.static[rows] = change * (-self._settings.gradient / WHOLE_MILLI)
-        known.loss[rows] = self._headroom.change(shape, rows=rows, left=left)
+            static = self._gradient.change_by_whole(shape, rows=rows) * (-self._settings.gradient / WHOLE_MILLI)
+        loss = self._headroom.change(shape, rows=rows, left=left)
+        known.static[rows] = static
+        known.loss[rows] = loss
+        if known.epoch == self._epoch:
+            known.score[rows] = loss @ self._price + static
 
     def _static_of_shares(self, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints]:
         """The first two terms at the best device of each of `rows`, and that device."""

@@ -1,1 +1,70 @@
-"""The policies by name. A new one is one file here or in `dovetail.fragmentation`, and one line in the table."""
+"""The policies by name. A new one is one small file here or in `dovetail.fragmentation`, and one line in the table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.fgd import fgd
+from dovetail.fragmentation.learning import PHOnline
+from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.ph import PH, PHSettings
+from dovetail.fragmentation.policy import Policy
+from dovetail.fragmentation.prices import PriceSettings
+from dovetail.simulator.policies.bestfit import bestfit
+from dovetail.simulator.policies.gpupacking import gpupacking
+from dovetail.simulator.policies.random import RandomFit
+from dovetail.simulator.policies.spread import spread
+
+# h of the prices: how much of the cluster turns over while a price counts.
+HORIZON_FILLING: Final = 0.5
+HORIZON_WITH_DEPARTURES: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a policy may know: the cluster, the mix of the pods to come, and whether pods leave."""
+
+    columns: Columns
+    mix: Mix
+    departures: bool = False
+    seed: int = 0
+
+    def ph(self) -> PHSettings:
+        """PH for this setting."""
+        horizon = HORIZON_WITH_DEPARTURES if self.departures else HORIZON_FILLING
+        return PHSettings(prices=PriceSettings(horizon=horizon))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A policy: how to make it, and what it does in one line."""
+
+    make: Callable[[Setting], Policy]
+    help: str
+
+
+def _online(setting: Setting) -> Policy:
+    return PHOnline(setting.columns, settings=setting.ph())
+
+
+POLICIES: Final[dict[str, Entry]] = {
+    "ph": Entry(
+        make=lambda setting: PH(setting.columns, setting.mix, settings=setting.ph()),
+        help="priced headroom, with the mix of the pods known",
+    ),
+    "ph-online": Entry(make=_online, help="priced headroom, with the mix learned from arrivals"),
+    "fgd": Entry(
+        make=lambda setting: fgd(setting.columns, setting.mix), help="fragmentation gradient descent, as published"
+    ),
+    "bestfit": Entry(make=lambda setting: bestfit(setting.columns), help="least CPU and GPU left over"),
+    "gpupacking": Entry(make=lambda setting: gpupacking(setting.columns), help="used devices first, then used nodes"),
+    "pack": Entry(make=_online, help="PACK, as jobs say it: ph-online"),
+    "spread": Entry(make=lambda setting: spread(setting.columns), help="SPREAD, as jobs say it: the idlest node"),
+    "random": Entry(
+        make=lambda setting: RandomFit(setting.columns, random=np.random.default_rng(setting.seed)),
+        help="any node where it fits",
+    ),
+}

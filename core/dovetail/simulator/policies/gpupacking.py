@@ -1,6 +1,6 @@
 """GPU packing, as in the simulator of the FGD paper: used devices first, then free ones of used nodes, then idle nodes.
 
-Called `gpupacking` elsewhere, to tell it from the policy word PACK.
+Not to be taken for PACK, the word that jobs use: that is PH.
 """
 
 import numpy as np
@@ -29,6 +29,6 @@ class GPUPacking:
         return np.where(free == columns.gpus[rows], np.maximum(33 - free, free), score), device
 
 
-def pack(columns: Columns) -> ScoredPolicy:
+def gpupacking(columns: Columns) -> ScoredPolicy:
     """The policy for a cluster."""
     return ScoredPolicy(columns, GPUPacking())

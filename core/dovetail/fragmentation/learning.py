@@ -1,0 +1,126 @@
+"""The mix of classes learned from arrivals: recent ones weigh more, and a shape never seen is not starved.
+
+`Learner` counts; `drift` tells how far two mixes are apart; `PHOnline` is PH on the mix learned so far. What PH keeps
+per node follows from its mix, so it is built anew only when the mix has really moved: looks at it become rarer as
+arrivals add up, and a look that finds nothing new costs next to nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.fragmentation.columns import CPU, MEMORY, Columns
+from dovetail.fragmentation.mix import Mix, by_class, covering
+from dovetail.fragmentation.ph import PH, PHSettings
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
+
+# Probabilities become whole weights: fine enough for one arrival in a hundred thousand.
+_ONE: Final = 1 << 24
+_LARGEST_WEIGHT: Final = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningSettings:
+    """`half_life_arrivals` later an arrival counts half. The prior expects each shape of node to be asked for as a
+    whole, with this much of its CPU and memory."""
+
+    half_life_arrivals: float = 20_000.0
+    covered_percent: int = 99
+    prior_probability: float = 2e-4
+    prior_host_percent: int = 94
+    first_look: int = 32
+    looks_factor: int = 2
+    longest_between_looks: int = 2048
+    tolerated_drift: float = 0.03
+
+
+class Learner:
+    """Counts of arrivals by shape, with decay."""
+
+    def __init__(self, columns: Columns, *, settings: LearningSettings | None = None) -> None:
+        self._settings = settings or LearningSettings()
+        self._prior = tuple(whole_nodes(columns, percent=self._settings.prior_host_percent))
+        self._weights: dict[Shape, float] = {}
+        # An arrival weighs more than the one before, which is the same as letting the older ones decay.
+        self._growth = 2.0 ** (1.0 / self._settings.half_life_arrivals)
+        self._weight = 1.0
+        self.arrivals = 0
+
+    def observe(self, shape: Shape) -> None:
+        """One more pod of this shape arrived."""
+        self._weights[shape] = self._weights.get(shape, 0.0) + self._weight
+        self._weight *= self._growth
+        self.arrivals += 1
+        if self._weight > _LARGEST_WEIGHT:
+            self._weights = {one: weight / self._weight for one, weight in self._weights.items()}
+            self._weight = 1.0
+
+    def mix(self) -> Mix:
+        """The classes that cover 99 % of the arrivals, every class of several devices, and the prior."""
+        total = sum(self._weights.values())
+        seen = by_class({one: max(1, round(weight / total * _ONE)) for one, weight in self._weights.items()})
+        kept = set(covering(seen, percent=self._settings.covered_percent).classes)
+        kept |= {one for one in seen.classes if one.gpus > 1}
+        weights = {one: weight for one, weight in zip(seen.classes, seen.weights, strict=True) if one in kept}
+        for one in self._prior:
+            weights[one] = weights.get(one, 0) + round(self._settings.prior_probability * _ONE)
+        return by_class(weights)
+
+
+def whole_nodes(columns: Columns, *, percent: int) -> Iterable[Shape]:
+    """For each shape of node with devices: a pod that takes all of them and `percent` of CPU and memory."""
+    kinds = {
+        (int(spare[CPU]), int(spare[MEMORY]), int(gpus))
+        for spare, gpus in zip(columns.capacity, columns.gpus, strict=True)
+        if gpus
+    }
+    for cpu_milli, memory_mib, gpus in sorted(kinds):
+        yield Shape(
+            cpu_milli=cpu_milli * percent // 100,
+            memory_mib=memory_mib * percent // 100,
+            gpus=gpus,
+            share_milli=WHOLE_MILLI,
+        )
+
+
+def drift(old: Mix, new: Mix) -> float:
+    """Total variation between two mixes: 0 for the same, 1 for nothing in common. Memory is left out."""
+    before, after = _by_key(old), _by_key(new)
+    return 0.5 * sum(abs(before.get(key, 0.0) - after.get(key, 0.0)) for key in before.keys() | after.keys())
+
+
+def _by_key(mix: Mix) -> dict[tuple[int, int, int, tuple[str, ...]], float]:
+    return {
+        (one.cpu_milli, one.gpus, one.share_milli, one.models): weight / max(1, mix.total)
+        for one, weight in zip(mix.classes, mix.weights, strict=True)
+    }
+
+
+class PHOnline:
+    """PH on the mix of what has arrived so far. Every call of `choose` is one arrival."""
+
+    def __init__(
+        self, columns: Columns, *, settings: PHSettings | None = None, learning: LearningSettings | None = None
+    ) -> None:
+        self._columns = columns
+        self._settings = settings
+        self._learning = learning or LearningSettings()
+        self.learner = Learner(columns, settings=self._learning)
+        self._next_look = self._learning.first_look
+        self._mix = self.learner.mix()
+        self._policy = PH(columns, self._mix, settings=settings)
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """The best place for a pod that arrives now."""
+        self.learner.observe(shape)
+        if self.learner.arrivals >= self._next_look:
+            self._look()
+        return self._policy.choose(shape)
+
+    def _look(self) -> None:
+        seen, learning = self.learner.arrivals, self._learning
+        self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
+        mix = self.learner.mix()
+        if drift(self._mix, mix) > learning.tolerated_drift:
+            self._mix = mix
+            self._policy = PH(self._columns, mix, settings=self._settings)

@@ -1,0 +1,61 @@
+"""Allocation, fragmentation and refusals at a load, from what an experiment noted. All in percent of the devices."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from dovetail.fragmentation.columns import Floats
+from dovetail.simulator.experiment import Outcome
+
+LOADS: Final = (90, 95, 100, 110, 130)
+# Pods that leave: the cluster is full and its mix is that of the stayers after a few mean lifetimes.
+WARM_UP_LIFETIMES: Final = 2.0
+
+
+def allocation_at(outcome: Outcome, *, percent: int) -> float | None:
+    """Mean allocation over the arrivals at which the load, rounded, is `percent`; where one pod leaps over it, that
+    before the leap. None for a load that was not reached."""
+    arrived = np.rint(100 * outcome.arrived_milli / outcome.capacity_milli)
+    there = arrived == percent
+    if there.any():
+        return _percent(outcome, float(outcome.allocated_milli[there].mean()))
+    before = int(np.count_nonzero(arrived < percent))
+    if before == len(arrived):
+        return None
+    return _percent(outcome, float(outcome.allocated_milli[before - 1])) if before else 0.0
+
+
+def fragmentation_at(outcome: Outcome, *, percent: int) -> float | None:
+    """Fragments when the load first was `percent`, rounded; None for a load that was not reached."""
+    reached = [load for load in outcome.fragments_milli if load <= percent]
+    if not reached or max(outcome.fragments_milli) < percent:
+        return None
+    return _percent(outcome, outcome.fragments_milli[max(reached)])
+
+
+def average_allocation(outcome: Outcome, *, warm_up: float = WARM_UP_LIFETIMES) -> float | None:
+    """Allocation over time after the warm-up, for pods that leave. None when the run ends before."""
+    gaps: Floats = np.diff(outcome.at)
+    gaps = np.where(outcome.at[:-1] >= warm_up, gaps, 0.0)
+    if not gaps.sum():
+        return None
+    return _percent(outcome, float(outcome.allocated_milli[:-1] @ gaps / gaps.sum()))
+
+
+def report(outcome: Outcome, *, departures: bool = False) -> dict[str, Any]:
+    """A run as `dovetail simulate -o json` prints it."""
+    return {
+        "policy": outcome.policy,
+        "allocation": {"average": average_allocation(outcome)} if departures else _by_load(outcome, allocation_at),
+        "fragmentation": {} if departures else _by_load(outcome, fragmentation_at),
+        "failed": outcome.failed,
+        "placements_per_second": round(outcome.placements_per_second),
+    }
+
+
+def _by_load(outcome: Outcome, measure: Any) -> dict[str, float | None]:
+    return {str(load): measure(outcome, percent=load) for load in LOADS}
+
+
+def _percent(outcome: Outcome, milli: float) -> float:
+    return round(100 * milli / outcome.capacity_milli, 3)

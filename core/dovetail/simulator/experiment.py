@@ -1,0 +1,118 @@
+"""One policy meets the arrivals, one after the other, and what came of it is noted."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.fragmentation.columns import Columns, Floats
+from dovetail.fragmentation.gradient import Gradient
+from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.policy import Policy
+from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.simulator.arrivals import Visit
+
+_NOTICE_EVERY = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one run. Arrays have one entry for each arrival; milli of devices are of the cluster's.
+
+    `fragments_milli` is F of the cluster by whole percent arrived. `seconds` is what the policy and the columns took.
+    """
+
+    policy: str
+    capacity_milli: int
+    at: Floats
+    arrived_milli: Floats
+    allocated_milli: Floats
+    fragments_milli: dict[int, float]
+    refused: dict[str, int]
+    placed: int
+    seconds: float
+
+    @property
+    def failed(self) -> int:
+        """Pods that fitted nowhere."""
+        return sum(self.refused.values())
+
+    @property
+    def placements_per_second(self) -> float:
+        """Pods placed in a second of the time that all took, refused ones included."""
+        return self.placed / self.seconds if self.seconds > 0 else 0.0
+
+
+def run(
+    name: str,
+    policy: Policy,
+    *,
+    columns: Columns,
+    visits: Sequence[Visit],
+    expected: Mix,
+    clock: Callable[[], float],
+    notice: Callable[[int], None] = lambda _: None,
+) -> Outcome:
+    """Let `policy` place `visits` on `columns`. `expected` is the mix that fragmentation is measured for, `clock`
+    tells seconds, and `notice` hears now and then how many have arrived."""
+    lodging = _Lodging(columns, policy)
+    gradient = Gradient(columns, expected)
+    arrived = np.cumsum([visit.shape.gpu_milli for visit in visits], dtype=np.float64)
+    allocated = np.zeros(len(visits))
+    percents = np.rint(100 * arrived / columns.capacity_milli).astype(int).tolist()
+    fragments: dict[int, float] = {}
+    seconds, started = 0.0, clock()
+    for number, visit in enumerate(visits):
+        lodging.receive(visit)
+        allocated[number] = columns.capacity_milli - columns.idle_milli
+        if percents[number] not in fragments:
+            seconds += clock() - started
+            fragments[percents[number]] = float(gradient.fragmentation().sum())
+            started = clock()
+        if number % _NOTICE_EVERY == 0:
+            notice(number)
+    seconds += clock() - started
+    notice(len(visits))
+    return Outcome(
+        policy=name,
+        capacity_milli=columns.capacity_milli,
+        at=np.array([visit.at for visit in visits]),
+        arrived_milli=arrived,
+        allocated_milli=allocated,
+        fragments_milli=fragments,
+        refused=lodging.refused,
+        placed=len(visits) - sum(lodging.refused.values()),
+        seconds=seconds,
+    )
+
+
+def kind(shape: Shape) -> str:
+    """The words under which a refused pod is counted."""
+    if shape.is_share:
+        return "share"
+    return "no GPU" if not shape.gpus else f"{shape.gpus} GPU{'s' if shape.gpus > 1 else ''}"
+
+
+class _Lodging:
+    """Takes pods in where the policy says, and lets them out when they leave."""
+
+    def __init__(self, columns: Columns, policy: Policy) -> None:
+        self._columns = columns
+        self._policy = policy
+        self._staying: list[tuple[float, int, Choice]] = []
+        self._number = 0
+        self.refused: dict[str, int] = {}
+
+    def receive(self, visit: Visit) -> None:
+        while self._staying and self._staying[0][0] <= visit.at:
+            self._columns.release(heapq.heappop(self._staying)[2])
+        choice = self._policy.choose(visit.shape)
+        if choice is None:
+            word = kind(visit.shape)
+            self.refused[word] = self.refused.get(word, 0) + 1
+            return
+        self._columns.place(choice)
+        if visit.leaves_at != np.inf:
+            self._number += 1
+            heapq.heappush(self._staying, (visit.leaves_at, self._number, choice))

@@ -1,0 +1,90 @@
+"""Several policies at once, each in a process of its own. The only module here that starts processes."""
+
+import multiprocessing
+import os
+import queue
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.fragmentation.fgd import COVERED_PERCENT
+from dovetail.fragmentation.mix import Mix, by_class, covering
+from dovetail.fragmentation.shapes import Shape
+from dovetail.simulator.arrivals import Visit
+from dovetail.simulator.experiment import Outcome, run
+from dovetail.simulator.policies import POLICIES, Setting
+from dovetail.simulator.trace import Node, columns_of
+
+# One core is what placements a second are told for; a library that takes more would also slow the other processes.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What all policies meet: nodes in their static order, arrivals, and the pods that the mix is taken from."""
+
+    nodes: Sequence[Node]
+    visits: Sequence[Visit]
+    pods: Sequence[Shape]
+    departures: bool = False
+    seed: int = 0
+
+
+def run_one(name: str, scene: Scene, *, notice: Callable[[int], None] = lambda _: None) -> Outcome:
+    """One policy in this process, timed by its CPU time."""
+    mix = by_class(Counter(scene.pods))
+    columns = columns_of(scene.nodes)
+    setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
+    return run(
+        name,
+        POLICIES[name].make(setting),
+        columns=columns,
+        visits=scene.visits,
+        expected=expected_mix(mix),
+        clock=time.process_time,
+        notice=notice,
+    )
+
+
+def expected_mix(mix: Mix) -> Mix:
+    """The mix that fragmentation is measured for: FGD's."""
+    return covering(mix, percent=COVERED_PERCENT)
+
+
+def run_all(
+    names: Sequence[str],
+    scene: Scene,
+    *,
+    processes: int,
+    notice: Callable[[str, int], None] = lambda _name, _done: None,
+) -> list[Outcome]:
+    """Several policies, `processes` at a time, in the order of `names`. `notice` hears how many pods have arrived at
+    which; it is called here, not in the processes."""
+    context = multiprocessing.get_context("spawn")
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(_ONE_THREAD)  # a spawned process reads them when it imports NumPy
+    try:
+        with context.Manager() as manager, ProcessPoolExecutor(processes, mp_context=context) as pool:
+            heard: Any = manager.Queue()
+            futures = [pool.submit(_work, name, scene, heard) for name in names]
+            _pass_on(heard, futures, notice=notice)
+            return [future.result() for future in futures]
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _work(name: str, scene: Scene, heard: Any) -> Outcome:
+    return run_one(name, scene, notice=lambda done: heard.put((name, done)))
+
+
+def _pass_on(heard: Any, futures: Sequence[Future[Outcome]], *, notice: Callable[[str, int], None]) -> None:
+    while not all(future.done() for future in futures):
+        try:
+            notice(*heard.get(timeout=_LOOK_SECONDS))
+        except queue.Empty:
+            continue
