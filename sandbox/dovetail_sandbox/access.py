@@ -13,12 +13,16 @@ import yaml
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import AlreadyExists
+from dovetail.kube.objects import Node
 from dovetail.kube.resources import NODES, SERVICEACCOUNTS
 from dovetail_sandbox.chart import NAMESPACE, Manifest, Rendered
-from dovetail_sandbox.errors import ChartError
+from dovetail_sandbox.errors import ChartError, SandboxError
 
 TOKEN_SECONDS: Final = 365 * 24 * 3600
 _AT_ONCE: Final = 32
+_POLL_SECONDS: Final = 0.5
+_READY_SECONDS: Final = 60.0
+_READY_PER_SECOND: Final = 10.0  # by far the least that was seen, on a busy machine
 
 
 def write_admin_kubeconfig(path: Path, *, name: str, pki: Path, port: int) -> None:
@@ -36,7 +40,10 @@ def write_account_kubeconfig(path: Path, *, account: str, token: str, pki: Path,
 
 
 def create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
-    """Creates Node objects, many at a time; those that are there already stay as they are."""
+    """Creates Node objects, many at a time, and returns when kwok has made all of them Ready.
+
+    Raises `SandboxError` when it does not.
+    """
     asyncio.run(_create_nodes(kubeconfig, manifests=manifests))
 
 
@@ -78,6 +85,24 @@ async def _create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> N
         async with asyncio.TaskGroup() as group:
             for manifest in manifests:
                 group.create_task(create(manifest))
+        await _until_ready(client, count=len(manifests))
+
+
+async def _until_ready(client: Client, *, count: int) -> None:
+    limit = _READY_SECONDS + count / _READY_PER_SECOND
+    try:
+        async with asyncio.timeout(limit):
+            while (await _ready(client)) < count:  # noqa: ASYNC110 - another program changes it
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError as error:
+        raise SandboxError(f"Not all of {count} simulated nodes are Ready after {limit:g} s.") from error
+
+
+async def _ready(client: Client) -> int:
+    nodes = await client.list(NODES, as_type=Node)
+    return sum(
+        any(each.type == "Ready" and each.status == "True" for each in node.status.conditions) for node in nodes.items
+    )
 
 
 async def _tokens(kubeconfig: Path, *, accounts: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 
 from dovetail_sandbox import download, gobuild, tools
@@ -118,8 +117,7 @@ class Binaries:
 
     def _build(self, rest: Sequence[Tool]) -> None:
         """Modules in parallel, the programs of one module together: they share most packages."""
-        ordered = sorted(rest, key=lambda tool: tool.folder)
-        groups = [list(group) for _, group in groupby(ordered, key=lambda tool: tool.folder)]
+        groups = [[tool for tool in rest if tool.folder == folder] for folder in dict.fromkeys(t.folder for t in rest)]
         with ThreadPoolExecutor(max_workers=max(1, min(len(groups), (os.cpu_count() or 2) // 2))) as pool:
             for done in [pool.submit(self._build_group, group) for group in groups]:
                 done.result()
