@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
     "audit": Entry("dovetail_cli.audit:audit", "Prove that no device is promised beyond what it has"),
+    "simulate": Entry("dovetail_cli.simulate:simulate", "Run a recorded workload under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }

@@ -74,7 +74,10 @@ def parse_pods(text: str, *, source: str) -> dict[str, Shape]:
 
 def parse_arrivals(text: str, *, source: str, pods: Mapping[str, Shape]) -> list[Shape]:
     """The shapes of arriving pods from one name a line."""
-    return [pods[name] for name in _names(text, source=source, known=pods, kind="pod of the pod table")]
+    arriving = [pods[name] for name in _names(text, source=source, known=pods, kind="pod of the pod table")]
+    if not any(shape.gpus for shape in arriving):
+        raise TraceError(source=source, line=1, column="", value="", allowed="expected a pod that asks for a GPU")
+    return arriving
 
 
 def parse_order(text: str, *, source: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
