@@ -6,6 +6,7 @@ from typing import Any
 
 import promql_parser
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 
 from dovetail.cluster import ClusterView
@@ -23,7 +24,8 @@ from dovetail_operator.state import State
 from tests.agent.builders import NOON
 from tests.chart.conftest import Render
 
-DASHBOARD = json.loads((Path(__file__).parents[2] / "dashboards" / "dovetail.json").read_text(encoding="utf-8"))
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "dashboards" / "dovetail.json").read_text(encoding="utf-8"))
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 
 
@@ -69,6 +71,8 @@ def exposed() -> set[str]:
 
 
 EXPOSED = exposed()
+# Parts of a histogram that documentation does not list.
+PARTS = ("_bucket", "_count", "_sum", "_created")
 
 
 @pytest.mark.parametrize(("panel", "expression"), list(expressions()))
@@ -117,3 +121,19 @@ def test_the_chart_hands_it_to_grafana_s_sidecar_unchanged(render: Render) -> No
     chart = render(monitoring__dashboard__enabled=True)
     (found,) = [each for each in chart if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
     assert json.loads(found["data"]["dovetail.json"]) == DASHBOARD
+
+
+def test_the_documentation_lists_every_metric_and_no_other() -> None:
+    documented = set(re.findall(r"`(dovetail_\w+)`", (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")))
+    whole = {next((name.removesuffix(part) for part in PARTS if name.endswith(part)), name) for name in EXPOSED}
+    assert documented == whole
+
+
+def test_the_prometheus_of_the_documentation_asks_the_ports_that_it_says() -> None:
+    config = yaml.safe_load((ROOT / "dashboards" / "prometheus.yml").read_text(encoding="utf-8"))
+    ports = {
+        each["labels"]["component"]: int(each["targets"][0].rpartition(":")[2])
+        for each in config["scrape_configs"][0]["static_configs"]
+    }
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    assert ports == {name: int(port) for name, port in re.findall(r"--set (\w+)\.metricsPort=(\d+)", text)}

@@ -132,6 +132,13 @@ async def test_a_bad_declaration_is_told_in_the_status_and_takes_the_capacity_aw
     await scene.node(advertising(2000))
 
 
+async def test_a_node_that_no_longer_declares_devices_advertises_none(scene: Scene) -> None:
+    await scene.node(advertising(2000))
+    await scene.annotate(simulated_devices=None)
+    await scene.node(advertising(0))
+    await scene.gpunode(ready("False"))
+
+
 async def test_a_device_that_breaks_is_unhealthy_and_no_longer_counted(scene: Scene) -> None:
     await scene.node(advertising(2000))
     await scene.annotate(**{FAULTS.split("/")[1]: json.dumps({"1": "XID79FellOffTheBus"})})
