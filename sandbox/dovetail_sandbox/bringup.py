@@ -136,12 +136,13 @@ class _Bringup:
     report: Reporter
 
     def run(self) -> None:
+        rendered = self._render()  # first: it is quick, and refuses wrong values
         with self.report.task("Control plane: etcd, kube-apiserver, controllers, kwok"):
             self._start_control_plane()
         with self.report.task(f"{len(self.plan.nodes)} simulated nodes"):
             access.create_nodes(self.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in self.plan.nodes])
         with self.report.task("What the chart installs: CRDs, roles, classes, configuration"):
-            rendered = self._install_chart()
+            access.apply(rendered, kubectl=self.programs["kubectl"], kubeconfig=self.cluster.kubeconfig)
         started = self._start_deployables(rendered)
         with self.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
             self.cluster.wait_ready(started)
@@ -212,13 +213,12 @@ class _Bringup:
                 raise ComponentFailedError("supervisor", what=what, log=log, tail=tail(log))
             time.sleep(_POLL_SECONDS)
 
-    def _install_chart(self) -> Rendered:
+    def _render(self) -> Rendered:
         cluster = self.cluster
         values: dict[str, object] = {key: cluster.state().ports[key] for key in PORT_VALUES}
         values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(self._kubeconfig("kube-scheduler"))}
         rendered = chart.render(helm=self.programs["helm"], values=values, overrides=self.plan.overrides)
         (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
-        access.apply(rendered, kubectl=self.programs["kubectl"], kubeconfig=cluster.kubeconfig)
         return rendered
 
     def _start_deployables(self, rendered: Rendered) -> list[str]:

@@ -154,6 +154,8 @@ def _show(found: Status) -> None:
     )
     if found.message:
         console.print(found.message, markup=False, highlight=False)
+    if found.phase == "Failed":
+        return
     table = Table("Component", "State", "PID", "Restarts", "Last exit", box=None, header_style="bold")
     for each in found.components:
         table.add_row(each.name, each.state, str(each.pid or "-"), str(each.restarts), each.last_exit or "-")

@@ -15,7 +15,7 @@ import pytest
 
 from dovetail_sandbox import bringup, cluster, processes, progress, state, tools
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.errors import ComponentFailedError, SandboxError
+from dovetail_sandbox.errors import ChartError, ComponentFailedError
 
 pytestmark = pytest.mark.cluster
 
@@ -91,13 +91,22 @@ def test_a_crash_of_the_control_plane_is_told_with_the_exit_and_the_end_of_the_l
 
 
 def test_a_component_that_cannot_start_is_reported_by_up_and_leaves_no_process() -> None:
-    broken = {"without": ("operator", "extender", "kube-scheduler"), "overrides": ("config.nonsense=1",)}
-    with pytest.raises(SandboxError, match="nonsense"), sandbox("one", **broken):
+    broken = {"without": ("operator", "extender", "agent"), "overrides": ("scheduler.kubeconfig=/nowhere",)}
+    with pytest.raises(ComponentFailedError) as failed, sandbox("one", **broken):
         pass
     made = cluster.get("one")
+    assert str(failed.value).startswith("kube-scheduler ended with exit code 1 after 2 restarts. The end of its log (")
+    assert "/nowhere" in str(failed.value)
     assert processes.marked(made.folder) == []
-    assert made.status().phase == "Failed"
+    assert (made.status().phase, made.status().message) == ("Failed", str(failed.value))
+    assert made.log_file("kube-scheduler").exists()
     assert made.down()
+
+
+def test_a_value_that_the_chart_refuses_is_told_before_anything_starts() -> None:
+    with pytest.raises(ChartError, match="nonsense"), sandbox("one", overrides=("config.nonsense=1",)):
+        pass
+    assert cluster.get("one").observed() == {}
 
 
 def test_a_killed_deployable_is_started_again_and_counted() -> None:
