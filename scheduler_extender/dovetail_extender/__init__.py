@@ -4,7 +4,9 @@ wire        what kube-scheduler sends and reads, field for field
 pods        what a pod that is being scheduled asks, and which container its devices go to
 decisions   filter and prioritize over the ledger
 binding     bind: recheck, promise, one write
+settling    binds that the cache does not show yet
 watching    the picture of the cluster, kept true by watching
+service     the parts put together over one client
 metrics     what it counts
 app         the HTTP face
 main        the command line

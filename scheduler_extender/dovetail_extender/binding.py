@@ -7,9 +7,9 @@ again, with the same devices, and to no other.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Literal
 
 from dovetail.allocation import AllocationError, allocation_in, annotations_of
 from dovetail.api.gpujob import Policy
@@ -23,16 +23,12 @@ from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 from dovetail.requests import RequestError
 from dovetail_extender.pods import allocation_of, ask_of
+from dovetail_extender.settling import PodsOfCluster, Settling
 from dovetail_extender.wire import BindingArgs
 
 log = get_logger(__name__)
 
 Result = Literal["bound", "refused", "gone", "conflict", "failed", "unsettled"]
-
-# The cache shows a bind within milliseconds; where it does not after this time, a read asks.
-READ_SECONDS: Final = 5.0
-# A read that finds the pod unbound settles the bind only after this time: until then the write may be on its way.
-SETTLE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,29 +37,6 @@ class Outcome:
 
     result: Result
     error: str = ""
-
-
-class PodsOfCluster(Protocol):
-    """The pods as the API server has them: the cache, fresh reads, and the one write."""
-
-    def cached(self, *, namespace: str, name: str) -> Pod | None:
-        """The pod as last seen by watching."""
-
-    async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
-        """The pod as it is now. Raises `KubeError`."""
-
-    async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
-        """The Binding. Raises `KubeError`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unseen:
-    """A bind that the cache has not shown yet. `known` says that the API server has confirmed it."""
-
-    namespace: str
-    name: str
-    since: float
-    known: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +63,12 @@ class Binder:
         self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._running: dict[str, _Running] = {}
-        self._unseen: dict[str, _Unseen] = {}
+        self._settling = Settling(ledger=ledger, pods=pods, deadline_seconds=deadline_seconds, clock=clock)
 
     @property
     def unsettled(self) -> int:
         """How many binds have an outcome that is not known yet."""
-        return sum(not bind.known for bind in self._unseen.values())
+        return self._settling.unsettled
 
     async def bind(self, args: BindingArgs) -> Outcome:
         """Bind the pod to the node. The same bind asked twice at a time is done once, and both get its outcome."""
@@ -115,9 +88,7 @@ class Binder:
 
     async def settle(self) -> None:
         """Find out what became of the binds that the cache does not show; to be called every second or so."""
-        for uid, bind in list(self._unseen.items()):
-            if uid not in self._running and await self._is_settled(uid, bind):
-                self._unseen.pop(uid, None)
+        await self._settling.settle(running=self._running)
 
     async def _bind(self, args: BindingArgs) -> Outcome:
         deadline = self._clock() + self._deadline_seconds
@@ -171,18 +142,18 @@ class Binder:
         annotations = annotations_of(allocation_of(claim, pod=pod)) if claim.devices else {}
         left = deadline - self._clock()
         if left <= 0:
-            self._give_up(claim.key)
+            self._settling.give_up(claim.key)
             return Outcome(result="failed", error="the bind's deadline passed before it was sent")
         try:
             await self._pods.bind(pod, node=claim.node, annotations=annotations, deadline_seconds=left)
         except Conflict as error:
             return await self._after_conflict(pod, claim, error=error, deadline=deadline)
         except NotFound:
-            self._release(claim.key)
+            self._settling.release(claim.key)
             return Outcome(result="gone", error="the pod was deleted")
         except KubeError as error:
             return self._after_failure(pod, error=error)
-        self._note(pod, known=True)
+        self._settling.note(pod, known=True)
         log.info("bound", **_about(pod, claim))
         return Outcome(result="bound")
 
@@ -194,70 +165,35 @@ class Binder:
                 namespace=meta.namespace, name=meta.name, deadline_seconds=max(0.1, deadline - self._clock())
             )
         except NotFound:
-            self._release(meta.uid)
+            self._settling.release(meta.uid)
             return Outcome(result="gone", error="the pod was deleted")
         except KubeError as reading:
-            return self._after_failure(pod, error=reading)
+            return self._unsettled(pod, error=reading)
         if now.metadata.uid == meta.uid and now.spec.node_name:
             # Whatever it is bound to, the cache is about to put that in the place of our claim.
-            self._note(pod, known=True)
+            self._settling.note(pod, known=True)
             return _of_bound(now, node=claim.node, expected=claim)
-        self._release(meta.uid)
+        self._settling.give_up(meta.uid)
         return Outcome(result="conflict", error=error.message or str(error))
 
     def _after_failure(self, pod: Pod, *, error: KubeError) -> Outcome:
         meta = pod.metadata
         if isinstance(error, StatusError) and not isinstance(error, ServerFault):
-            self._give_up(meta.uid)
+            self._settling.give_up(meta.uid)
             return Outcome(result="failed", error=str(error))
-        self._note(pod, known=False)
+        return self._unsettled(pod, error=error)
+
+    def _unsettled(self, pod: Pod, *, error: KubeError) -> Outcome:
+        self._settling.note(pod, known=False)
         return Outcome(result="unsettled", error=f"nobody knows whether the pod was bound: {error}")
 
-    async def _is_settled(self, uid: str, bind: _Unseen) -> bool:
-        cached = self._pods.cached(namespace=bind.namespace, name=bind.name)
-        if self._ledger.claim(uid) is None or (
-            cached is not None and cached.metadata.uid == uid and cached.spec.node_name
-        ):
-            return True
-        age = self._clock() - bind.since
-        if age < READ_SECONDS:
-            return False
-        try:
-            pod = await self._pods.read(
-                namespace=bind.namespace, name=bind.name, deadline_seconds=self._deadline_seconds
-            )
-        except NotFound:
-            pod = None
-        except KubeError:
-            return False
-        if uid in self._running or self._unseen.get(uid) is not bind:
-            return False
-        there = pod is not None and pod.metadata.uid == uid
-        if there and pod is not None and (pod.spec.node_name or age < SETTLE_SECONDS):
-            return False
-        self._ledger.release(uid)
-        return True
-
-    def _note(self, pod: Pod, *, known: bool) -> None:
-        meta = pod.metadata
-        self._unseen[meta.uid] = _Unseen(namespace=meta.namespace, name=meta.name, since=self._clock(), known=known)
-
-    def _give_up(self, uid: str) -> None:
-        """Nothing came of this attempt; an earlier one whose outcome is not known keeps its promise."""
-        if uid not in self._unseen:
-            self._ledger.release(uid)
-
     def _refused(self, uid: str, *, error: str) -> Outcome:
-        self._release(uid)
+        self._settling.release(uid)
         return Outcome(result="refused", error=error)
 
     def _gone(self, args: BindingArgs) -> Outcome:
-        self._release(args.pod_uid)
+        self._settling.release(args.pod_uid)
         return Outcome(result="gone", error="the pod was deleted")
-
-    def _release(self, uid: str) -> None:
-        self._unseen.pop(uid, None)
-        self._ledger.release(uid)
 
 
 def _of_bound(pod: Pod, *, node: str, expected: Claim | None = None) -> Outcome:

@@ -41,7 +41,7 @@ class Rules:
     default_policy: Policy = "Balanced"
     weights: Weights = DEFAULT_WEIGHTS
     filter_limit: int = FILTER_LIMIT
-    hold_ttl_seconds: float = 10.0
+    hold_ttl_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

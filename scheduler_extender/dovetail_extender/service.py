@@ -62,19 +62,29 @@ class Extender:
         """Watch, and do the chores, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watching.run(), name="watching")
-            group.create_task(self._chores(), name="chores")
+            # Apart, for settling waits for the API server and the end of a hold must not.
+            group.create_task(self._expire_again_and_again(), name="holds")
+            group.create_task(self._settle_again_and_again(), name="binds")
 
-    async def chore(self) -> None:
-        """Drop the holds whose time has come, and look after binds that the cache does not show."""
+    def expire_holds(self) -> None:
+        """Drop the holds whose time has come."""
         for claim in self.ledger.expire_holds(self._clock()):
             log.info("hold expired", pod_uid=claim.key, node=claim.node)
+
+    async def settle(self) -> None:
+        """Find out what became of binds that the cache does not show."""
         await self._binder.settle()
 
     async def drain(self) -> None:
         """Let the binds that are under way end; each does by its deadline."""
         await self._binder.drain()
 
-    async def _chores(self) -> None:
+    async def _expire_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(CHORES_SECONDS)
-            await self.chore()
+            self.expire_holds()
+
+    async def _settle_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(CHORES_SECONDS)
+            await self.settle()

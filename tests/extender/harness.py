@@ -61,6 +61,11 @@ class Face:
         assert status == 200, answer
         return str(answer["Error"])
 
+    async def chores(self) -> None:
+        """What the extender does every second."""
+        self.extender.expire_holds()
+        await self.extender.settle()
+
     async def sees(self, key: str) -> None:
         """Wait until the cache has the pod."""
         namespace, name = key.split("/")

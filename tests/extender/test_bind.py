@@ -184,7 +184,7 @@ async def test_a_bind_that_happened_but_was_not_answered_is_found_in_the_cache(a
         assert "nobody knows" in await face.bind(pod, "a")
         await eventually(lambda: bool(_cached(face).spec.node_name))
         assert await face.bind(pod, "a") == "", "kube-scheduler tries again and finds it bound"
-        await face.extender.chore()
+        await face.chores()
         assert _gauge(face, "unsettled_binds") == 0
         assert face.ledger.totals().promised_milli == 1000
 
@@ -216,10 +216,10 @@ async def test_a_bind_that_did_not_happen_is_settled_by_a_late_read(api: ApiServ
         await face.ready()
         await face.bind(pod, "a")
         face.clock.now += 20
-        await face.extender.chore()
+        await face.chores()
         assert face.ledger.claim("uid-p") is not None, "the write might still be on its way"
         face.clock.now += 20
-        await face.extender.chore()
+        await face.chores()
         assert face.ledger.claims() == []
 
 
@@ -241,11 +241,11 @@ async def test_a_bound_pod_that_the_cache_never_shows_and_that_is_gone_frees_its
         api.telling = False
         api.put("pods", pod := make_pod())
         assert await face.bind(pod, "a") == ""
-        await face.extender.chore()
+        await face.chores()
         assert face.ledger.claim("uid-p") is not None
         del api.objects["pods"]["default/p"]
         face.clock.now += 6
-        await face.extender.chore()
+        await face.chores()
         assert face.ledger.claims() == []
 
 

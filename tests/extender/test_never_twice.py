@@ -20,8 +20,9 @@ from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.errors import Conflict, DeadlineExceeded, NotFound, Status
 from dovetail.kube.objects import Node, Pod
-from dovetail_extender.binding import SETTLE_SECONDS, Binder
+from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
+from dovetail_extender.settling import SETTLE_SECONDS
 from dovetail_extender.wire import BindingArgs, ScheduledPod
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
 from tests.extender.harness import Clock

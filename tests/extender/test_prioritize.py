@@ -58,11 +58,11 @@ async def test_a_pod_does_not_stand_in_its_own_way(face: Face) -> None:
 
 async def test_a_hold_ends_by_itself(face: Face) -> None:
     await face.prioritize(make_pod("first", "8", milli=8000), "a")
-    face.clock.now += 9.9
-    await face.extender.chore()
+    face.clock.now += 29.9
+    await face.chores()
     assert face.ledger.is_hold("uid-first")
     face.clock.now += 0.2
-    await face.extender.chore()
+    await face.chores()
     assert face.ledger.claim("uid-first") is None
 
 
