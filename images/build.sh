@@ -37,9 +37,18 @@ base_archive() {
     mmdebstrap --quiet --format=tar --variant=minbase --include="$PACKAGES" --mode=root \
       --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
       --dpkgopt='path-exclude=/usr/share/locale/*' "$SUITE" "$archive.new" >&2
-    mv "$archive.new" "$archive"
+    keep "$archive"
   fi
   echo "$archive"
+}
+
+# The new archive takes its place; those of the same image that it replaces go.
+keep() {
+  local old
+  mv "$1.new" "$1"
+  for old in "${1%-*}"-*.tar; do
+    [[ $old == "$1" ]] || rm -f "$old"
+  done
 }
 
 wheel() {
@@ -58,9 +67,12 @@ import_base() {
   storage rm "$container" >/dev/null
 }
 
-# Dependencies come from where this machine's pip finds them: its configuration and certificates, for the build only.
+# Dependencies come from where this machine's pip finds them: its configuration and certificates, for the build only,
+# and a cache that the images share.
 pip_mounts() {
   local path
+  mkdir -p "$CACHE/pip"
+  echo "--volume=$CACHE/pip:/root/.cache/pip"
   for path in /etc/ssl/certs /etc/pip.conf; do
     [[ -e $path ]] && echo "--volume=$path:$path:ro"
   done
@@ -73,9 +85,9 @@ build() {
   storage inspect --type image dovetail.local/base:dev >/dev/null 2>&1 || import_base "$BASE"
   mapfile -t mounts < <(pip_mounts)
   storage bud --quiet --isolation chroot --build-arg BASE=dovetail.local/base:dev --build-arg EXTRA="$name" \
-    "${mounts[@]}" --file "$SOURCE/images/Dockerfile" --tag "$image" "$WORK/context" >&2
+    "${mounts[@]}" --file "$SOURCE/images/Dockerfile" --tag "$image" "$WORK/context" >/dev/null
   storage push --quiet "$image" "docker-archive:$archive.new:$image" >&2
-  mv "$archive.new" "$archive"
+  keep "$archive"
 }
 
 main() {
