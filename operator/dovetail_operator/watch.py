@@ -34,6 +34,8 @@ COMPONENT: Final = "dovetail-operator"
 _TOKEN_LIFE: Final = timedelta(minutes=5)
 _KEPT_EVENTS: Final = 1000
 _POSTERS: Final = 8
+# Events are for people and the status has it all: better to lose one than to keep a poster from the others.
+_POSTING_BACKOFFS: Final = (1.0,)
 _PAGE_SIZE: Final = 500
 _JOIN_SECONDS: Final = 10.0
 # A line for every change of every job, and one that signals are not handled in this thread, which is as it should be.
@@ -156,6 +158,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = None
     settings.posting.worker_limit = _POSTERS
+    settings.posting.default_backoffs = _POSTING_BACKOFFS
     settings.posting.reporting_component = COMPONENT
     settings.posting.reporting_instance = COMPONENT
     settings.posting.event_name_prefix = "dovetail-"

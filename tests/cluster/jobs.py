@@ -1,0 +1,149 @@
+"""GPUJobs on the sandbox as a user has them: submitted, watched until they are as they should be, changed, deleted."""
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from typing import Any, Final
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import find_condition
+from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
+from dovetail.kube.objects import Event, Job, Pod
+from dovetail.kube.resources import EVENTS, GPUJOBS, JOBS, PODS, Resource
+from dovetail.names import EXIT_CODE, LABEL_JOB, RUN_SECONDS
+
+# For one step of a job's life, with room for a machine that has other things to do.
+PATIENCE_SECONDS: Final = 60
+FOR_EVER: Final = 100_000
+
+
+def manifest(name: str, *, run: float = FOR_EVER, exit_code: int = 0, **spec: Any) -> dict[str, Any]:
+    """A GPUJob as in YAML: one GPU unless `spec` says otherwise, with a container that runs that many seconds."""
+    if "gpu" not in spec and "resources" not in spec:
+        spec["gpu"] = 1
+    template = {
+        "metadata": {"annotations": {RUN_SECONDS: str(run), EXIT_CODE: str(exit_code)}},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
+    return {
+        "apiVersion": GPUJOBS.api_version,
+        "kind": GPUJOBS.kind,
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+class Jobs:
+    """The GPUJobs of one namespace."""
+
+    def __init__(self, client: Client, *, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def submit(self, name: str = "x", **spec: Any) -> GPUJob:
+        """Create one; see `manifest`."""
+        return await self.client.create(GPUJOBS, manifest(name, **spec), as_type=GPUJob, namespace=self.namespace)
+
+    async def change(self, name: str = "x", **spec: Any) -> None:
+        """Change fields of its spec."""
+        await self.client.patch(GPUJOBS, name, {"spec": spec}, as_type=GPUJob, namespace=self.namespace)
+
+    async def delete(self, name: str = "x") -> None:
+        """Delete it, as kubectl does."""
+        await self.client.delete(GPUJOBS, name, namespace=self.namespace)
+
+    async def until(self, name: str, holds: Callable[[GPUJobStatus], bool]) -> GPUJobStatus:
+        """Its status once it is as it should be."""
+        status: GPUJobStatus | None = None
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    job = await self.client.get(GPUJOBS, name, as_type=GPUJob, namespace=self.namespace)
+                    status = job.status
+                    if holds(status):
+                        return status
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{name} is still {status}") from None
+
+    async def phase(self, phase: str, name: str = "x", *, reason: str | None = None) -> GPUJobStatus:
+        """Its status once it has that phase, and that reason where one is named."""
+        return await self.until(
+            name, lambda status: status.phase == phase and (reason is None or status.reason == reason)
+        )
+
+    async def child(self, name: str = "x") -> Job:
+        """Its batch Job."""
+        return await self.client.get(JOBS, name, as_type=Job, namespace=self.namespace)
+
+    async def completed_child(self, name: str = "x") -> Job:
+        """Its batch Job once that one is complete."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                child = await self.child(name)
+                if child.status.completion_time:
+                    return child
+                await asyncio.sleep(0.05)
+
+    async def pods(self, name: str = "x") -> list[Pod]:
+        """The pods that carry its label."""
+        pods, _ = await self.client.list(
+            PODS, as_type=Pod, namespace=self.namespace, label_selector=f"{LABEL_JOB}={name}"
+        )
+        return pods
+
+    async def events(self, name: str = "x") -> list[Event]:
+        """What was announced of it, in order of time."""
+        events, _ = await self.client.list(EVENTS, as_type=Event, namespace=self.namespace)
+        ours = [each for each in events if (each.involved_object.kind, each.involved_object.name) == ("GPUJob", name)]
+        return sorted(ours, key=lambda each: each.event_time or "")
+
+    async def announced(self, reason: str, name: str = "x") -> list[Event]:
+        """What was announced of it, once an event with that reason is there; they come a moment after the status."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                events = await self.events(name)
+                if any(event.reason == reason for event in events):
+                    return events
+                await asyncio.sleep(0.05)
+
+    async def gone(self, resource: Resource, name: str = "x") -> None:
+        """Wait until there is no such object."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                try:
+                    await self.client.get(resource, name, as_type=dict[str, Any], namespace=self.namespace)
+                except NotFound:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def without_pods(self, name: str | None = "x") -> None:
+        """Wait until no pod carries its label; None: until there is no pod of any job."""
+        selector = LABEL_JOB if name is None else f"{LABEL_JOB}={name}"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                pods, _ = await self.client.list(PODS, as_type=Pod, namespace=self.namespace, label_selector=selector)
+                if not pods:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def clear(self) -> None:
+        """Delete all of them and wait until their pods are gone: the next test finds the devices free."""
+        jobs, _ = await self.client.list(GPUJOBS, as_type=GPUJob, namespace=self.namespace)
+        for job in jobs:
+            await self.delete(job.metadata.name)
+        await self.without_pods(None)
+
+
+def condition(status: GPUJobStatus, type_: str) -> tuple[str, str] | None:
+    """Status and reason of a condition, None where it is not there."""
+    found = find_condition(status.conditions, type_)
+    return None if found is None else (found.status, found.reason)
+
+
+async def run(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program and give its outcome."""
+    return await asyncio.to_thread(
+        subprocess.run, command, input=stdin, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )

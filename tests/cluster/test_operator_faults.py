@@ -1,0 +1,123 @@
+"""The operator killed, stopped and restarted at bad moments: the same comes about in the end, and nothing twice."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Job
+from dovetail.kube.resources import GPUJOBS, JOBS
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import FOR_EVER, Jobs
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+@pytest.fixture
+async def stopped(sandbox: Cluster) -> AsyncIterator[None]:
+    """The operator does not run, until the test starts it."""
+    await asyncio.to_thread(sandbox.stop, "operator")
+    yield
+    await asyncio.to_thread(sandbox.start, "operator")
+    await asyncio.to_thread(sandbox.wait_ready, ["operator"])
+
+
+async def start(sandbox: Cluster) -> None:
+    await asyncio.to_thread(sandbox.start, "operator")
+
+
+def kill(sandbox: Cluster) -> None:
+    pid = sandbox.pid("operator")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_killed_while_jobs_run_and_wait_it_goes_on(sandbox: Cluster, jobs: Jobs) -> None:
+    await jobs.submit("running", gpu="2(A100)", run=6)
+    await jobs.phase("Running", "running")
+    for name in ("first", "second"):
+        await jobs.submit(name, gpu="2(A100)", run=1)
+        await jobs.phase("Queued", name)
+    kill(sandbox)
+    for name in ("running", "first", "second"):
+        await jobs.phase("Succeeded", name)
+
+
+async def test_killed_again_and_again_amid_submissions_no_job_is_lost_and_no_number_given_twice(
+    sandbox: Cluster, jobs: Jobs
+) -> None:
+    names = [f"job-{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        await jobs.submit(name, gpu="0.5(T4)", run=1)
+        if number in {3, 7}:
+            kill(sandbox)
+            await until(lambda: sandbox.pid("operator") is not None)
+    statuses = [await jobs.phase("Succeeded", name) for name in names]
+    assert len({status.number for status in statuses}) == len(names)
+
+
+async def test_what_was_submitted_while_it_was_away_is_done(sandbox: Cluster, jobs: Jobs, stopped: None) -> None:
+    await jobs.submit(run=1)
+    await start(sandbox)
+    await jobs.phase("Succeeded")
+
+
+async def test_what_was_cancelled_and_deleted_while_it_was_away_ends(sandbox: Cluster, jobs: Jobs) -> None:
+    for name in ("cancelled", "deleted"):
+        await jobs.submit(name, gpu="1(A100)", run=FOR_EVER)
+        await jobs.phase("Running", name)
+    await asyncio.to_thread(sandbox.stop, "operator")
+    await jobs.change("cancelled", cancel=True)
+    await jobs.delete("deleted")
+    await start(sandbox)
+    await jobs.phase("Cancelled", "cancelled")
+    await jobs.gone(GPUJOBS, "deleted")
+    await jobs.without_pods(None)
+    await jobs.submit("next", gpu="2(A100)", run=1)
+    await jobs.phase("Succeeded", "next")
+
+
+async def test_a_job_that_ended_while_it_was_away_is_told_with_its_true_times(sandbox: Cluster, jobs: Jobs) -> None:
+    await jobs.submit(run=1)
+    await jobs.phase("Running")
+    await asyncio.to_thread(sandbox.stop, "operator")
+    child = await jobs.completed_child()
+    await asyncio.sleep(2)
+    await start(sandbox)
+    status = await jobs.phase("Succeeded")
+    assert status.completion_time == child.status.completion_time
+    assert status.elapsed in {"1s", "2s", "3s"}
+
+
+async def test_a_batch_job_made_right_before_a_crash_is_taken_over(
+    sandbox: Cluster, jobs: Jobs, client: Client, namespace: str
+) -> None:
+    await jobs.submit()
+    await jobs.phase("Running")
+    child = await jobs.child()
+    await asyncio.to_thread(sandbox.stop, "operator")
+    # As if it had been killed between the two writes: the batch Job is there, the status knows nothing of it.
+    patch = {"status": {"phase": None, "conditions": None, "devices": None, "startTime": None}}
+    await client.patch(GPUJOBS, "x", patch, as_type=dict, namespace=namespace, subresource="status")
+    await start(sandbox)
+    status = await jobs.phase("Running")
+    assert status.devices
+    assert (await client.get(JOBS, "x", as_type=Job, namespace=namespace)).metadata.uid == child.metadata.uid
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.05)

@@ -1,0 +1,68 @@
+"""GPUJobs that no one should submit: the API server refuses them in one sentence, and nothing reaches the operator."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.errors import StatusError
+from tests.cluster.jobs import Jobs
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "allowed"),
+    [
+        ({"gpu": "0"}, "spec.gpu", "a whole number of GPUs from 1 to 9999"),
+        ({"gpu": 0}, "spec.gpu", "a whole number of GPUs from 1 to 9999"),
+        ({"gpu": "-1"}, "spec.gpu", "a whole number of GPUs from 1 to 9999"),
+        ({"gpu": "1.5"}, "spec.gpu", "a share from 0.001 to 1"),
+        ({"gpu": "8X,0.5"}, "spec.gpu", "such as 2, 0.5"),
+        ({"mode": "Sometimes"}, "spec.mode", "one of Exclusive, Fractional, TimeShared"),
+        ({"priority": 300}, "spec.priority", "255"),
+        ({"priority": -1}, "spec.priority", "0"),
+        ({"template": {"spec": {"containers": []}}}, "spec.template.spec", "containers"),
+        ({"template": {"spec": {}}}, "spec.template.spec", "containers"),
+        ({"gpu": 1, "resources": {"count": 1}}, "spec", "exactly one of gpu"),
+        ({"gpu": "0.5", "mode": "Exclusive"}, "spec", "write Fractional or TimeShared"),
+        ({"workers": 0}, "spec.workers", "1"),
+    ],
+)
+async def test_a_bad_manifest_is_refused_in_a_sentence(
+    jobs: Jobs, spec: dict[str, Any], field: str, allowed: str
+) -> None:
+    with pytest.raises(StatusError) as refused:
+        await jobs.submit(**spec)
+    assert refused.value.code == 422
+    (cause,) = refused.value.details.causes or ()
+    assert cause.field == field
+    assert allowed in cause.message
+
+
+async def test_a_request_cannot_be_changed_afterwards(jobs: Jobs) -> None:
+    await jobs.submit(suspend=True)
+    with pytest.raises(StatusError, match="gpu cannot be changed"):
+        await jobs.change(gpu=2)
+
+
+async def test_what_only_the_batch_job_refuses_is_told_in_the_status(jobs: Jobs) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Always"}}
+    await jobs.submit(template=template)
+    status = await jobs.phase("Queued", reason="Invalid")
+    assert status.message.startswith("The API server refuses the Job: ")
+    assert "restartPolicy" in status.message
+
+
+async def test_a_name_that_makes_no_host_name_is_told_in_the_status(jobs: Jobs) -> None:
+    await jobs.submit("a.b")
+    status = await jobs.phase("Queued", "a.b", reason="Invalid")
+    assert status.message.startswith('metadata.name "a.b" has a dot')
