@@ -1,0 +1,172 @@
+"""The commands as people type them, in processes of their own, against the sandbox."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import GPUJOBS, PODS
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import Jobs
+
+pytestmark = pytest.mark.cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    """Runs `dovetail …` in a namespace of the sandbox."""
+
+    kubeconfig: Path
+    namespace: str
+
+    def run(self, command: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """The outcome, whatever it is."""
+        where = ["--kubeconfig", str(self.kubeconfig)]
+        if command != "audit":
+            where += ["--namespace", self.namespace]
+        return subprocess.run(
+            [sys.executable, "-m", "dovetail_cli", command, *where, *words],
+            capture_output=True, text=True, check=False, timeout=120, input=stdin,
+        )  # fmt: skip
+
+    async def __call__(self, command: str, *words: str, stdin: str = "") -> str:
+        """Standard output; the command must do what it is asked."""
+        done = await asyncio.to_thread(self.run, command, *words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def shell(sandbox: Cluster, namespace: str) -> Iterator[Shell]:
+    return Shell(kubeconfig=sandbox.kubeconfig, namespace=namespace)
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> Any:
+    """The jobs of the namespace; they are gone before the next test wants the devices."""
+    found = Jobs(client, namespace=namespace)
+    yield found
+    await found.clear()
+
+
+async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs: Jobs) -> None:
+    assert await shell("gbatch", "--gpus", "1", "-n", "train", "sleep", "600") == "Submitted batch job 1 (train)\n"
+    status = await jobs.phase("Running", "train")
+    (device,) = status.devices
+    text = await shell("gqueue")
+    assert re.search(rf"^1 +train +R +00:0\d:\d\d +1 +{device.node}:{device.index}$", text, re.MULTILINE)
+    info = await shell("ginfo")
+    assert info.startswith("Scheduler Status: ")
+    assert f"UUID: {device.uuid}\n    Status: In use by job 1\n" in info
+    assert await shell("gcancel", "1") == "Job 1 cancelled.\n"
+    await jobs.phase("Cancelled", "train")
+    assert await shell("gqueue", "-o", "json") == "[]\n"
+    assert json.loads(await shell("gqueue", "-a", "-o", "json"))[0]["st"] == "CA"
+
+
+async def test_json_tells_the_devices_that_the_cluster_promised(shell: Shell, jobs: Jobs) -> None:
+    submitted = json.loads(await shell("gbatch", "-g", "0.5(T4)", "--gpu-memory", "4G", "-o", "json", "sleep", "600"))
+    status = await jobs.phase("Running", submitted["name"])
+    (job,) = json.loads(await shell("gqueue", "-o", "json"))
+    assert (job["id"], job["state"], job["request"]) == (submitted["id"], "Running", "4G,0.5(T4)")
+    assert [(d["uuid"], d["share_milli"], d["memory_mib"]) for d in job["devices"]] == [
+        (status.devices[0].uuid, 500, 4096)
+    ]
+    found = json.loads(await shell("ginfo", "-o", "json"))
+    devices = {device["uuid"]: device for node in found["nodes"] for device in node["devices"]}
+    assert found["total_gpus"] == len(devices) == 14
+    assert devices[status.devices[0].uuid]["status"] == f"In use by job {job['id']} (0.5)"
+
+
+async def test_a_job_that_fits_nowhere_shows_its_reason(shell: Shell, jobs: Jobs) -> None:
+    await shell("gbatch", "-g", "9", "-n", "large", "sleep", "600")
+    await jobs.phase("Queued", "large", reason="ExceedsCapacity")
+    assert "(ExceedsCapacity: Need 9 GPUs, only 4 available" in await shell("gqueue")
+
+
+async def test_a_second_job_of_the_same_name_gets_a_number_behind_it(shell: Shell, jobs: Jobs) -> None:
+    await shell("gbatch", "-n", "twin", "sleep", "600")
+    assert await shell("gbatch", "-n", "twin", "sleep", "600") == "Submitted batch job 2 (twin-2)\n"
+    assert await shell("gcancel", "1-2") == "Job 1 cancelled.\nJob 2 cancelled.\n"
+
+
+async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Client, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash -e\n#SBATCH -t 5\necho $1\n", encoding="utf-8")
+    done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
+    assert done.returncode == 0
+    assert "#SBATCH or # GFLOW lines are not read yet" in done.stderr
+    job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
+    (container,) = job.spec.template.spec["containers"]
+    text = script.read_text(encoding="utf-8")
+    assert container["command"] == ["/bin/bash", "-e", "-c", text, "train.sh", "hello"]
+    assert job.spec.active_deadline_seconds == 90
+
+
+async def test_a_script_may_come_by_standard_input(shell: Shell, jobs: Jobs) -> None:
+    assert "Submitted batch job" in await shell("gbatch", "-n", "piped", "-", stdin="sleep 600\n")
+
+
+async def test_a_dry_run_is_checked_by_the_api_server_and_leaves_nothing(
+    shell: Shell, jobs: Jobs, client: Client
+) -> None:
+    assert "name: dry" in await shell("gbatch", "--dry-run", "-n", "dry", "-g", "2", "-o", "yaml", "sleep", "1")
+    assert (await client.list(GPUJOBS, as_type=GPUJob, namespace=shell.namespace)).items == []
+
+
+async def test_cancelling_for_a_try_changes_nothing(shell: Shell, jobs: Jobs) -> None:
+    await shell("gbatch", "-n", "stays", "sleep", "600")
+    assert await shell("gcancel", "--dry-run", "stays") == "Job 1 would be cancelled.\n"
+    assert (await jobs.until("stays", lambda status: status.phase is not None)).phase != "Cancelled"
+
+
+async def test_what_does_not_exist_is_exit_code_three(shell: Shell) -> None:
+    for words in (("gcancel", "7"), ("gqueue", "-j", "7")):
+        done = await asyncio.to_thread(shell.run, *words)
+        assert (done.returncode, done.stderr) == (3, "dovetail: no job 7\n")
+
+
+async def test_the_audit_of_a_good_cluster_is_one_line(shell: Shell) -> None:
+    assert re.fullmatch(r"Audit clean: \d+ pods?, 14 devices\n", await shell("audit"))
+
+
+async def test_a_gpu_pod_that_went_past_the_extender_is_found(shell: Shell, client: Client) -> None:
+    await client.create(PODS, past_the_extender(), as_type=dict[str, Any], namespace=shell.namespace)
+    try:
+        done = await asyncio.to_thread(shell.run, "audit", "-o", "json")
+    finally:
+        await remove(client, namespace=shell.namespace)
+    assert done.returncode == 1
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["kind"], finding["subject"]) == ("NotAllocated", f"{shell.namespace}/sneak")
+
+
+def past_the_extender() -> dict[str, Any]:
+    resources = {names.GPU_MILLI: "1000"}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": resources, "limits": resources}}
+    return {
+        "metadata": {"name": "sneak"},
+        "spec": {"nodeName": "v100-0", "schedulerName": names.SCHEDULER_NAME, "containers": [container]},
+    }
+
+
+async def remove(client: Client, *, namespace: str) -> None:
+    await client.delete(PODS, "sneak", namespace=namespace, grace_period_seconds=0)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.get(PODS, "sneak", as_type=dict[str, Any], namespace=namespace)
+            except NotFound:
+                return
+            await asyncio.sleep(0.1)
