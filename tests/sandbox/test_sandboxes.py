@@ -207,3 +207,21 @@ def test_simulated_pods_run_as_long_as_they_say_and_end_as_they_say() -> None:
     }  # fmt: skip
     ended = pods["fails"]["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
+
+
+LASTING_JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: lasts, namespace: going}
+spec:
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: none, command: [sleep, "600"]}]}}
+"""
+
+
+def test_a_namespace_goes_while_the_pods_of_a_job_run_in_it() -> None:
+    with sandbox("one") as made:
+        kubectl(made, "create", "namespace", "going")
+        kubectl(made, "apply", "--filename=-", stdin=LASTING_JOB)
+        kubectl(made, "wait", "--for=jsonpath={.status.ready}=1", "job/lasts", "--namespace=going", "--timeout=30s")
+        kubectl(made, "delete", "namespace", "going", "--timeout=30s")
+        assert "going" not in kubectl(made, "get", "namespaces")
