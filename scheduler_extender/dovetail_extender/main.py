@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     connection = load_connection(args.kubeconfig)
     async with Client(connection, user_agent="dovetail-extender") as client, AsyncExitStack() as stack:
-        extender = Extender(client, options=_options(settings))
+        extender = Extender(client, options=options_of(settings))
         health = web.Application()
         _add_health(health, extender)
         if args.metrics_port is not None:
@@ -63,7 +63,8 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
             running.cancel()
 
 
-def _options(settings: Settings) -> Options:
+def options_of(settings: Settings) -> Options:
+    """What the configuration says, in the extender's own terms."""
     weights = settings.score_weights
     return Options(
         rules=Rules(

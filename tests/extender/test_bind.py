@@ -320,6 +320,22 @@ async def test_binds_and_promises_are_counted(api: ApiServer, face: Face) -> Non
     assert value("dovetail_extender_cache_age_seconds", {"kind": "pods"}) is not None
 
 
+async def test_a_node_that_returns_with_other_devices_owes_nothing_on_them(api: ApiServer, face: Face) -> None:
+    pod = make_pod("p", "8", milli=8000)
+    api.put("pods", pod)
+    assert await face.bind(pod, "a") == ""
+    api.delete("nodes", "a")
+    api.delete("gpunodes", "a")
+    await eventually(lambda: "a" not in face.ledger.nodes() and not face.ledger.devices("a"))
+    api.put("nodes", make_node("a"))
+    api.put("gpunodes", other := make_gpunode("replaced") | {"metadata": {"name": "a", "uid": "new"}})
+    await eventually(lambda: "a" in face.ledger.nodes() and len(face.ledger.devices("a")) == 8)
+    assert (await face.filter(make_pod("q", "8", milli=8000), "a"))["NodeNames"] == ["a"]
+    api.put("gpunodes", make_gpunode("a") | {"metadata": other["metadata"]})
+    await eventually(lambda: face.ledger.devices("a")[0].uuid == "a-0")
+    assert (await face.filter(make_pod("q", "8", milli=8000), "a"))["NodeNames"] is None, "its pod is still there"
+
+
 def _cached(face: Face):  # type: ignore[no-untyped-def]
     pod = face.extender.watching.cached(namespace="default", name="p")
     assert pod is not None

@@ -10,6 +10,9 @@ from pathlib import Path
 import aiohttp
 import yaml
 
+from dovetail.config.settings import Settings
+from dovetail.engine.score import Weights
+from dovetail_extender.main import options_of
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import binding, make_pod
 from tests.extender.harness import eventually
@@ -109,3 +112,12 @@ async def test_a_port_in_use_is_one_sentence(api: ApiServer, tmp_path: Path) -> 
         _out, said = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode != 0
     assert f"cannot listen on 127.0.0.1:{taken}" in said.decode()
+
+
+def test_what_the_configuration_says_reaches_the_decisions() -> None:
+    said = {"policy": "Pack", "memory_guard": "Aggressive", "tenants_per_device": 7, "score_weights": {"cpu": 0.9}}
+    options = options_of(Settings(**said, hold_ttl_seconds=60, bind_deadline_seconds=9))
+    assert options.rules.default_policy == "Pack"
+    assert options.rules.weights == Weights(cpu=0.9)
+    assert options.rules.hold_ttl_seconds == 60
+    assert (options.guard_fraction, options.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)
