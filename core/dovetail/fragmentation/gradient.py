@@ -68,17 +68,21 @@ class Gradient:
         return self._change(shape, rows=rows, sums=sums)
 
     def _change(self, shape: Shape, *, rows: Ints, sums: Floats) -> Floats:
-        usable = self._usable_milli(rows, sums=sums, cpu=self.columns.spare[:, CPU].take(rows) - shape.cpu_milli)
+        usable = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows) - shape.cpu_milli)
         lost: Floats = self._usable.take(rows)
         lost -= usable
         lost /= self.total
         lost -= shape.gpu_milli
         return lost
 
+    def _cpu(self, rows: Ints) -> Ints:
+        # Whole rows first: a column of a matrix would be copied in full before anything is taken from it.
+        return self.columns.spare.take(rows, axis=0)[:, CPU]
+
     def _recompute(self, rows: Ints) -> None:
         sums = self._device.take(self.columns.left.take(rows, axis=0), axis=0).sum(axis=1)
         self._sums[rows] = sums
-        self._usable[rows] = self._usable_milli(rows, sums=sums, cpu=self.columns.spare[:, CPU].take(rows))
+        self._usable[rows] = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows))
 
     def _usable_milli(self, rows: Ints, *, sums: Floats, cpu: Ints) -> Floats:
         """Usable milli times weight for device sums [n, 2, K] and free CPU [n]."""

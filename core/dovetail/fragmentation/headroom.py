@@ -24,14 +24,16 @@ class Headroom:
     def __init__(self, columns: Columns, mix: Mix) -> None:
         self.columns = columns
         gpus, share_milli = mix.field("gpus"), mix.field("share_milli")
-        self._cpu: Counts = np.maximum(mix.field("cpu_milli"), 1).astype(np.float32)
-        self._memory: Counts = np.maximum(mix.field("memory_mib"), 1).astype(np.float32)
+        host = np.stack([mix.field("cpu_milli"), mix.field("memory_mib")])
+        self._host: Counts = np.maximum(host, 1).astype(np.float32)
         self._number: Counts = np.maximum(gpus, 1).astype(np.float32)
-        self._no_device: Counts = np.where(gpus == 0, _NO_LIMIT, 0).astype(np.float32)
-        self._allowed: Counts = mix.allowed(columns).astype(np.float32)
-        # Pods of each class that one device with r milli left could take, [1001, M].
+        allowed = mix.allowed(columns)
+        self._allowed: Counts | None = None if allowed.all() else allowed.astype(np.float32)
+        # Pods of each class that one device with r milli left could take, [1001, M]: any number that ask for none.
         milli = np.arange(WHOLE_MILLI + 1)[:, None]
-        self._device: Counts = np.where(gpus > 0, milli // np.maximum(share_milli, 1), 0).astype(np.float32)
+        taken = np.where(gpus > 0, milli // np.maximum(share_milli, 1), _NO_LIMIT)
+        self._device: Counts = taken.astype(np.float32)
+        self._whole: Counts = np.where(gpus > 0, taken[WHOLE_MILLI], 0).astype(np.float32)
         self._steps: dict[int, Counts] = {}
         self._sums: Counts = np.zeros((len(columns), len(mix.classes)), dtype=np.float32)
         self._count: Counts = np.zeros((len(columns), len(mix.classes)), dtype=np.float32)
@@ -60,28 +62,28 @@ class Headroom:
         if left is not None:
             sums += self._step(shape.share_milli).take(left, axis=0)
         elif shape.gpus:
-            sums -= shape.gpus * self._device[WHOLE_MILLI]
-        spare = self.columns.spare.take(rows, axis=0)
-        after = self._after(
-            rows, sums=sums, cpu=spare[:, CPU] - shape.cpu_milli, memory=spare[:, MEMORY] - shape.memory_mib
-        )
+            sums -= shape.gpus * self._whole
+        after = self._after(rows, sums=sums, taken=np.array([shape.cpu_milli, shape.memory_mib]))
         after -= self._count.take(rows, axis=0)
         return after
 
     def _recompute(self, rows: Ints) -> None:
         sums = self._device.take(self.columns.left.take(rows, axis=0), axis=0).sum(axis=1)
         self._sums[rows] = sums
-        spare = self.columns.spare.take(rows, axis=0)
-        self._count[rows] = self._after(rows, sums=sums, cpu=spare[:, CPU], memory=spare[:, MEMORY])
+        self._count[rows] = self._after(rows, sums=sums)
 
-    def _after(self, rows: Ints, *, sums: Counts, cpu: Ints, memory: Ints) -> Counts:
-        """Pods of each class for device sums [n, M], free CPU [n] and free memory [n]."""
+    def _after(self, rows: Ints, *, sums: Counts, taken: Ints | None = None) -> Counts:
+        """Pods of each class for device sums [n, M], when so much CPU and memory is taken."""
+        spare = self.columns.spare.take(rows, axis=0)[:, :2]
+        if taken is not None:
+            spare -= taken
+        by_host = spare.astype(np.float32)[:, :, None] / self._host
         count = sums / self._number
-        count += self._no_device
-        np.minimum(count, cpu.astype(np.float32)[:, None] / self._cpu, out=count)
-        np.minimum(count, memory.astype(np.float32)[:, None] / self._memory, out=count)
+        np.minimum(count, by_host[:, CPU], out=count)
+        np.minimum(count, by_host[:, MEMORY], out=count)
         np.floor(count, out=count)
-        count *= self._allowed.take(self.columns.model.take(rows), axis=0)
+        if self._allowed is not None:
+            count *= self._allowed.take(self.columns.model.take(rows), axis=0)
         return count
 
     def _step(self, share_milli: int) -> Counts:
