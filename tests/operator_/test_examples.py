@@ -1,0 +1,29 @@
+"""The examples that people copy are jobs that the operator can run."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster import ask_of_job
+from dovetail_operator.workload import build_job, name_problem
+
+EXAMPLES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))
+
+
+def read(path: Path) -> GPUJob:
+    return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), GPUJob)
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_makes_a_job(path: Path) -> None:
+    job = read(path)
+    ask = ask_of_job(job, default_policy="Balanced")
+    assert build_job(job, ask=ask, number=1)["spec"]["completions"] == job.spec.workers
+    assert not name_problem(job)

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from dovetail.config.settings import Settings
+from dovetail_operator.main import main, make_options, parser
+
+
+def test_the_command_line_is_the_charts() -> None:
+    args = parser().parse_args(["--config", "/etc/dovetail/gpu_config.yaml", "--metrics-port", "9100"])
+    assert (args.config, args.metrics_port) == (Path("/etc/dovetail/gpu_config.yaml"), 9100)
+
+
+def test_a_bad_configuration_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "gpu_config.yaml"
+    config.write_text("tenants_per_device: 99\n", encoding="utf-8")
+    assert main(["--config", str(config)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "tenants_per_device" in said
+    assert "99" in said
+
+
+def test_the_configuration_decides_what_may_be_promised() -> None:
+    options = make_options(Settings(memory_guard="Aggressive", tenants_per_device=2, policy="Pack"), environ={})
+    assert (options.guard_fraction, options.turns_per_device, options.policy) == (0.95, 2, "Pack")
+
+
+@pytest.mark.parametrize(("environ", "namespace"), [({}, "dovetail-system"), ({"POD_NAMESPACE": "gpu"}, "gpu")])
+def test_the_numbers_live_in_the_operators_own_namespace(environ: dict[str, str], namespace: str) -> None:
+    assert make_options(Settings(), environ=environ).namespace == namespace
