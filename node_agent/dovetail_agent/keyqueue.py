@@ -68,12 +68,10 @@ class KeyQueue:
 
     def _ripen(self, key: str) -> None:
         del self._timers[key]
-        if key in self._in_hand:
-            # Whoever has it now began before this was asked.
-            self.add(key)
-            return
         self._waiting.add(key)
-        self._due.put_nowait(key)
+        # Whoever has it in hand now began before this was asked, and passes it on when done.
+        if key not in self._in_hand:
+            self._due.put_nowait(key)
 
     async def _work(self) -> None:
         while True:
@@ -87,6 +85,8 @@ class KeyQueue:
                 self._again(key, error)
             finally:
                 self._in_hand.discard(key)
+                if key in self._waiting:
+                    self._due.put_nowait(key)
 
     def _again(self, key: str, error: KubeError) -> None:
         attempt = self._failed.get(key, 0)
