@@ -93,7 +93,8 @@ class Binaries:
                 [tool.name for tool in rest],
                 reason=f"{reason}, and Go, which could build them, is not installed (https://go.dev/dl)",
             )
-        self.report.say(f"{reason[0].upper()}{reason[1:]}: building with Go, once; the cache keeps what is built.")
+        listed = ", ".join(f"{tool.name} {tool.version}" for tool in rest)
+        self.report.say(f"{reason[0].upper()}{reason[1:]}.\nBuilding with Go, once, for the cache: {listed}")
         self._build(rest)
 
     def _download(self, missing: Sequence[Tool]) -> tuple[list[Tool], str]:
@@ -125,7 +126,8 @@ class Binaries:
     def _build_group(self, group: Sequence[Tool]) -> None:
         assert self.go
         key = "+".join(sorted(tool.key for tool in group))
-        title = "Building " + ", ".join(f"{tool.name} {tool.version}" for tool in group)
+        names = ", ".join(tool.name for tool in group)
+        title = f"Building {names if len(group) <= 3 else f'{group[0].name} and {len(group) - 1} more'}"
         with (
             self.report.task(title, usual_seconds=self._usual(key)) as task,
             tempfile.TemporaryDirectory(dir=self.cache) as folder,

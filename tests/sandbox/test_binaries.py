@@ -204,7 +204,7 @@ def test_what_has_no_release_is_built_and_the_time_remembered(
     built_again = Binaries(cache=building.cache / "other", report=Lines(told), search_path=str(built.parent), go=None)
 
     assert built_again.resolve([tool]) == {"thing": built}, "it tells the version that was linked into it"
-    assert "Building thing v1.2.3 …" in told.getvalue()
+    assert "for the cache: thing v1.2.3\nBuilding thing …" in told.getvalue()
     assert list(building._durations()) == ["thing-v1.2.3-linux-amd64"]
 
 
@@ -215,7 +215,7 @@ def test_the_second_build_says_how_long_the_first_took(building: Binaries, modul
     building._remember(tool.key, seconds=196)
     building.resolve([tool])
 
-    assert "Building thing v1.2.3 … (took 3 min 16 s last time)" in told.getvalue()
+    assert "Building thing … (took 3 min 16 s last time)" in told.getvalue()
 
 
 def test_a_failed_build_shows_the_compiler_s_words(building: Binaries, module: Path) -> None:
