@@ -2,7 +2,7 @@
 
 The cluster is synthetic: N nodes of 8 V100 (32 GiB) and 8 pods a node, each of which holds half of one device, so that
 every node takes another half. Asked is for such a half with the names of all nodes, as kube-scheduler does
-(`nodeCacheCapable`), and for a model that no node has, which is refused by every node with a reason. The server runs in a
+(`nodeCacheCapable`), and for a model that no node has, which every node refuses with a reason. The server runs in a
 process of its own.
 
     python benchmarks/extender_http.py [--nodes 100,1000,5000] [--requests 200] [--json FILE]
@@ -71,7 +71,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--nodes", default="100,1000,5000", help="sizes of the cluster (default: %(default)s)")
     options.add_argument("--requests", type=int, default=200, help="requests of each kind (default: %(default)s)")
-    options.add_argument("--json", type=Path, help="also write the figures there")
+    options.add_argument(
+        "--json",
+        type=Path,
+        default=Path("out/extender_http.json"),
+        help="where the figures are written too (default: %(default)s)",
+    )
     args = options.parse_args()
     figures = [
         figure for nodes in map(int, args.nodes.split(",")) for figure in measure(nodes=nodes, requests=args.requests)
@@ -82,8 +87,8 @@ def main() -> None:
             f"{at.nodes:>6} {at.pods:>6}  {at.case:<18} {at.p50_ms:>8.2f} {at.p99_ms:>8.2f} "
             f"{at.answer_bytes / 1000:>10.1f} {at.server_peak_mib:>9}"
         )
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
 
 
 def measure(*, nodes: int, requests: int) -> list[Figure]:
