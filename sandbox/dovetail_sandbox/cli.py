@@ -118,7 +118,6 @@ def restart(
     """End a component of Dovetail and start it again; returns when it is ready."""
     with _told():
         made = cluster.get(name)
-        made.state()
         made.restart(component)
         typer.echo(f"{component} runs again, as process {made.pid(component)}.")
 

@@ -90,6 +90,7 @@ class Cluster:
 
     def pid(self, component: str) -> int:
         """The process number of a component that runs. Raises `ComponentFailedError` for one that does not."""
+        self.state()
         found = self.observed().get(component)
         if found is None:
             raise InvalidInputError("component", value=component, allowed=", ".join(sorted(self.observed())))
@@ -171,6 +172,7 @@ class Cluster:
 
     def log_file(self, component: str) -> Path:
         """Where a component writes. Raises `InvalidInputError` for one that there is not."""
+        self.state()
         logs = {name: Path(each.log) for name, each in self.observed().items()}
         logs |= {path.stem: path for path in (self.folder / "logs").glob("*.log")}
         logs |= {f"real-node/{path.stem}": path for path in (self.folder / "realnode" / "log").glob("*.log")}
@@ -196,6 +198,7 @@ class Cluster:
         return was_there
 
     def _change(self, component: str, change: Callable[[Component], Component]) -> None:
+        self.state()
         desired = state.read_desired(self.folder)
         names = [each.name for each in desired.components if not each.once]
         if component not in names:

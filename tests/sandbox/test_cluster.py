@@ -1,0 +1,111 @@
+"""A handle to a sandbox, as its files make it out; nothing runs here but this test."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dovetail_sandbox import cluster, processes, state
+from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError
+from dovetail_sandbox.state import Observed, Phase, ProcessId, State
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return cluster.get("one")
+
+
+def myself() -> ProcessId:
+    found = processes.identify(os.getpid())
+    assert found
+    return found
+
+
+def write(made: Cluster, *observed: Observed, phase: Phase = "ready", **more: object) -> None:
+    """A sandbox that this test supervises."""
+    made.folder.mkdir(parents=True, exist_ok=True)
+    fields = {"name": "one", "phase": phase, "supervisor": myself(), **more}
+    state.write(made.folder, State(**fields))
+    plane = [Observed(name=name, state="running", process=myself()) for name in cluster.CONTROL_PLANE]
+    state.write_observed(made.folder, [*plane, *observed])
+
+
+def make_observed(made: Cluster, **more: object) -> Observed:
+    log = made.folder / "extender.log"
+    return Observed(**({"name": "extender", "state": "waiting", "last_exit": "exit code 2", "log": str(log)} | more))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        Cluster.state,
+        Cluster.status,
+        lambda made: made.pid("etcd"),
+        lambda made: made.log_file("etcd"),
+        lambda made: made.restart("operator"),
+    ],
+)
+def test_what_is_not_there_is_said_with_how_to_start_it(made: Cluster, use) -> None:
+    with pytest.raises(NotRunningError, match=r"no sandbox 'one'\. Start it with: dovetail sandbox up --name one"):
+        use(made)
+
+
+def test_everything_running_is_ready(made: Cluster) -> None:
+    write(made)
+
+    assert made.status().phase == "Ready"
+    assert made.pid("etcd") == os.getpid()
+
+
+def test_a_component_that_waits_is_told_with_the_end_of_its_log(made: Cluster) -> None:
+    write(made, make_observed(made))
+    (made.folder / "extender.log").write_text("".join(f"line {number}\n" for number in range(99)))
+
+    status = made.status()
+    assert status.phase == "Degraded"
+    assert status.components[-1].log_tail.splitlines() == [f"line {number}" for number in range(84, 99)]
+    with pytest.raises(ComponentFailedError, match=r"extender ended with exit code 2\. .*:\n  \| line 84\n"):
+        made.pid("extender")
+
+
+def test_a_component_that_was_stopped_on_purpose_is_no_crash(made: Cluster) -> None:
+    write(made, make_observed(made, state="stopped"))
+
+    assert made.status().components[-1].log_tail == ""
+
+
+def test_without_its_supervisor_nothing_is_called_running_that_has_ended(made: Cluster) -> None:
+    gone = ProcessId(os.getpid(), myself().started - 1)
+    write(made, make_observed(made, state="running", process=gone), supervisor=gone)
+
+    status = made.status()
+    assert (status.phase, status.components[-1].state) == ("Degraded", "exited")
+    assert "supervisor does not run" in status.message
+
+
+def test_an_up_that_ended_early_is_told(made: Cluster) -> None:
+    write(made, phase="starting", starter=ProcessId(os.getpid(), myself().started - 1))
+
+    assert made.status().phase == "Failed"
+    assert "starts afresh" in made.status().message
+
+
+def test_an_up_that_is_at_work_is_starting(made: Cluster) -> None:
+    write(made, phase="starting", starter=myself())
+
+    assert made.status().phase == "Starting"
+
+
+def test_an_unknown_component_is_refused_with_those_that_there_are(made: Cluster) -> None:
+    write(made)
+
+    with pytest.raises(InvalidInputError, match="component: 'nobody' is not allowed; use default-scheduler, etcd"):
+        made.pid("nobody")
+    with pytest.raises(InvalidInputError, match="component: 'etcd' is not allowed"):
+        made.restart("etcd")
+
+
+def test_the_tail_of_no_log_is_empty(tmp_path: Path) -> None:
+    assert cluster.tail(tmp_path / "none.log") == ""
