@@ -103,6 +103,18 @@ class Columns:
         )
         return other
 
+    def subset(self, rows: Ints) -> "Columns":
+        """A copy of some nodes, in the order of `rows`."""
+        other = self.copy()
+        for name in ("model", "gpus", "left", "distinct", "spare", "capacity"):
+            setattr(other, name, getattr(self, name)[rows])
+        other.capacity_milli = int(other.gpus.sum()) * WHOLE_MILLI
+        other.capacity_cpu_milli = int(other.capacity[:, CPU].sum())
+        other.idle_milli = int(other.left.sum())
+        other.idle_cpu_milli = int(other.spare[:, CPU].sum())
+        other.changes = 0
+        return other
+
     def _move(self, choice: Choice, *, sign: int) -> None:
         shape, node = choice.shape, choice.node
         spare = self.spare[node]

@@ -1,18 +1,21 @@
 """The mix of classes learned from arrivals: recent ones weigh more, and a shape never seen is not starved.
 
-`Learner` counts; `drift` tells how far two mixes are apart; `PHOnline` is PH on the mix learned so far. What PH keeps
-per node follows from its mix, so it is built anew only when the mix has really moved: looks at it become rarer as
+`Learner` counts; `drift` tells how far two mixes are apart; `Online` is a policy on the mix learned so far. What PH
+keeps per node follows from its mix, so it is built anew only when the mix has really moved: looks at it become rarer as
 arrivals add up, and a look that finds nothing new costs next to nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from dovetail.fragmentation.columns import CPU, MEMORY, Columns
 from dovetail.fragmentation.mix import Mix, by_class, covering
 from dovetail.fragmentation.ph import PH, PHSettings
+from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
+
+Make = Callable[[Columns, Mix], Policy]
 
 # Probabilities become whole weights: fine enough for one arrival in a hundred thousand.
 _ONE: Final = 1 << 24
@@ -96,19 +99,17 @@ def _by_key(mix: Mix) -> dict[tuple[int, int, int, tuple[str, ...]], float]:
     }
 
 
-class PHOnline:
-    """PH on the mix of what has arrived so far. Every call of `choose` is one arrival."""
+class Online:
+    """A policy on the mix of what has arrived so far. Every call of `choose` is one arrival."""
 
-    def __init__(
-        self, columns: Columns, *, settings: PHSettings | None = None, learning: LearningSettings | None = None
-    ) -> None:
+    def __init__(self, columns: Columns, *, make: Make, learning: LearningSettings | None = None) -> None:
         self._columns = columns
-        self._settings = settings
+        self._make = make
         self._learning = learning or LearningSettings()
         self.learner = Learner(columns, settings=self._learning)
         self._next_look = self._learning.first_look
-        self._mix = self.learner.mix()
-        self._policy = PH(columns, self._mix, settings=settings)
+        self.mix = self.learner.mix()
+        self._policy = make(columns, self.mix)
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now."""
@@ -117,10 +118,22 @@ class PHOnline:
             self._look()
         return self._policy.choose(shape)
 
+    def use(self, make: Make) -> None:
+        """Go on with another policy."""
+        self._make = make
+        self._policy = make(self._columns, self.mix)
+
     def _look(self) -> None:
         seen, learning = self.learner.arrivals, self._learning
         self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
         mix = self.learner.mix()
-        if drift(self._mix, mix) > learning.tolerated_drift:
-            self._mix = mix
-            self._policy = PH(self._columns, mix, settings=self._settings)
+        if drift(self.mix, mix) > learning.tolerated_drift:
+            self.mix = mix
+            self._policy = self._make(self._columns, mix)
+
+
+def ph_online(
+    columns: Columns, *, settings: PHSettings | None = None, learning: LearningSettings | None = None
+) -> Online:
+    """PH on a learned mix."""
+    return Online(columns, make=lambda columns, mix: PH(columns, mix, settings=settings), learning=learning)

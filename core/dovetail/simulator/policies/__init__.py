@@ -8,11 +8,12 @@ import numpy as np
 
 from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.fgd import fgd
-from dovetail.fragmentation.learning import PHOnline
+from dovetail.fragmentation.learning import ph_online
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.ph import PH, PHSettings
 from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.prices import PriceSettings
+from dovetail.fragmentation.tuner import SelfTuned
 from dovetail.simulator.policies.bestfit import bestfit
 from dovetail.simulator.policies.gpupacking import gpupacking
 from dovetail.simulator.policies.random import RandomFit
@@ -21,6 +22,8 @@ from dovetail.simulator.policies.spread import spread
 # h of the prices: how much of the cluster turns over while a price counts.
 HORIZON_FILLING: Final = 0.5
 HORIZON_WITH_DEPARTURES: Final = 2.0
+# The tuner's share of the time, as if it had a core or two of its own beside a cluster that is not busy.
+REPLAYED_PER_ARRIVAL: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,16 @@ class Entry:
 
 
 def _online(setting: Setting) -> Policy:
-    return PHOnline(setting.columns, settings=setting.ph())
+    return ph_online(setting.columns, settings=setting.ph())
+
+
+def _tuned(setting: Setting) -> Policy:
+    return SelfTuned(
+        setting.columns,
+        random=np.random.default_rng(setting.seed),
+        settings=setting.ph(),
+        arrivals_per_choice=REPLAYED_PER_ARRIVAL,
+    )
 
 
 POLICIES: Final[dict[str, Entry]] = {
@@ -56,6 +68,7 @@ POLICIES: Final[dict[str, Entry]] = {
         help="priced headroom, with the mix of the pods known",
     ),
     "ph-online": Entry(make=_online, help="priced headroom, with the mix learned from arrivals"),
+    "tuned": Entry(make=_tuned, help="the best of FGD and several PH settings, by replays of what arrived"),
     "fgd": Entry(
         make=lambda setting: fgd(setting.columns, setting.mix), help="fragmentation gradient descent, as published"
     ),
