@@ -19,10 +19,14 @@ def ago(**span: float) -> str:
     return (NOW - timedelta(**span)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def make_job(name: str = "train", *, priority: int = 10, namespace: str = "default", **status: Any) -> GPUJob:
+def make_job(
+    name: str = "train", *, priority: int = 10, namespace: str = "default", resource_version: str = "1", **status: Any
+) -> GPUJob:
     devices = [_assigned(*device) for device in status.pop("devices", ())]
     return GPUJob(
-        metadata=ObjectMeta(name=name, namespace=namespace, creation_timestamp=ago(hours=1)),
+        metadata=ObjectMeta(
+            name=name, namespace=namespace, creation_timestamp=ago(hours=1), resource_version=resource_version
+        ),
         spec=GPUJobSpec(gpu="1", priority=priority, template=PodTemplate(spec={"containers": [{"name": "main"}]})),
         status=GPUJobStatus(devices=devices, **status),
     )

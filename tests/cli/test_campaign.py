@@ -1,0 +1,84 @@
+"""What ends a campaign before its jobs have ended, against an API server that plays its part from a script."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail_cli.cluster import Cluster
+from dovetail_cli.errors import CommandError, MissingError
+from dovetail_cli.replay import campaign
+from tests.cli.builders import make_gpunode, make_job
+from tests.core.kube.api import Answer, Api, Stream
+
+JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/replay/gpujobs"
+ALL_JOBS = "/apis/dovetail.dev/v1alpha1/gpujobs"
+GPUNODES = "/apis/dovetail.dev/v1alpha1/gpunodes"
+CONFIG = "/api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
+NONE = Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})
+NO_CONFIG = Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "none", "details": {"name": "x"}})
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    api = Api()
+    await api.start()
+    api.answer("POST /api/v1/namespaces", Answer(body={}))
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def cluster(api: Api) -> AsyncIterator[Cluster]:
+    async with Client(Connection(server=api.url)) as client:
+        yield Cluster(client=client, namespace="replay")
+
+
+def listing(*objects: Any) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [msgspec.to_builtins(each) for each in objects]})
+
+
+def ready_to_audit(api: Api) -> None:
+    for path in ("/api/v1/pods", "/api/v1/nodes", ALL_JOBS):
+        api.answer(f"GET {path}", NONE)
+    api.answer(f"GET {CONFIG}", NO_CONFIG)
+
+
+async def test_when_nothing_moves_any_more_the_campaign_ends_and_says_so(api: Api, cluster: Cluster) -> None:
+    waiting = make_job("x", namespace="replay", phase="Queued", reason="Resources")
+    api.answer(f"GET {JOBS}", NONE, NONE)
+    api.answer(f"GET {GPUNODES}", listing(make_gpunode("a")), listing(make_gpunode("a")))
+    api.answer(f"POST {JOBS}", Answer(body=msgspec.to_builtins(waiting)))
+    ready_to_audit(api)
+    told = []
+    ended = await campaign.run(
+        cluster, [make_job("x")], watcher=lambda _tally, standing: told.append(standing), stalled_seconds=-1.0
+    )
+    assert "nothing has moved" in ended.problem
+    assert told
+    assert [report.devices for report in ended.audits] == [2]
+
+
+async def test_jobs_that_are_there_already_are_not_mixed_with_new_ones(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", listing(make_job("x", namespace="replay")))
+    with pytest.raises(CommandError, match='namespace replay has a job "x" already'):
+        await campaign.run(cluster, [make_job("x"), make_job("y")], watcher=lambda *_: None)
+
+
+async def test_a_cluster_without_dovetail_is_told_apart(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "no such kind"}))
+    with pytest.raises(MissingError, match="install Dovetail's chart"):
+        await campaign.run(cluster, [make_job("x")], watcher=lambda *_: None)
+
+
+async def test_a_job_that_the_api_server_refuses_ends_the_campaign(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {JOBS}", NONE, NONE)
+    api.answer(f"WATCH {JOBS}", Stream())
+    api.answer(f"GET {GPUNODES}", listing(make_gpunode("a")))
+    api.answer(f"POST {JOBS}", Answer(status=422, body={"code": 422, "reason": "Invalid", "message": "no such mode"}))
+    with pytest.raises(Exception, match="no such mode") as refused:
+        await campaign.run(cluster, [make_job("x")], watcher=lambda *_: None)
+    assert "unhandled errors in a TaskGroup" not in str(refused.value)

@@ -1,0 +1,201 @@
+from typing import Any
+
+import pytest
+
+from dovetail.audit import Finding, Report
+from dovetail_cli.demo import board, showing
+from dovetail_cli.jobrows import View
+from dovetail_cli.replay import live
+from dovetail_cli.replay.campaign import Ended
+from dovetail_cli.replay.report import Summary, summarise
+from dovetail_cli.replay.tally import Tally, quantile
+from tests.cli.builders import NOW, ago, make_gpunode, make_job
+
+
+def make_tally(*names: str) -> Tally:
+    tally = Tally(jobs=len(names), nodes={"a": make_gpunode("a").status.devices})
+    for at, name in enumerate(names):
+        tally.submitted(name, at=float(at))
+    return tally
+
+
+def test_a_job_that_the_watch_has_not_told_of_yet_waits() -> None:
+    standing = make_tally("x").standing()
+    assert (standing.waiting, standing.done) == (1, False)
+
+
+def test_a_campaign_is_done_when_the_rest_can_never_fit() -> None:
+    tally = make_tally("x", "y", "z")
+    tally.saw(make_job("x", phase="Succeeded"), at=1)
+    tally.saw(make_job("y", phase="Failed"), at=2)
+    tally.saw(make_job("z", phase="Queued", reason="Resources"), at=2)
+    assert not tally.standing().done
+    tally.saw(make_job("z", phase="Queued", reason="ExceedsCapacity"), at=3)
+    standing = tally.standing()
+    assert standing.done
+    assert (standing.succeeded, standing.failed, standing.hopeless) == (1, 1, 1)
+
+
+def test_a_job_that_somebody_deletes_has_failed() -> None:
+    tally = make_tally("x")
+    tally.saw(make_job("x", phase="Running"), at=1)
+    tally.gone("x")
+    assert (tally.standing().failed, tally.standing().done) == (1, True)
+
+
+def test_it_is_not_done_before_all_are_submitted() -> None:
+    tally = Tally(jobs=2, nodes={})
+    tally.submitted("x", at=0)
+    tally.saw(make_job("x", phase="Succeeded"), at=1)
+    assert not tally.standing().done
+
+
+def test_a_wait_lasts_from_the_submission_to_the_first_node() -> None:
+    tally = make_tally("x", "y")
+    tally.saw(make_job("x", phase="Queued", reason="Resources"), at=2)
+    tally.saw(make_job("x", phase="Starting", nodes=["a"]), at=5)
+    tally.saw(make_job("x", phase="Running", nodes=["a"]), at=7)
+    assert tally.waits_seconds == [5]
+
+
+def test_allocation_is_a_peak_and_a_mean_over_time() -> None:
+    tally = make_tally("x")
+    tally.saw(make_job("x", phase="Running", devices=[("a", 0), ("a", 1, 500)]), at=0)
+    tally.sample(at=0)
+    tally.saw(make_job("x", phase="Succeeded", devices=[("a", 0)]), at=1)
+    tally.sample(at=1)
+    tally.sample(at=4)
+    assert (tally.peak_ratio, tally.mean_ratio) == (0.75, 0.1875)
+
+
+@pytest.mark.parametrize(("ratio", "value"), [(0.5, 6), (0.95, 10), (0.0, 1)])
+def test_a_quantile_is_one_of_the_values(ratio: float, value: float) -> None:
+    assert quantile([float(n) for n in range(1, 11)], ratio) == value
+
+
+def test_no_values_have_no_quantile() -> None:
+    assert quantile([], 0.5) is None
+
+
+def summary(*, problem: str = "", findings: tuple[Finding, ...] = (), z: dict[str, Any] | None = None) -> Summary:
+    tally = make_tally("x", "y", "z")
+    tally.saw(make_job("x", phase="Succeeded", nodes=["a"]), at=4)
+    tally.saw(make_job("y", phase="Succeeded", nodes=["a"]), at=11)
+    tally.saw(make_job("z", phase="Queued", **(z or {"reason": "ExceedsCapacity", "message": "Need 9 GPUs"})), at=4)
+    return summarise(
+        Ended(tally=tally, audits=[Report(pods=0, devices=2, findings=findings)], seconds=83.2, problem=problem)
+    )
+
+
+def test_the_summary_says_all_that_a_replay_is_asked_for() -> None:
+    assert summary().text(title="Replay") == (
+        "Replay: 3 jobs on 2 GPUs in 83 s\n"
+        "  placed      2 of 3, 0.2 pods/s\n"
+        "  submitted   2/s\n"
+        "  ended       2 succeeded, 0 failed\n"
+        "  waiting     1 (ExceedsCapacity 1)\n"
+        "  allocation  peak 0%, mean 0% of the GPUs' compute\n"
+        "  waits       p50 10 s, p95 10 s\n"
+        "  audit       clean (1 look)\n"
+        "  never placed:\n"
+        "    z  ExceedsCapacity: Need 9 GPUs"
+    )
+
+
+FINDING = Finding(kind="NotSole", subject="a/0", message="two hold it")
+
+
+@pytest.mark.parametrize(
+    ("changes", "good", "told"),
+    [
+        ({}, True, "audit       clean"),
+        ({"findings": (FINDING,)}, False, "1 findings, the first: NotSole a/0: two hold it"),
+        ({"problem": "interrupted"}, False, "ended early: interrupted"),
+        ({"z": {"reason": "Resources", "message": "Need 1 GPU"}}, False, "waiting     1 (Resources 1)"),
+    ],
+)
+def test_it_is_good_only_when_nothing_is_left_undone(changes: dict[str, Any], good: bool, told: str) -> None:
+    found = summary(**changes)
+    assert found.good is good
+    assert found.record()["good"] is good
+    assert told in found.text(title="Replay")
+
+
+def test_a_long_list_of_waiting_jobs_is_cut() -> None:
+    tally = make_tally(*map(str, range(25)))
+    for name in list(tally.submitted_at):
+        tally.saw(make_job(name, phase="Queued", reason="Resources"), at=1)
+    text = summarise(Ended(tally=tally, audits=[], seconds=1)).text(title="Replay")
+    assert text.endswith("    and 5 more")
+    assert "waits       none was placed" in text
+
+
+def test_progress_is_one_sentence() -> None:
+    tally = Tally(jobs=4, nodes={"a": make_gpunode("a").status.devices})
+    for name in "xyz":
+        tally.submitted(name, at=0)
+    tally.saw(make_job("x", phase="Running", devices=[("a", 0)]), at=1)
+    tally.saw(make_job("y", phase="Queued", reason="Resources"), at=1)
+    tally.saw(make_job("z", phase="Failed"), at=1)
+    assert live.sentence(tally, tally.standing()) == (
+        "1 to submit, 1 wait (Resources 1), 1 run, 0 done, 1 failed; 50% of the GPUs allocated"
+    )
+
+
+def test_elsewhere_than_on_a_terminal_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = make_tally("x")
+    with live.progress(title="Replay") as watch:
+        watch(tally, tally.standing())
+        watch(tally, tally.standing())
+        tally.saw(make_job("x", phase="Succeeded"), at=1)
+        watch(tally, tally.standing())
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[-1] for line in lines] == [
+        "1 wait (Evaluating 1), 0 run, 0 done; 0% of the GPUs allocated",
+        "0 wait, 0 run, 1 done; 0% of the GPUs allocated",
+    ]
+
+
+def test_the_board_shows_a_sign_for_each_device() -> None:
+    tally = make_tally("x", "y")
+    tally.nodes = {"node-a": make_gpunode("a", gpus=3).status.devices, "b": make_gpunode("b").status.devices}
+    tally.saw(make_job("x", number=1, phase="Running", devices=[("node-a", 0), ("node-a", 2, 300)]), at=1)
+    tally.saw(make_job("y", number=2, phase="Running", devices=[("node-a", 2, 700)]), at=1)
+    assert board.grid(tally) == ["node-a  ■□■  V100", "b       □□  V100"]
+    tally.saw(make_job("y", phase="Succeeded", devices=[("node-a", 2, 700)]), at=2)
+    assert board.grid(tally)[0] == "node-a  ■□◧  V100"
+
+
+def test_the_tables_at_the_end_name_jobs_and_holders() -> None:
+    jobs = [
+        make_job("late", number=2, phase="Running", request="0.3", devices=[("a", 1, 300)], start_time=ago(seconds=4)),
+        make_job("early", number=1, phase="Succeeded", request="1", devices=[("a", 0)]),
+    ]
+    assert board.job_table(jobs, view=View(now=NOW)).splitlines() == [
+        "JOBID  NAME   ST  TIME      GPUS  NODELIST(REASON)",
+        "1      early  CD  00:00:00  1     a:0",
+        "2      late   R   00:00:04  0.3   a:1",
+    ]
+    assert board.node_table({"a": make_gpunode("a").status.devices}, jobs).splitlines() == [
+        "NODE  MODEL  GPUS  FREE  DEVICES",
+        "a     V100   2     1     1: job 2 (0.3)",
+    ]
+
+
+def test_the_first_of_those_that_wait_are_told_with_their_reasons() -> None:
+    tally = make_tally(*map(str, range(7)))
+    for number in range(7):
+        tally.saw(
+            make_job(str(number), number=9 - number, phase="Queued", reason="Resources", message="Need 1 GPU"), at=1
+        )
+    lines = board.waiting_lines(tally)
+    assert lines[0] == "6: Resources: Need 1 GPU"
+    assert lines[-1] == "and 2 more"
+
+
+def test_the_hints_name_the_paths_that_a_shell_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    text = "\n".join(showing.hints(kubeconfig="/k"))
+    assert "export KUBECONFIG=/k" in text
+    assert ":$PATH" in text
+    assert "make demo-down" in text
