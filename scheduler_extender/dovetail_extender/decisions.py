@@ -14,10 +14,10 @@ import numpy as np
 from dovetail.api.gpujob import Policy
 from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Ask
-from dovetail.engine.fit import Fit, check, screen
-from dovetail.engine.ledger import Floats
+from dovetail.engine.fit import Fit, check
 from dovetail.engine.refusals import Refusal
-from dovetail.engine.score import DEFAULT_WEIGHTS, Weights, rank
+from dovetail.engine.score import DEFAULT_WEIGHTS, Weights
+from dovetail.engine.shapes import Shapes
 from dovetail.requests import RequestError
 from dovetail_extender.pods import ask_of
 from dovetail_extender.wire import ScheduledPod
@@ -48,8 +48,8 @@ class Rules:
 class Filtered:
     """The answer to filter: nodes to go on with, and why not the others.
 
-    Nodes that fit but are not among the best few stand in neither. `invalid` is the sentence for a pod whose request
-    cannot be read: it fits nowhere.
+    Nodes that fit but are not among the best few stand in neither, and while any fits the others get no reason.
+    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere.
     """
 
     nodes: list[str] = field(default_factory=list)
@@ -62,6 +62,7 @@ class Decisions:
 
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
+        self._shapes = Shapes(view.ledger, weights=rules.weights)
         self._rules = rules
         self._clock = clock
 
@@ -77,9 +78,11 @@ class Decisions:
             return _only(pinned, nodes=nodes)
         if ask is None:
             return Filtered(nodes=list(nodes))
-        found = screen(self._ledger, ask, nodes=nodes, key=uid)
-        limited = len(found.fits) > self._rules.filter_limit and not pod.spec.has_wishes
-        return Filtered(nodes=self._best(ask, found.fits, key=uid) if limited else found.fits, refusals=found.refusals)
+        limit = None if pod.spec.has_wishes else self._rules.filter_limit
+        fits = self._shapes.best(ask, nodes=nodes, key=uid, limit=limit)
+        # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
+        refusals = {} if fits else self._shapes.refusals(ask, nodes=nodes, key=uid)
+        return Filtered(nodes=fits, refusals=refusals)
 
     def prioritize(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> list[int]:
         """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
@@ -90,7 +93,7 @@ class Decisions:
             ask = None
         if ask is None or not nodes or self._pinned_to(uid) is not None:
             return [0] * len(nodes)
-        ranks = self._rank(ask, nodes=nodes, key=uid)
+        ranks = np.asarray(self._shapes.scores(ask, nodes=nodes, key=uid))
         best = int(np.argmax(ranks))
         self._hold(ask, node=nodes[best], key=uid)
         scale = SCALE_BESIDE_WISHES if pod.spec.has_wishes else SCALE
@@ -110,14 +113,6 @@ class Decisions:
         found = check(self._ledger, ask, node=node, key=key)
         if isinstance(found, Fit):
             self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
-
-    def _rank(self, ask: Ask, *, nodes: Sequence[str], key: str) -> Floats:
-        return np.asarray(rank(self._ledger, ask, nodes=nodes, key=key, weights=self._rules.weights))
-
-    def _best(self, ask: Ask, fits: list[str], *, key: str) -> list[str]:
-        ranks = self._rank(ask, nodes=fits, key=key)
-        order = np.argsort(-ranks, kind="stable")[: self._rules.filter_limit]
-        return [fits[at] for at in order]
 
 
 def _only(pinned: str, *, nodes: Sequence[str]) -> Filtered:

@@ -49,14 +49,20 @@ async def test_busy_devices_may_be_freed_by_preemption(api: ApiServer, face: Fac
     pod = make_pod("first", "8", milli=8000)
     api.put("pods", pod)
     assert await face.bind(pod, "a") == ""
-    answer = await face.filter(make_pod("second", "8", milli=8000), "a", "b")
-    assert answer["NodeNames"] == ["b"]
-    assert answer["FailedNodes"] == {"a": "need 8 GPUs free, too many are busy"}
+    second = make_pod("second", "8", milli=8000)
+    assert (await face.filter(second, "a"))["FailedNodes"] == {"a": "need 8 GPUs free, too many are busy"}
+    assert (await face.filter(second, "a", "b"))["NodeNames"] == ["b"]
+
+
+async def test_while_a_node_fits_the_others_need_no_reason(face: Face) -> None:
+    answer = await face.filter(make_pod(), "a", "elsewhere")
+    assert answer["NodeNames"] == ["a"]
+    assert answer["FailedAndUnresolvableNodes"] == {}
 
 
 async def test_a_node_that_is_not_known_gets_a_reason(face: Face) -> None:
-    answer = await face.filter(make_pod(), "a", "elsewhere")
-    assert answer["NodeNames"] == ["a"]
+    answer = await face.filter(make_pod(), "elsewhere")
+    assert answer["NodeNames"] is None
     assert answer["FailedAndUnresolvableNodes"] == {"elsewhere": "node is not known yet"}
 
 

@@ -45,9 +45,9 @@ async def test_wishes_of_the_pod_keep_their_weight(api: ApiServer, face: Face) -
 
 async def test_a_hold_counts_in_the_next_decision(face: Face) -> None:
     await face.prioritize(make_pod("first", "8", milli=8000), "a")
-    answer = await face.filter(make_pod("second", "8", milli=8000), "a", "b")
-    assert answer["FailedNodes"] == {"a": "GPUs are held for other pods"}
-    assert answer["NodeNames"] == ["b"]
+    second = make_pod("second", "8", milli=8000)
+    assert (await face.filter(second, "a"))["FailedNodes"] == {"a": "GPUs are held for other pods"}
+    assert (await face.filter(second, "a", "b"))["NodeNames"] == ["b"]
 
 
 async def test_a_pod_does_not_stand_in_its_own_way(face: Face) -> None:

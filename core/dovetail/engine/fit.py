@@ -14,12 +14,14 @@ import numpy as np
 from dovetail.engine.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.ledger import MODE_CODES, NO_MODE, Bools, Ints, Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
-from dovetail.engine.sentences import refusal
+from dovetail.engine.sentences import ask_text, node_text, refusal
 from dovetail.models import normalise
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 # A whole card on which others keep more than this part of its memory is not whole.
 FOREIGN_LIMIT: Final = 0.05
+# The causes that come first are of the node itself: it is away or not ready, or it is cordoned.
+NODE_CAUSES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +84,21 @@ class Judgement:
         self._causes = self._judge()
 
     @cached_property
+    def first_cause(self) -> Ints:
+        """For each node which cause keeps the ask off it, as an index that `outline` takes; -1 where it fits."""
+        stacked = np.stack([cause.nodes for cause in self._causes])
+        return np.where(stacked.any(axis=0), stacked.argmax(axis=0), -1)
+
+    @cached_property
     def fits(self) -> Bools:
         """Which nodes fit, shape [n]."""
-        refused = np.zeros(len(self.nodes), dtype=np.bool_)
-        for cause in self._causes:
-            refused |= cause.nodes
-        return ~refused
+        return self.first_cause < 0
+
+    def outline(self, cause: int, *, node: str) -> Refusal:
+        """A cause in the words that all its nodes share, without a node's numbers."""
+        kind = self._causes[cause].kind
+        text = node_text(self.ledger, node) if cause < NODE_CAUSES else ask_text(kind, self.ask)
+        return Refusal(kind=kind, text=text, message=text)
 
     @cached_property
     def candidates(self) -> Bools:
@@ -136,24 +147,17 @@ class Judgement:
         columns = self.columns
         return self._takers & self._mode_free & self._share_free & self._memory_free & columns.present
 
-    @cached_property
-    def kinds(self) -> list[RefusalKind | None]:
-        """The kind of each node's first cause, None where it fits."""
-        found: list[RefusalKind | None] = [None] * len(self.nodes)
-        for cause in reversed(self._causes):
-            for row in np.flatnonzero(cause.nodes).tolist():
-                found[row] = cause.kind
-        return found
-
     def refusal(self, row: int) -> Refusal | None:
-        """The first cause that keeps the ask off this node, in words; None when it fits."""
-        if self.fits[row]:
+        """The first cause that keeps the ask off this node, with the node's numbers; None when it fits."""
+        at = int(self.first_cause[row])
+        if at < 0:
             return None
-        for cause in self._causes:
-            if cause.nodes[row]:
-                left = int(cause.left[row]) if cause.left.size else 0
-                return refusal(cause.kind, judged=self, row=row, left=left)
-        return None
+        cause = self._causes[at]
+        if at < NODE_CAUSES:
+            text = node_text(self.ledger, self.nodes[row])
+            return Refusal(kind=cause.kind, text=text, message=f"{self.nodes[row]}: {text}")
+        left = int(cause.left[row]) if cause.left.size else 0
+        return refusal(cause.kind, judged=self, row=row, left=left)
 
     def devices(self, row: int) -> tuple[DeviceClaim, ...]:
         """The devices that the ask would get on a node that fits, in the order of the policy's preference."""

@@ -254,7 +254,10 @@ class Ledger:
 
     def obstacle(self, name: str) -> str:
         """Why the node takes no pods at all; empty when it does."""
-        return self._obstacles.get(name, "")
+        row = self._rows.get(name)
+        if row is None or not self._columns["known"][row]:
+            return "node is not known yet"
+        return self._obstacles[name]
 
     def columns(self, nodes: Sequence[str], *, without: str = "") -> Columns:
         """A copy of the columns of `nodes`, as if the claim `without` did not stand. Unknown names get empty rows."""

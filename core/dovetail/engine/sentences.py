@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from dovetail.engine.claims import Ask
+from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
 
 if TYPE_CHECKING:
@@ -10,10 +12,13 @@ if TYPE_CHECKING:
 
 def refusal(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> Refusal:
     """The refusal of one node. `left` is how many of its devices came through the causes up to this one."""
-    if kind in {"Unhealthy", "Cordoned"} and left == 0 and (found := _of_the_node(judged, row)) is not None:
-        return found
-    text = _text(kind, judged)
-    return Refusal(kind=kind, text=text, message=_message(kind, judged=judged, row=row, left=left))
+    message = _message(kind, judged=judged, row=row, left=left)
+    return Refusal(kind=kind, text=ask_text(kind, judged.ask), message=message)
+
+
+def node_text(ledger: Ledger, name: str) -> str:
+    """Why a node takes no pods at all now, whatever they ask."""
+    return ledger.obstacle(name) or "node is cordoned"
 
 
 def gpus(count: int) -> str:
@@ -26,39 +31,26 @@ def need(count: int, available: int) -> str:
     return f"Need {gpus(count)}, only {available} available"
 
 
-def _of_the_node(judged: "Judgement", row: int) -> Refusal | None:
-    columns, name = judged.columns, judged.nodes[row]
-    if not columns.known[row]:
-        return Refusal(kind="Unhealthy", text="node is not known yet", message=f"{name} is not known yet")
-    if columns.blocked[row]:
-        obstacle = judged.ledger.obstacle(name)
-        return Refusal(kind="Unhealthy", text=obstacle, message=f"{name}: {obstacle}")
-    if columns.node_cordoned[row]:
-        return Refusal(kind="Cordoned", text="node is cordoned", message=f"{name} is cordoned")
-    return None
-
-
-def _text(kind: RefusalKind, judged: "Judgement") -> str:
-    ask = judged.ask
+def ask_text(kind: RefusalKind, ask: Ask) -> str:
+    """The words that all nodes share which refuse an ask for this cause."""
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
         return "too little CPU or memory beside the GPUs"
-    count = gpus(ask.gpu.count)
-    models = " or ".join(ask.gpu.models)
-    share = f"{ask.gpu.share_milli / 1000:g}"
-    memory = "" if ask.gpu.memory_mib is None else f" with {ask.gpu.memory_mib} MiB"
+    gpu = ask.gpu
+    count = gpus(gpu.count)
+    memory = "" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB"
     texts: dict[RefusalKind, str] = {
         "NoGPU": "no GPU reported",
         "NotManaged": "not a node that Dovetail manages",
-        "WrongVendor": f"no GPU of vendor {ask.gpu.vendor}",
-        "WrongModel": f"no GPU of model {models}",
+        "WrongVendor": f"no GPU of vendor {gpu.vendor}",
+        "WrongModel": f"no GPU of model {' or '.join(gpu.models)}",
         "TooFewDevices": f"fewer than {count}{memory}",
-        "DeviceIndex": f"no such device as cuda:{ask.gpu.device_index}",
+        "DeviceIndex": f"no such device as cuda:{gpu.device_index}",
         "Unhealthy": f"fewer than {count} healthy",
         "Cordoned": f"fewer than {count} not cordoned",
         "DevicesBusy": f"need {count} free, too many are busy",
         "ModeConflict": f"GPUs are in another mode than {ask.mode}",
         "TenantLimit": "all turns on the GPUs are taken",
-        "ShareShort": f"no GPU has a share of {share} left",
+        "ShareShort": f"no GPU has a share of {gpu.share_milli / 1000:g} left",
         "MemoryGuard": f"no GPU has the memory left{memory}",
         "Held": "GPUs are held for other pods",
     }
@@ -81,5 +73,5 @@ def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> 
         wanted = int(judged.needed_mib[row][present].min())
         return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB"
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict", "TenantLimit"}:
-        return f"{name}: {_text(kind, judged)} ({gpus(int(present.sum()))})"
-    return f"{name}: {need(ask.gpu.count, left)}: {_text(kind, judged)}"
+        return f"{name}: {ask_text(kind, ask)} ({gpus(int(present.sum()))})"
+    return f"{name}: {need(ask.gpu.count, left)}: {ask_text(kind, ask)}"

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
-from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import Bools, Floats, Ledger
+from dovetail.engine.fit import NODE_CAUSES, Judgement
+from dovetail.engine.ledger import Floats, Ints, Ledger
 from dovetail.engine.refusals import Refusal
 from dovetail.engine.score import DEFAULT_WEIGHTS, Terms, Weights, combine, terms
 
@@ -30,7 +30,7 @@ class _Shape:
 
     def __init__(self) -> None:
         self.position = 0
-        self.fits: Bools = np.zeros(64, dtype=np.bool_)
+        self.cause: Ints = np.zeros(64, dtype=np.int64)
         self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
 
     def refresh(self, ledger: Ledger, ask: Ask) -> None:
@@ -44,15 +44,15 @@ class _Shape:
 
     def store(self, rows: Sequence[int], judged: Judgement) -> None:
         """Take over a judgement of these rows."""
-        self.fits[rows] = judged.fits
+        self.cause[rows] = judged.first_cause
         parts = terms(judged)
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
 
     def _grow(self, size: int) -> None:
-        if size > len(self.fits):
-            room = max(size, 2 * len(self.fits)) - len(self.fits)
-            self.fits = np.concatenate([self.fits, np.zeros(room, dtype=np.bool_)])
+        if size > len(self.cause):
+            room = max(size, 2 * len(self.cause)) - len(self.cause)
+            self.cause = np.concatenate([self.cause, np.zeros(room, dtype=np.int64)])
             self.terms = {name: np.concatenate([column, np.zeros(room)]) for name, column in self.terms.items()}
 
 
@@ -69,9 +69,8 @@ class Shapes:
 
         A claim that stands under `key` is not counted. Empty when none fits.
         """
-        rows = self._ledger.rows(nodes)
-        fits, parts = self._columns(ask, rows=rows, key=key)
-        found = np.flatnonzero(fits)
+        cause, parts = self._columns(ask, nodes=nodes, key=key)
+        found = np.flatnonzero(cause < 0)
         if limit is not None and len(found) > limit:
             scores = combine(_select(parts, found), policy=ask.policy, weights=self._weights)
             found = found[np.argsort(-scores, kind="stable")[:limit]]
@@ -79,33 +78,37 @@ class Shapes:
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
         """How well each of `nodes` would do, 0 to 1, in the order asked. They are taken to fit."""
-        _, parts = self._columns(ask, rows=self._ledger.rows(nodes), key=key)
+        _, parts = self._columns(ask, nodes=nodes, key=key)
         return list(combine(parts, policy=ask.policy, weights=self._weights).tolist())
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
-        """Why each of the nodes that do not fit does not: needed only when none fits, so nothing of it is kept."""
-        judged = Judgement(self._ledger, ask, nodes=nodes, key=key)
-        return {name: refusal for row, name in enumerate(nodes) if (refusal := judged.refusal(row)) is not None}
+        """Why each of the nodes that do not fit does not, in the words that all nodes of a cause share."""
+        cause, _ = self._columns(ask, nodes=nodes, key=key)
+        judged = Judgement(self._ledger, ask, nodes=(), key="")
+        shared = [judged.outline(at, node="") for at in range(int(cause.max(initial=-1)) + 1)]
+        return {
+            name: shared[at] if at >= NODE_CAUSES else judged.outline(at, node=name)
+            for name, at in zip(nodes, cause.tolist(), strict=True)
+            if at >= 0
+        }
 
-    def _columns(self, ask: Ask, *, rows: Rows, key: str) -> tuple[Bools, Terms]:
+    def _columns(self, ask: Ask, *, nodes: Sequence[str], key: str) -> tuple[Ints, Terms]:
+        """The first cause of each node, -1 where it fits, and the terms of its score."""
         shape = self._shape(ask)
-        fits = shape.fits[rows] & (rows >= 0)
+        rows = self._ledger.rows(nodes)
+        # Whatever row -1 reads, a node that was never seen has the first cause.
+        cause = np.where(rows < 0, 0, shape.cause[rows])
         parts = {name: column[rows] for name, column in shape.terms.items()}
         own = self._ledger.claim(key)
-        if own is not None:
-            self._without(own.node, ask=ask, key=key, rows=rows, fits=fits, parts=parts)
-        return fits, Terms(**parts)
-
-    def _without(self, node: str, *, ask: Ask, key: str, rows: Rows, fits: Bools, parts: dict[str, Floats]) -> None:
-        """The pod's own claim does not stand in its way: judge its node as if it were not there."""
-        at = np.flatnonzero(rows == self._ledger.rows([node])[0])
-        if at.size == 0:
-            return
-        judged = Judgement(self._ledger, ask, nodes=[node], key=key)
-        fits[at] = judged.fits
-        own = terms(judged)
-        for name in _TERMS:
-            parts[name][at] = getattr(own, name)
+        at = np.flatnonzero(rows == self._ledger.rows([own.node])[0]) if own is not None else ()
+        if own is not None and len(at):
+            # The pod's own claim does not stand in its way: its node is judged as if it were not there.
+            judged = Judgement(self._ledger, ask, nodes=[own.node], key=key)
+            cause[at] = judged.first_cause
+            alone = terms(judged)
+            for name in _TERMS:
+                parts[name][at] = getattr(alone, name)
+        return cause, Terms(**parts)
 
     def _shape(self, ask: Ask) -> _Shape:
         shape = self._kept.pop(ask, None) or _Shape()

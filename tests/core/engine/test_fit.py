@@ -53,13 +53,14 @@ class Refused:
 
 
 REFUSED = [
-    Refused(name="an unknown node", ledger=Ledger, ask="1", kind="Unhealthy", says="a is not known yet"),
+    Refused(name="an unknown node", ledger=Ledger, ask="1", kind="Unhealthy", says="a: node is not known yet"),
     Refused(
         name="a node that is not ready",
         ledger=lambda: with_node(obstacle="node is not ready"), ask="1", kind="Unhealthy", says="a: node is not ready",
     ),
     Refused(
-        name="a cordoned node", ledger=lambda: with_node(cordoned=True), ask="1", kind="Cordoned", says="a is cordoned"
+        name="a cordoned node", ledger=lambda: with_node(cordoned=True), ask="1", kind="Cordoned",
+        says="a: node is cordoned",
     ),
     Refused(name="no device", ledger=without_devices, ask="1", kind="NoGPU", says="a: no GPU reported (0 GPUs)"),
     Refused(
