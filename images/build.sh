@@ -12,7 +12,7 @@ readonly PACKAGES=python3,python3-venv,ca-certificates
 readonly DEPLOYABLES="operator extender agent cli"
 readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/dovetail/images
-# Part of every hash: what Debian and PyPI have fixed is in the images a month later at the latest.
+# Part of the base's hash: what Debian has fixed is in the images a month later at the latest.
 readonly MONTH=$(date +%Y-%m)
 
 say() { echo "images: $*" >&2; }
@@ -51,10 +51,12 @@ keep() {
   done
 }
 
-wheel() {
+# What the Dockerfile copies: the wheel, and which versions it goes with.
+context() {
   say "the wheel"
   python3 -m pip wheel --quiet --no-deps --wheel-dir "$WORK/context" "$SOURCE" >&2
-  echo "$WORK"/context/*.whl
+  # The versions that the tests ran with. Without the hashes, which pip would then want of the wheel too.
+  sed -E -e '/^ *(--hash|#)/d' -e 's/ *\\$//' "$SOURCE/requirements.lock" >"$WORK/context/constraints.txt"
 }
 
 storage() { buildah --storage-driver=vfs --root="$WORK/storage" --runroot="$WORK/run" "$@"; }
@@ -101,9 +103,9 @@ main() {
   WORK=$(mktemp -d)
   trap 'rm -rf "$WORK"' EXIT
   BASE=$(base_archive)
-  WHEEL=$(wheel)
+  context
   for name in "$@"; do
-    archive=$CACHE/$name-$(cat "$WHEEL" "$SOURCE/images/Dockerfile" <(echo "$BASE") | digest).tar
+    archive=$CACHE/$name-$(cat "$WORK"/context/* "$SOURCE/images/Dockerfile" <(echo "$BASE") | digest).tar
     [[ -e $archive ]] || build "$name" "$archive"
     echo "$archive"
   done
