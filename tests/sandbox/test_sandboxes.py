@@ -19,17 +19,39 @@ from dovetail_sandbox.errors import ChartError, ComponentFailedError
 
 pytestmark = pytest.mark.cluster
 
+SHARED = "shared"
 ALL = ("operator", "extender", "agent", "kube-scheduler")
 CLI = [sys.executable, "-m", "dovetail_cli", "sandbox"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for the sandboxes of these tests; whatever a failed test leaves is ended."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        yield folder
+        _end_all()
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Sandboxes of one test only; whatever a failed test leaves is ended."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    yield tmp_path
+def tidy() -> Iterator[None]:
+    """No test finds what another left, but for the shared sandbox."""
+    yield
+    _end_all(but=SHARED)
+
+
+@pytest.fixture(scope="module")
+def shared(home: Path) -> Iterator[Cluster]:
+    """A sandbox for the tests that leave it as it is."""
+    with sandbox(SHARED) as made:
+        yield made
+
+
+def _end_all(*, but: str = "") -> None:
     for folder in state.root().glob("*"):
-        cluster.get(folder.name).down()
+        if folder.name != but:
+            cluster.get(folder.name).down()
 
 
 @contextmanager
@@ -67,7 +89,8 @@ def test_two_sandboxes_live_side_by_side_and_end_without_a_trace(home: Path) -> 
         one.down()
         assert two.status().phase == "Ready"
     assert [processes.marked(folder) for folder in folders] == [[], []]
-    assert list(state.root().iterdir()) == []
+    assert not set(state.names()) & {"one", "two"}
+    assert not [folder for folder in folders if folder.exists()]
 
 
 def test_up_again_changes_nothing_and_down_again_says_so() -> None:
@@ -157,14 +180,11 @@ def test_half_an_up_is_told_and_taken_away(home: Path) -> None:
     assert not made.folder.exists()
 
 
-def test_the_command_line_tells_what_people_and_programs_need() -> None:
-    with sandbox("one") as made:
-        shown = subprocess.run(
-            [*CLI, "status", "--name", "one", "-o", "json"], capture_output=True, text=True, check=True
-        )
-        log = subprocess.run([*CLI, "logs", "etcd", "--name", "one"], capture_output=True, text=True, check=True)
-        nobody = subprocess.run([*CLI, "logs", "nobody", "--name", "one"], capture_output=True, text=True, check=False)
-    assert json.loads(shown.stdout)["kubeconfig"] == str(made.kubeconfig)
+def test_the_command_line_tells_what_people_and_programs_need(shared: Cluster) -> None:
+    shown = subprocess.run([*CLI, "status", "--name", SHARED, "-o", "json"], capture_output=True, text=True, check=True)
+    log = subprocess.run([*CLI, "logs", "etcd", "--name", SHARED], capture_output=True, text=True, check=True)
+    nobody = subprocess.run([*CLI, "logs", "nobody", "--name", SHARED], capture_output=True, text=True, check=False)
+    assert json.loads(shown.stdout)["kubeconfig"] == str(shared.kubeconfig)
     assert "ready to serve client requests" in log.stdout
     assert (nobody.returncode, nobody.stdout) == (2, "")
     assert nobody.stderr.startswith("component: 'nobody' is not allowed; use ")
@@ -193,15 +213,14 @@ spec: {containers: [{name: c, image: none, command: [sleep, "1"]}]}
 """
 
 
-def test_simulated_pods_run_as_long_as_they_say_and_end_as_they_say() -> None:
-    with sandbox("one") as made:
-        kubectl(made, "apply", "--filename=-", stdin=JOBS)
-        kubectl(made, "wait", "--for=condition=Complete", "job/sleeps", "--timeout=30s")
-        kubectl(made, "wait", "--for=condition=Failed", "job/fails", "--timeout=30s")
-        pods = {
-            pod["metadata"]["name"].split("-")[0]: pod
-            for pod in json.loads(kubectl(made, "get", "pods", "-o", "json"))["items"]
-        }
+def test_simulated_pods_run_as_long_as_they_say_and_end_as_they_say(shared: Cluster) -> None:
+    kubectl(shared, "apply", "--filename=-", stdin=JOBS)
+    kubectl(shared, "wait", "--for=condition=Complete", "job/sleeps", "--timeout=30s")
+    kubectl(shared, "wait", "--for=condition=Failed", "job/fails", "--timeout=30s")
+    pods = {
+        pod["metadata"]["name"].split("-")[0]: pod
+        for pod in json.loads(kubectl(shared, "get", "pods", "-o", "json"))["items"]
+    }
     assert {name: pod["status"]["phase"] for name, pod in pods.items()} == {
         "sleeps": "Succeeded", "fails": "Failed", "stays": "Running",
     }  # fmt: skip
@@ -218,10 +237,9 @@ spec:
 """
 
 
-def test_a_namespace_goes_while_the_pods_of_a_job_run_in_it() -> None:
-    with sandbox("one") as made:
-        kubectl(made, "create", "namespace", "going")
-        kubectl(made, "apply", "--filename=-", stdin=LASTING_JOB)
-        kubectl(made, "wait", "--for=jsonpath={.status.ready}=1", "job/lasts", "--namespace=going", "--timeout=30s")
-        kubectl(made, "delete", "namespace", "going", "--timeout=30s")
-        assert "going" not in kubectl(made, "get", "namespaces")
+def test_a_namespace_goes_while_the_pods_of_a_job_run_in_it(shared: Cluster) -> None:
+    kubectl(shared, "create", "namespace", "going")
+    kubectl(shared, "apply", "--filename=-", stdin=LASTING_JOB)
+    kubectl(shared, "wait", "--for=jsonpath={.status.ready}=1", "job/lasts", "--namespace=going", "--timeout=30s")
+    kubectl(shared, "delete", "namespace", "going", "--timeout=30s")
+    assert "going" not in kubectl(shared, "get", "namespaces")
