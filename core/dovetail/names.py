@@ -23,6 +23,7 @@ LABEL_MANAGED: Final = f"{GROUP}/managed"
 LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/gpu-model"
 SIMULATED_DEVICES: Final = f"{GROUP}/simulated-devices"
+SIMULATED_FAULTS: Final = f"{GROUP}/simulated-faults"
 
 # Pod annotations by users (or by the operator for the pods of a GPUJob).
 REQUEST: Final = f"{GROUP}/gpu"

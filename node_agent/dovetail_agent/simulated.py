@@ -20,7 +20,6 @@ from dovetail.models import VENDORS
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
 
-FAULTS: Final = f"{names.GROUP}/simulated-faults"
 MAX_DEVICES: Final = 128
 _MAX_MEMORY_MIB: Final = 1 << 24
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
@@ -171,14 +170,15 @@ def _declaration(node: Node) -> dict[str, Any]:
 
 
 def _faults(node: Node, *, count: int) -> dict[int, str]:
-    if FAULTS not in node.metadata.annotations:
+    if names.SIMULATED_FAULTS not in node.metadata.annotations:
         return {}
-    given = _json_object(node, FAULTS, example=_FAULTS_EXAMPLE)
+    given = _json_object(node, names.SIMULATED_FAULTS, example=_FAULTS_EXAMPLE)
     for index, reason in given.items():
         if not (index.isdecimal() and int(index) < count):
-            raise _unreadable(node, FAULTS, f"{index} is no device of it; allowed are 0 to {count - 1}")
+            raise _unreadable(node, names.SIMULATED_FAULTS, f"{index} is no device of it; allowed are 0 to {count - 1}")
         if not isinstance(reason, str) or not reason:
-            raise _unreadable(node, FAULTS, f"{index} is {json.dumps(reason)}; allowed is a word for the fault")
+            wrong = f"{index} is {json.dumps(reason)}; allowed is a word for the fault"
+            raise _unreadable(node, names.SIMULATED_FAULTS, wrong)
     return {int(index): reason for index, reason in given.items()}
 
 

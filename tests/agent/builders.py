@@ -8,7 +8,7 @@ from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.objects import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
-from dovetail_agent.simulated import FAULTS, device_uuid
+from dovetail_agent.simulated import device_uuid
 from dovetail_agent.tenants import Tenant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -27,7 +27,7 @@ def make_node(
     if devices is not None:
         annotations[names.SIMULATED_DEVICES] = devices if isinstance(devices, str) else json.dumps(devices)
     if faults is not None:
-        annotations[FAULTS] = faults if isinstance(faults, str) else json.dumps(faults)
+        annotations[names.SIMULATED_FAULTS] = faults if isinstance(faults, str) else json.dumps(faults)
     return Node(
         metadata=ObjectMeta(name=name, uid=uid, labels={names.LABEL_MANAGED: "true"}, annotations=annotations),
         status=NodeStatus(capacity=capacity or {}, allocatable={"cpu": "64", "memory": "256Gi", **(capacity or {})}),

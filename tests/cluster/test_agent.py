@@ -16,7 +16,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.quantity import whole
 from dovetail.kube.resources import GPUNODES, NODES, PODS
-from dovetail_agent.simulated import FAULTS, device_uuid
+from dovetail_agent.simulated import device_uuid
 
 pytestmark = pytest.mark.cluster
 
@@ -141,7 +141,7 @@ async def test_a_node_that_no_longer_declares_devices_advertises_none(scene: Sce
 
 async def test_a_device_that_breaks_is_unhealthy_and_no_longer_counted(scene: Scene) -> None:
     await scene.node(advertising(2000))
-    await scene.annotate(**{FAULTS.split("/")[1]: json.dumps({"1": "XID79FellOffTheBus"})})
+    await scene.annotate(**{names.SIMULATED_FAULTS.split("/")[1]: json.dumps({"1": "XID79FellOffTheBus"})})
     node = await scene.node(advertising(1000))
     gpunode = await scene.gpunode(reported)
     assert node is not None
