@@ -46,7 +46,7 @@ def simulate(
 ) -> None:
     """Run a trace under several policies: allocation, fragmentation and failures by load, and placements a second.
 
-    Without --arrivals pods are drawn from --pods until they ask for 130 % of the GPUs, or, with --departures, for six
+    Without --arrivals pods are drawn from --pods until they ask for 130 % of the GPUs, or, with --departures, for four
     mean lifetimes. -o json prints percent: allocation and fragmentation by percent arrived.
     """
     from dovetail_cli import output, simulating

@@ -29,7 +29,7 @@ from dovetail.simulator.parallel import Scene, run_all
 
 PICTURES: Final = (".png", ".svg", ".pdf")
 DRAWN_PERCENT: Final = 130
-LIFETIMES: Final = 6
+LIFETIMES: Final = 4
 _LARGEST_LOAD: Final = 10.0
 
 
@@ -94,7 +94,7 @@ def scene(
     random = np.random.default_rng(seed)
     arriving = recorded
     if arriving is None:
-        percent = DRAWN_PERCENT if departures is None else 100 * departures * LIFETIMES
+        percent = DRAWN_PERCENT if departures is None else 100 * departures * (1 + LIFETIMES)
         drawable = _with_devices(table.values(), source=pods)
         arriving = drawing.sample(drawable, capacity_milli=capacity_milli, percent=percent, random=random)
     to_come: Sequence[Shape] = list(table.values())
@@ -141,7 +141,7 @@ def text(outcomes: Sequence[Outcome], *, form: str, departures: bool) -> str:
     lines = output.render(rows, columns=list(rows[0]), form=form)
     if form == "csv":
         return lines
-    measure = "over time after two mean lifetimes" if departures else f"at {', '.join(map(str, LOADS))} % arrived"
+    measure = "over time after one mean lifetime" if departures else f"at {', '.join(map(str, LOADS))} % arrived"
     return f"{lines}\n\nAllocation in percent of the GPUs, {measure}."
 
 

@@ -22,6 +22,11 @@ class Waiting:
     reason: str
     message: str
 
+    @property
+    def told(self) -> str:
+        """The reason, and the sentence where there is one."""
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -68,7 +73,7 @@ class Summary:
         ]
         if self.problem:
             lines.append(output.paint(f"  ended early: {self.problem}", "red"))
-        listed = [f"    {job.name}  {job.reason}: {job.message}" for job in self.waiting[:_MOST_LISTED]]
+        listed = [f"    {job.name}  {job.told}" for job in self.waiting[:_MOST_LISTED]]
         if len(self.waiting) > _MOST_LISTED:
             listed.append(f"    and {len(self.waiting) - _MOST_LISTED} more")
         return "\n".join([*lines, *(["  never placed:", *listed] if listed else [])])
