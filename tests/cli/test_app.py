@@ -76,12 +76,25 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
         (["audit"], 4, "/nonexistent/kubeconfig"),
     ],
 )
-def test_what_goes_wrong_is_one_sentence_and_an_exit_code(words: list[str], code: int, sentence: str) -> None:
-    done = run(*words)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert sentence in done.stderr
-    assert done.stderr.startswith("dovetail: ")
-    assert done.stderr.count("\n") == 1
+def test_what_goes_wrong_is_one_sentence_and_an_exit_code(
+    words: list[str],
+    code: int,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent/kubeconfig")
+    assert app.main(words) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sentence in printed.err
+    assert printed.err.startswith("dovetail: ")
+    assert printed.err.count("\n") == 1
+
+
+def test_the_exit_code_is_the_process_own() -> None:
+    done = run("gqueue")
+    assert (done.returncode, done.stdout) == (4, "")
 
 
 def test_no_command_at_all_is_a_usage_error_that_shows_the_help() -> None:
