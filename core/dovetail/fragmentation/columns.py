@@ -40,7 +40,7 @@ class Columns:
         gpus: Sequence[int],
         models: Sequence[str],
     ) -> None:
-        count, width = len(cpu_milli), max(gpus, default=0)
+        count, width = len(cpu_milli), max(1, *gpus)
         self.model_names: tuple[str, ...] = tuple(sorted(set(models)))
         codes = {name: code for code, name in enumerate(self.model_names)}
         self.model: Ints = np.array([codes[name] for name in models], dtype=np.int64)

@@ -108,4 +108,4 @@ class Gradient:
                 step = int(self._cpus.searchsorted(one.cpu_milli)) + 1
                 group = place[one.share_milli, one.gpus]
                 weights[self.columns.allowed_models(one), step:, group] += weight
-        return weights.reshape(-1, len(groups))
+        return weights.reshape(weights.shape[0] * weights.shape[1], len(groups))

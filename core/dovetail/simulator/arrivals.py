@@ -54,10 +54,15 @@ def tied(shapes: Sequence[Shape], *, columns: Columns, percent: float, random: n
 
 
 def visiting(shapes: Sequence[Shape], *, capacity_milli: int, load: float, random: np.random.Generator) -> list[Visit]:
-    """The same arrivals as a Poisson process, with exponential lifetimes of mean 1. On average they ask for `load`
-    times the capacity at a time, were none refused."""
-    mean_milli = sum(shape.gpu_milli for shape in shapes) / max(1, len(shapes))
-    gaps = random.exponential(mean_milli / (load * capacity_milli), size=len(shapes))
+    """The same arrivals as a process in balance, with exponential lifetimes of mean 1.
+
+    The first ones, which ask for `load` times the capacity, are there at time 0, as they would be after a long time if
+    none were refused; the others come as a Poisson process that asks for as much in each mean lifetime.
+    """
+    milli = np.array([shape.gpu_milli for shape in shapes], dtype=np.float64)
+    present = int(np.count_nonzero(np.cumsum(milli) <= load * capacity_milli))
+    gaps = random.exponential(milli.mean() / (load * capacity_milli), size=len(shapes))
+    gaps[:present] = 0.0
     starts = np.cumsum(gaps)
     ends = starts + random.exponential(1.0, size=len(shapes))
     return [

@@ -8,8 +8,8 @@ from dovetail.fragmentation.columns import Floats
 from dovetail.simulator.experiment import Outcome
 
 LOADS: Final = (90, 95, 100, 110, 130)
-# Pods that leave: the cluster is full and its mix is that of the stayers after a few mean lifetimes.
-WARM_UP_LIFETIMES: Final = 2.0
+# Pods that leave: after a mean lifetime most of those that were there at first are gone, and with them their order.
+WARM_UP_LIFETIMES: Final = 1.0
 
 
 def allocation_at(outcome: Outcome, *, percent: int) -> float | None:

@@ -1,0 +1,53 @@
+"""Headroom: by hand, by its definition, and after any history."""
+
+import numpy as np
+from hypothesis import given
+
+from dovetail.fragmentation.headroom import Headroom
+from tests.core.fragmentation import strategies
+from tests.core.fragmentation.builders import cluster, host, mix_of, plain_headroom, put, share, whole
+
+
+def total(columns, *classes) -> list[float]:
+    return Headroom(columns, mix_of(*((one, 1) for one in classes))).total.tolist()
+
+
+def test_shares_count_device_by_device():
+    columns = cluster(2)
+    put(columns, share(500), device=0)
+    # 400 goes once into 500 and twice into 1000.
+    assert total(columns, share(400), share(600)) == [3, 1]
+
+
+def test_whole_devices_count_by_node_not_by_cluster():
+    assert total(cluster(3, 1), whole(2), whole(1)) == [1, 4]
+
+
+def test_cpu_and_memory_set_limits_as_well():
+    columns = cluster(4, cpu_milli=6000, memory_mib=9000)
+    assert total(columns, whole(1, cpu_milli=2000), whole(1, memory_mib=4096), host(1500)) == [3, 2, 4]
+
+
+def test_a_model_that_is_not_allowed_leaves_none():
+    columns = cluster(2, 2, models=["T4", "A10"])
+    assert total(columns, whole(1, models=("T4",)), whole(1, models=("V100",))) == [2, 0]
+
+
+def test_the_change_tells_what_each_class_loses():
+    columns = cluster(2)
+    headroom = Headroom(columns, mix_of((share(500), 1), (whole(2), 1)))
+    by_share = headroom.change(share(500), rows=np.array([0]), left=np.array([1000]))
+    by_whole = headroom.change(whole(1), rows=np.array([0]), left=None)
+    assert by_share.tolist() == [[-1, -1]]
+    assert by_whole.tolist() == [[-2, -1]]
+
+
+@given(strategies.clusters(), strategies.mixes(), strategies.histories)
+def test_it_is_its_definition_after_any_history(columns, expected, history):
+    headroom, running = Headroom(columns, expected), []
+    for step in history:
+        strategies.apply(columns, step, running=running)
+        headroom.sync()
+        nodes = range(len(columns))
+        plain = [sum(plain_headroom(columns, one, node=node) for node in nodes) for one in expected.classes]
+        assert headroom.total.tolist() == plain

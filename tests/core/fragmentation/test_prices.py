@@ -1,0 +1,67 @@
+"""Prices: the Poisson tail against exact sums, and both terms by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.fragmentation.prices import Prices, PriceSettings, reach
+from tests.core.fragmentation.builders import cluster, host, mix_of, put, whole
+
+
+def exact(mean: float, count: int) -> float:
+    below = sum(math.exp(at * math.log(mean) - mean - math.lgamma(at + 1)) for at in range(count))
+    return 1 - below
+
+
+def test_one_or_more_of_a_rare_kind():
+    assert reach(np.array([0.5]), np.array([1.0])).tolist() == pytest.approx([1 - math.exp(-0.5)])
+
+
+@given(st.floats(0.01, 500), st.integers(1, 600))
+def test_the_tail_is_the_exact_sum_within_a_thousandth(mean, count):
+    assert reach(np.array([mean]), np.array([float(count)]))[0] == pytest.approx(exact(mean, count), abs=1e-3)
+
+
+def test_what_nobody_expects_is_not_reached():
+    assert reach(np.array([0.0]), np.array([1.0])).tolist() == [0.0]
+
+
+def test_scarcity_is_the_demand_over_the_stock():
+    columns = cluster(4, cpu_milli=100_000)
+    prices = Prices(columns, mix_of((whole(1), 1)), settings=PriceSettings(newsvendor=0))
+    # 4 GPUs for pods of one GPU each: four arrivals until none is idle.
+    assert prices.at(np.array([4.0])).tolist() == pytest.approx([0.15 * (4 / 4.1) ** 0.8])
+
+
+def test_the_newsvendor_protects_a_stock_that_demand_may_reach():
+    columns = cluster(4, cpu_milli=100_000)
+    prices = Prices(columns, mix_of((whole(2), 1)), settings=PriceSettings(scarcity=0))
+    # 4 GPUs idle, two a pod: two arrivals are expected, and two would exhaust the stock.
+    assert prices.at(np.array([2.0])).tolist() == pytest.approx([0.3 * 2 * exact(2.0, 2)], abs=1e-6)
+    assert prices.at(np.array([0.0])).tolist() == [0]
+
+
+def test_cpu_that_runs_out_first_ends_the_arrivals():
+    columns = cluster(4, cpu_milli=2000)
+    prices = Prices(columns, mix_of((whole(1, cpu_milli=1000), 1)), settings=PriceSettings(newsvendor=0))
+    assert prices.at(np.array([2.0])).tolist() == pytest.approx([0.15 * (2 / 2.1) ** 0.8])
+
+
+def test_pods_without_devices_weigh_a_quarter():
+    columns = cluster(4, cpu_milli=8000)
+    prices = Prices(columns, mix_of((host(2000), 1)), settings=PriceSettings(newsvendor=0))
+    assert prices.at(np.array([4.0])).tolist() == pytest.approx([0.15 * (1 / 4.1) ** 0.8])
+
+
+def test_a_full_cluster_that_turns_over_still_guards_its_stock():
+    columns = cluster(4, cpu_milli=100_000)
+    put(columns, whole(4))
+    filling, turning = (
+        Prices(columns, mix_of((whole(1), 1)), settings=PriceSettings(scarcity=0, horizon=horizon))
+        for horizon in (0.0, 2.0)
+    )
+    assert filling.at(np.array([1.0])).tolist() == [0]
+    assert turning.at(np.array([1.0]))[0] > 0.29
