@@ -67,7 +67,8 @@ def stop(state_dir: Path) -> None:
     layout = Layout.of(state_dir)
     cgroups.end(layout.cgroup)
     network.disconnect(layout)
-    shutil.rmtree(layout.root, ignore_errors=True)
+    if layout.root.exists():
+        shutil.rmtree(layout.root)
 
 
 def running(state_dir: Path) -> bool:
