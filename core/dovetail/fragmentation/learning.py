@@ -20,6 +20,7 @@ Make = Callable[[Columns, Mix], Policy]
 # Probabilities become whole weights: fine enough for one arrival in a hundred thousand.
 _ONE: Final = 1 << 24
 _LARGEST_WEIGHT: Final = 1e12
+_FORGOTTEN: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ class Learner:
         self._weight *= self._growth
         self.arrivals += 1
         if self._weight > _LARGEST_WEIGHT:
-            self._weights = {one: weight / self._weight for one, weight in self._weights.items()}
+            scaled = {one: weight / self._weight for one, weight in self._weights.items()}
+            self._weights = {one: weight for one, weight in scaled.items() if weight > _FORGOTTEN}
             self._weight = 1.0
 
     def mix(self) -> Mix:
@@ -65,8 +67,9 @@ class Learner:
         kept = set(covering(seen, percent=self._settings.covered_percent).classes)
         kept |= {one for one in seen.classes if one.gpus > 1}
         weights = {one: weight for one, weight in zip(seen.classes, seen.weights, strict=True) if one in kept}
-        for one in self._prior:
-            weights[one] = weights.get(one, 0) + round(self._settings.prior_probability * _ONE)
+        prior = round(self._settings.prior_probability * _ONE)
+        for one in self._prior if prior else ():
+            weights[one] = weights.get(one, 0) + prior
         return by_class(weights)
 
 
