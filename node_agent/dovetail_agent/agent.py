@@ -5,6 +5,7 @@ this process is an hour old or was killed a moment ago. The decisions are in `re
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.kube.client import Client
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import GPUNODES, NODES, PODS
 from dovetail.logs import get_logger
+from dovetail.workqueue import WorkQueue
 from dovetail_agent import capacity, report
-from dovetail_agent.keyqueue import KeyQueue
 from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
 from dovetail_agent.publish import Pace, Why, worth_publishing
 from dovetail_agent.tenants import Tenant, tenant_of
@@ -66,7 +67,8 @@ class Agent:
         node: str | None = None,
     ) -> None:
         self.published_total: dict[Why, int] = dict.fromkeys(Why, 0)
-        self.queue = KeyQueue(self._look_at, hands=_HANDS, debounce_seconds=_DEBOUNCE_SECONDS)
+        self.write_failures_total = 0
+        self._queue = WorkQueue()
         self._client = client
         self._provider = provider
         self._rules = rules
@@ -109,15 +111,23 @@ class Agent:
                 group.create_task(reflector.run())
             for reflector in self.reflectors:
                 await reflector.synced.wait()
-            group.create_task(self.queue.run())
+            group.create_task(
+                self._queue.serve(
+                    self._look_at,
+                    hands=_HANDS,
+                    failed=self._failed,
+                    retried=KubeError,
+                    rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
+                )
+            )
 
     def _on_node(self, event: EventType, node: Node) -> None:
         name = node.metadata.name
         if event == "DELETED":
             self._looks.pop(name, None)
-            self.queue.forget(name)
+            self._queue.forget(name)
         else:
-            self.queue.add(name)
+            self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         tenant = None if event == "DELETED" else tenant_of(pod)
@@ -140,7 +150,11 @@ class Agent:
 
     def _ask_for(self, name: str) -> None:
         if name in self.nodes.store:
-            self.queue.add(name)
+            self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
+
+    def _failed(self, name: str, error: Exception, wait_seconds: float) -> None:
+        self.write_failures_total += 1
+        log.warning("write failed", node=name, error=str(error), again_in_seconds=round(wait_seconds, 1))
 
     async def _look_at(self, name: str) -> None:
         node = self.nodes.store.get(name)
@@ -151,7 +165,7 @@ class Agent:
         look = self._see(node)
         self._announce(name, look)
         self._looks[name] = look
-        self.queue.add(name, after_seconds=self._rules.look_every.total_seconds())
+        self._queue.add_later(name, seconds=self._rules.look_every.total_seconds())
         await self._publish(node, look.status)
         await self._advertise(node, look)
 

@@ -69,7 +69,7 @@ class AgentCollector(Collector):
         yield CounterMetricFamily(
             "dovetail_agent_write_failures",
             "Writes that the API server did not take.",
-            value=self._agent.queue.failures_total,
+            value=self._agent.write_failures_total,
         )
         age = GaugeMetricFamily(
             "dovetail_agent_cache_age_seconds",

@@ -17,8 +17,9 @@ from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.kube.resources import GPUJOBS
-from dovetail.kube.retry import Backoff
+from dovetail.kube.retry import BACKOFF
 from dovetail.logs import get_logger
+from dovetail.workqueue import WorkQueue
 from dovetail_operator import effects
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, survey
 from dovetail_operator.announce import Announcement, announcement
@@ -29,7 +30,6 @@ from dovetail_operator.observed import Observed, Obstacle, wants_admission
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.stages import Action, CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.state import State
-from dovetail_operator.workqueue import WorkQueue
 
 log = get_logger("dovetail.operator")
 
@@ -66,8 +66,6 @@ class Controller:
         self._rng = rng
         self._teller = Teller()
         self._unsettled = asyncio.Event()
-        self._failures: dict[str, int] = {}
-        self._backoff = Backoff()
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -80,7 +78,6 @@ class Controller:
         """A GPUJob is no more."""
         key = key_of(job.metadata)
         self.state.drop_job(key, uid=job.metadata.uid)
-        self._failures.pop(key, None)
         self.queue.forget(key)
         self._unsettled.set()
 
@@ -130,28 +127,12 @@ class Controller:
             self.queue.add(key)
         self._unsettled.set()
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(WORKERS):
-                tasks.create_task(self._work())
+            tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
             tasks.create_task(self._admit_always())
 
-    async def _work(self) -> None:
-        while True:
-            key = await self.queue.get()
-            try:
-                with self._counters.reconcile_seconds.time():
-                    await self._settle(key)
-                self._failures.pop(key, None)
-            except Exception as error:  # noqa: BLE001 - one job's trouble must not stop the others
-                self._retry(key, error)
-            finally:
-                self.queue.done(key)
-
-    def _retry(self, key: str, error: Exception) -> None:
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        wait = self._backoff.seconds(failures, rng=self._rng)
-        _log_failure("job is tried again", error, wait, job=key)
-        self.queue.add_later(key, seconds=wait)
+    async def _timed(self, key: str) -> None:
+        with self._counters.reconcile_seconds.time():
+            await self._settle(key)
 
     async def _admit_always(self) -> None:
         failures = 0
@@ -165,7 +146,7 @@ class Controller:
                 await self._admit()
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the queue must go on
-                wait = self._backoff.seconds(failures, rng=self._rng)
+                wait = BACKOFF.seconds(failures, rng=self._rng)
                 failures += 1
                 _log_failure("queue is tried again", error, wait)
                 self._unsettled.set()
@@ -298,6 +279,10 @@ class Controller:
             self.job_gone(job)
         else:
             self.state.put_job(found)
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    _log_failure("job is tried again", error, wait, job=key)
 
 
 def _log_failure(event: str, error: Exception, wait: float, **what: str) -> None:

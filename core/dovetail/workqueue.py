@@ -1,13 +1,18 @@
 """Keys to look at: each once, however often it was asked for, and never twice at the same time."""
 
 import asyncio
+import random
 from collections import deque
+from collections.abc import Awaitable, Callable
+
+from dovetail.kube.retry import BACKOFF, Backoff
 
 
 class WorkQueue:
     """Dirty keys in order of arrival. A key that gets dirty while it is worked on comes again after that."""
 
     def __init__(self) -> None:
+        self._failures: dict[str, int] = {}
         self._waiting: deque[str] = deque()
         self._dirty: set[str] = set()
         self._at_work: set[str] = set()
@@ -38,7 +43,8 @@ class WorkQueue:
         self._timers[key] = loop.call_at(due, self._ring, key)
 
     def forget(self, key: str) -> None:
-        """Drop the timer of a key whose object is gone."""
+        """Drop the timer and the failures of a key whose object is gone."""
+        self._failures.pop(key, None)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -59,6 +65,40 @@ class WorkQueue:
         if key in self._dirty:
             self._waiting.append(key)
             self._available.set()
+
+    async def serve(
+        self,
+        handle: Callable[[str], Awaitable[None]],
+        *,
+        hands: int,
+        failed: Callable[[str, Exception, float], None],
+        rng: random.Random,
+        retried: type[Exception] = Exception,
+        backoff: Backoff = BACKOFF,
+    ) -> None:
+        """Handle keys until cancelled, that many at a time.
+
+        An error of the class `retried` means again, later each time, and `failed` is told the key, the error and the
+        wait in seconds. Any other error ends it.
+        """
+
+        async def work() -> None:
+            while True:
+                key = await self.get()
+                try:
+                    await handle(key)
+                    self._failures.pop(key, None)
+                except retried as error:
+                    wait = backoff.seconds(self._failures.get(key, 0), rng=rng)
+                    self._failures[key] = self._failures.get(key, 0) + 1
+                    failed(key, error, wait)
+                    self.add_later(key, seconds=wait)
+                finally:
+                    self.done(key)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(hands):
+                group.create_task(work())
 
     def _ring(self, key: str) -> None:
         self._timers.pop(key, None)

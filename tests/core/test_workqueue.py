@@ -1,0 +1,167 @@
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from dovetail.kube.retry import Backoff
+from dovetail.workqueue import WorkQueue
+
+SOON = Backoff(first_seconds=0.001, longest_seconds=0.001)
+
+
+async def taken(queue: WorkQueue) -> str:
+    async with asyncio.timeout(1):
+        return await queue.get()
+
+
+async def test_a_key_that_is_added_often_comes_once() -> None:
+    queue = WorkQueue()
+    for key in ("a", "b", "a", "a"):
+        queue.add(key)
+    assert [await taken(queue), await taken(queue)] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_a_key_at_work_comes_again_only_when_it_is_done() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    await taken(queue)
+    queue.add("a")
+    queue.add("b")
+    assert await taken(queue) == "b"
+    queue.done("a")
+    assert await taken(queue) == "a"
+
+
+async def test_a_key_that_is_done_and_clean_does_not_come_again() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    queue.done(await taken(queue))
+    queue.add("b")
+    assert await taken(queue) == "b"
+
+
+async def test_a_worker_that_waits_is_woken() -> None:
+    queue = WorkQueue()
+    waiting = asyncio.create_task(taken(queue))
+    await asyncio.sleep(0)
+    queue.add("a")
+    assert await waiting == "a"
+
+
+async def test_an_earlier_look_replaces_a_later_one() -> None:
+    queue = WorkQueue()
+    queue.add_later("a", seconds=3600)
+    queue.add_later("a", seconds=0)
+    assert await taken(queue) == "a"
+
+
+async def test_a_later_look_does_not_replace_an_earlier_one() -> None:
+    queue = WorkQueue()
+    queue.add_later("a", seconds=0)
+    queue.add_later("a", seconds=3600)
+    assert await taken(queue) == "a"
+
+
+async def test_a_forgotten_key_does_not_come_later() -> None:
+    queue = WorkQueue()
+    queue.add_later("a", seconds=0)
+    queue.forget("a")
+    queue.add_later("b", seconds=0)
+    assert await taken(queue) == "b"
+    assert len(queue) == 0
+
+
+class Served:
+    """A queue whose keys a handler takes, and the failures that it was told of."""
+
+    def __init__(self) -> None:
+        self.queue = WorkQueue()
+        self.failures: list[tuple[str, str]] = []
+
+    def serve(self, handle: Callable[[str], Awaitable[None]], *, hands: int = 1) -> Awaitable[None]:
+        return self.queue.serve(
+            handle, hands=hands, failed=self._failed, retried=LookupError, rng=random.Random(1), backoff=SOON
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self, handle: Callable[[str], Awaitable[None]], *, hands: int = 1) -> AsyncIterator[WorkQueue]:
+        task = asyncio.ensure_future(self.serve(handle, hands=hands))
+        try:
+            async with asyncio.timeout(5):
+                yield self.queue
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _failed(self, key: str, error: Exception, _wait: float) -> None:
+        self.failures.append((key, str(error)))
+
+
+async def test_a_key_asked_for_many_times_is_handled_once() -> None:
+    handled: Counter[str] = Counter()
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled[key] += 1
+        if key == "last":
+            done.set()
+
+    async with Served().running(handle) as queue:
+        for key in ["a"] * 10 + ["last"]:
+            queue.add(key)
+        await done.wait()
+    assert handled == {"a": 1, "last": 1}
+
+
+async def test_a_key_is_never_in_two_hands() -> None:
+    at_once: list[str] = []
+    most = 0
+    calls = asyncio.Semaphore(0)
+    go_on = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        nonlocal most
+        at_once.append(key)
+        most = max(most, len(at_once))
+        calls.release()
+        await go_on.wait()
+        at_once.remove(key)
+
+    async with Served().running(handle, hands=4) as queue:
+        queue.add("a")
+        await calls.acquire()
+        queue.add("a")
+        go_on.set()
+        await calls.acquire()
+    assert most == 1
+
+
+async def test_a_failure_is_told_and_the_key_comes_again() -> None:
+    served = Served()
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        if len(served.failures) < 2:
+            raise LookupError("not yet")
+        done.set()
+
+    async with served.running(handle) as queue:
+        queue.add("a")
+        await done.wait()
+    assert served.failures == [("a", "not yet")] * 2
+
+
+async def test_an_error_of_another_class_ends_the_service() -> None:
+    async def handle(key: str) -> None:
+        raise ValueError("ours")
+
+    served = Served()
+    served.queue.add("a")
+    with pytest.raises(ExceptionGroup) as caught:
+        await served.serve(handle, hands=2)
+    assert caught.group_contains(ValueError, match="ours")
