@@ -61,6 +61,16 @@ _SPEC_RULES: Final = [
     ),
     {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
 ]
+_NAME_RULES: Final = [
+    {
+        "rule": "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+        "message": "metadata.name must be a DNS label (a-z, 0-9 and '-'): it becomes the pods' host name",
+    },
+    {
+        "rule": "size(self.metadata.name) + 1 + size(string(self.spec.workers - 1)) <= 63",
+        "message": "metadata.name is too long: with '-' and the worker's index it must stay within 63 characters",
+    },
+]
 _JOB_COLUMNS: Final = [
     ("State", "string", ".status.phase", "Summary of the conditions."),
     ("Reason", "string", ".status.reason", "Why the job is where it is."),
@@ -92,6 +102,7 @@ _NODE_COLUMNS: Final = [
 def gpujob_crd() -> Schema:
     """The CustomResourceDefinition of GPUJob."""
     schema = structural_schema(GPUJob)
+    schema["x-kubernetes-validations"] = _NAME_RULES
     spec = schema["properties"]["spec"]
     spec["x-kubernetes-validations"] = _SPEC_RULES
     spec["properties"]["gpu"]["x-kubernetes-validations"] = [_GPU_RULE]

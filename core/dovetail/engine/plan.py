@@ -129,8 +129,11 @@ def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: i
             f"{need(wanted, in_all)}: at most {capacity} of {workers} workers with {gpus(gpu.count)} each could ever "
             "run together"
         )
+    most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
+    if 0 < most < gpu.count:
+        return f"{need(gpu.count, most)} on one node: the largest request that could ever fit is {most}"
     if most_on_one > 0:
-        return f"{need(gpu.count, most_on_one)} on one node: the largest request that could ever fit is {most_on_one}"
+        return f"{need(gpu.count, most_on_one)} on one node with {_host(judged.ask)} beside them"
     return f"{need(wanted, 0)}: {_nothing_like_it(judged, gpu)}"
 
 

@@ -18,6 +18,12 @@ def busy(*, free: int, **nodes: int) -> Ledger:
     return ledger
 
 
+def one_large_host() -> Ledger:
+    ledger = make_ledger(a=2)
+    add_node(ledger, "b", gpus=4, cpu_milli=1000)
+    return ledger
+
+
 def unhealthy() -> Ledger:
     ledger = make_ledger(a=2)
     ledger.set_devices("a", [make_device("a", 0, healthy=False), make_device("a", 1, healthy=False)])
@@ -64,6 +70,18 @@ def shared(**claim: int) -> Ledger:
             lambda: make_ledger(a=8), "1@cuda:9", 1, "ExceedsCapacity",
             "Need 1 GPU, only 0 available: no node has a device cuda:9, the highest is cuda:7",
         ),
+        (
+            lambda: make_ledger(a=2), "8 with 900 CPUs", 1, "ExceedsCapacity",
+            "Need 8 GPUs, only 2 available on one node: the largest request that could ever fit is 2",
+        ),
+        (
+            lambda: make_ledger(a=8), "8 with 900 CPUs", 1, "ExceedsCapacity",
+            f"{NONE.replace('1 GPU', '8 GPUs')}: no node has the 900000m CPU and 0 MiB of memory beside its GPUs",
+        ),
+        (
+            one_large_host, "4 with 60 CPUs", 1, "ExceedsCapacity",
+            "Need 4 GPUs, only 2 available on one node with 60000m CPU and 0 MiB of memory beside them",
+        ),
         (Ledger, "1", 1, "ExceedsCapacity", "Need 1 GPU, only 0 available: no node reports a GPU"),
         (
             unhealthy, "1", 1, "NodeUnhealthy",
@@ -82,7 +100,9 @@ def shared(**claim: int) -> Ledger:
 def test_a_job_that_does_not_fit_gets_a_reason_with_numbers(
     ledger: Callable[[], Ledger], ask: str, workers: int, reason: str, message: str
 ) -> None:
-    shortage = place(ledger(), make_ask(ask), workers=workers, key="job")
+    text, _, cpus = ask.partition(" with ")
+    asked = make_ask(text, cpu_milli=1000 * int(cpus.split()[0]) if cpus else 0)
+    shortage = place(ledger(), asked, workers=workers, key="job")
     assert shortage == Shortage(reason=reason, message=message)  # type: ignore[arg-type]
 
 
