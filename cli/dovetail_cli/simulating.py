@@ -3,6 +3,7 @@
 import gzip
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -186,7 +187,7 @@ def _read(name: str) -> str:
         return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise MissingError(f"{name}: there is no such file") from error
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"{name}: expected a file packed by gzip ({error})") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{name}: expected text in UTF-8 ({error.reason} at byte {error.start})") from error

@@ -145,7 +145,7 @@ def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
         raise TraceError(
             source=source, line=1, column=missing[0], value=",".join(header), allowed=f"expected {', '.join(columns)}"
         )
-    for cells in reader:
+    for cells in _cells(reader, source=source):
         short = next((column for column in columns if cells[column] is None), None)
         if short is not None:
             raise TraceError(
@@ -156,6 +156,13 @@ def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
                 allowed=f"the line ends before it, expected {len(header)} values",
             )
         yield _Row(source=source, line=reader.line_num, cells=cells)
+
+
+def _cells(reader: csv.DictReader[str], *, source: str) -> Iterator[dict[str, str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise TraceError(source=source, line=reader.line_num, column="", value="", allowed=str(error)) from error
 
 
 def _names(text: str, *, source: str, known: Mapping[str, object], kind: str) -> Iterator[str]:

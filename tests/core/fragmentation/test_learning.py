@@ -24,7 +24,7 @@ def test_frequent_arrivals_weigh_more():
 
 
 def test_an_arrival_counts_half_after_its_half_life():
-    settings = LearningSettings(half_life_arrivals=100, prior_probability=0.0)
+    settings = LearningSettings(half_life_arrivals=100, prior_probability=0.0, covered_percent=100)
     found = learned((whole(1), 1), (share(500), 99), (whole(2), 1), settings=settings)
     assert found[whole(1)] / found[whole(2)] == pytest.approx(0.5, rel=0.01)
 
