@@ -139,7 +139,7 @@ class _Row:
 
 def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
     reader = csv.DictReader(text.splitlines())
-    header = reader.fieldnames or []
+    header = _header(reader, source=source)
     missing = [column for column in columns if column not in header]
     if missing:
         raise TraceError(
@@ -158,11 +158,22 @@ def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
         yield _Row(source=source, line=reader.line_num, cells=cells)
 
 
-def _cells(reader: csv.DictReader[str], *, source: str) -> Iterator[dict[str, str]]:
+def _cells(reader: "csv.DictReader[str]", *, source: str) -> Iterator[dict[str, str]]:
     try:
         yield from reader
     except csv.Error as error:
-        raise TraceError(source=source, line=reader.line_num, column="", value="", allowed=str(error)) from error
+        raise _no_csv(error, source=source, line=reader.line_num + 1) from error
+
+
+def _header(reader: "csv.DictReader[str]", *, source: str) -> Sequence[str]:
+    try:
+        return reader.fieldnames or ()
+    except csv.Error as error:
+        raise _no_csv(error, source=source, line=1) from error
+
+
+def _no_csv(error: csv.Error, *, source: str, line: int) -> TraceError:
+    return TraceError(source=source, line=line, column="", value="", allowed=f"expected a line of a CSV ({error})")
 
 
 def _names(text: str, *, source: str, known: Mapping[str, object], kind: str) -> Iterator[str]:

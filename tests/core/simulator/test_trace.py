@@ -78,7 +78,7 @@ def test_a_table_without_a_column_is_told_by_its_name():
 
 
 def test_a_line_that_is_no_csv_is_told_with_its_number():
-    with pytest.raises(TraceError, match="p, line 2: .*field larger than"):
+    with pytest.raises(TraceError, match=r"p, line 2: .*field larger than"):
         parse_pods(f"{POD_HEADER}\n{'x' * 200_000},1,1,0,0,\n", source="p")
 
 
