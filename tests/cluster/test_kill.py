@@ -1,0 +1,73 @@
+"""Each of Dovetail's programs killed while jobs run and jobs wait: it ends the same, and no job is lost."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.resources import GPUJOBS
+from dovetail_cli import proving
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+
+pytestmark = pytest.mark.cluster
+
+JOBS = 12
+# On the six nodes of the tests' sandbox a few of these run at once and the others wait.
+REQUESTS = ("4", "2", "0.5", "8G,0.25")
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+async def statuses(jobs: Jobs) -> list[GPUJob]:
+    found, _ = await jobs.client.list(GPUJOBS, as_type=GPUJob, namespace=jobs.namespace)
+    return found
+
+
+async def until_some_run_and_some_wait(jobs: Jobs) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            phases = Counter(job.status.phase for job in await statuses(jobs))
+            if phases["Running"] and phases["Queued"]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def until_all_have_ended(jobs: Jobs) -> list[GPUJob]:
+    async with asyncio.timeout(3 * PATIENCE_SECONDS):
+        while True:
+            found = await statuses(jobs)
+            if all(job.status.phase in FINISHED for job in found):
+                return found
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("component", ["extender", "operator", "agent", "kube-scheduler"])
+async def test_killed_while_jobs_run_and_wait_all_of_them_end_well(
+    sandbox: Cluster, jobs: Jobs, component: str
+) -> None:
+    for number in range(JOBS):
+        await jobs.submit(f"job-{number}", gpu=REQUESTS[number % len(REQUESTS)], run=3, workers=1 + number % 2)
+    await until_some_run_and_some_wait(jobs)
+
+    killed = sandbox.pid(component)
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    proof = await asyncio.to_thread(proving.prove, kubeconfig=str(sandbox.kubeconfig), context=None)
+    assert not proof.findings
+
+    ended = await until_all_have_ended(jobs)
+    assert Counter(job.status.phase for job in ended) == {"Succeeded": JOBS}
+    assert len({job.status.number for job in ended}) == JOBS
+    await asyncio.to_thread(sandbox.wait_ready, [component])
+    assert sandbox.pid(component) != killed
