@@ -11,6 +11,7 @@ cutting_stock  what a piece of a device is worth for shares: Gilmore-Gomory dual
 headroom       how many more pods of each class a node could take
 prices         what one pod of headroom is worth now, from scarcity and rare big shapes
 policy         the protocol of policies, and the cache that all scored ones share
+kept           what policies keep for each shape, within a bound on memory
 fgd, ph        fragmentation gradient descent as published, and priced headroom (ours)
 learning       the mix of classes learned from arrivals
 tuner          the best of several policies for this cluster, found by replaying arrivals on a copy

@@ -14,6 +14,7 @@ from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_de
 from dovetail.fragmentation.cutting_stock import residual_values, share_demand
 from dovetail.fragmentation.gradient import Gradient
 from dovetail.fragmentation.headroom import Counts, Headroom
+from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.policy import best_device, distinct_devices, fitting
 from dovetail.fragmentation.prices import Prices, PriceSettings
@@ -59,7 +60,7 @@ class PH:
         self._headroom = Headroom(columns, mix)
         self._prices = Prices(columns, mix, settings=self._settings.prices)
         self._worth = residual_values(share_demand(mix))
-        self._known: dict[Shape, _Known] = {}
+        self._known: Kept[_Known] = Kept()
         self._price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
         self._epoch = -1
         self._priced = -self._settings.refresh_placements
@@ -69,7 +70,8 @@ class PH:
         columns = self._columns
         known = self._known.get(shape)
         if known is None:
-            known = self._known[shape] = self._unknown(shape)
+            known = self._unknown(shape)
+            self._known.put(shape, known, size_bytes=self._size_bytes(known))
         self._refresh_prices()
         if known.seen != columns.changes:
             self._update(shape, known)
@@ -110,6 +112,11 @@ class PH:
             score=np.full(count, -np.inf, dtype=np.float32),
             device=np.zeros(count, dtype=np.int64),
         )
+
+    def _size_bytes(self, known: _Known) -> int:
+        """Memory that is really taken: the system gives pages to rows that are written, which others never are."""
+        rows = len(known.static) if known.allowed is None else int(known.allowed.sum())
+        return int(rows * known.loss.itemsize * known.loss.shape[1] + 3 * known.device.nbytes)
 
     def _update(self, shape: Shape, known: _Known) -> None:
         columns = self._columns

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
+from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.shapes import Choice, Shape
 
 
@@ -47,13 +48,14 @@ class ScoredPolicy:
     def __init__(self, columns: Columns, scorer: Scorer) -> None:
         self._columns = columns
         self._scorer = scorer
-        self._known: dict[Shape, _Scores] = {}
+        self._known: Kept[_Scores] = Kept()
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best node, the first of equals; or None when the shape fits nowhere."""
         known = self._known.get(shape)
         if known is None:
-            known = self._known[shape] = self._unknown(shape)
+            known = self._unknown(shape)
+            self._known.put(shape, known, size_bytes=known.score.nbytes + known.device.nbytes)
         if known.seen != self._columns.changes:
             self._update(shape, known)
         node = int(known.score.argmax())
