@@ -5,6 +5,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -92,22 +93,32 @@ def scene(
     capacity_milli = sum(node.gpus for node in listed) * WHOLE_MILLI
     if not capacity_milli:
         raise UsageError(f'{nodes}, column "gpu": every node has 0, expected at least one GPU')
-    random = np.random.default_rng(seed)
-    arriving = recorded
-    if arriving is None:
-        percent = DRAWN_PERCENT if departures is None else 100 * departures * (1 + LIFETIMES)
-        drawable = _with_devices(table.values(), source=pods)
-        arriving = drawing.sample(drawable, capacity_milli=capacity_milli, percent=percent, random=random)
-    to_come: Sequence[Shape] = list(table.values())
-    if tied:
-        arriving = drawing.tied(arriving, columns=trace.columns_of(listed), percent=tied, random=random)
-        to_come = arriving
-    visits = (
-        drawing.filling(arriving)
-        if departures is None
-        else drawing.visiting(arriving, capacity_milli=capacity_milli, load=departures, random=random)
+    to_come = list(table.values()) if recorded else _with_devices(table.values(), source=pods)
+    return _arriving(
+        Scene(nodes=listed, visits=(), pods=to_come, departures=departures is not None, seed=seed),
+        recorded=recorded,
+        capacity_milli=capacity_milli,
+        load=departures,
+        tied=tied,
     )
-    return Scene(nodes=listed, visits=visits, pods=to_come, departures=departures is not None, seed=seed)
+
+
+def _arriving(
+    empty: Scene, *, recorded: Sequence[Shape] | None, capacity_milli: int, load: float | None, tied: float
+) -> Scene:
+    """The scene with its arrivals: recorded or drawn, tied to models, and leaving or not."""
+    random = np.random.default_rng(empty.seed)
+    shapes, pods = recorded, empty.pods
+    if shapes is None:
+        percent = DRAWN_PERCENT if load is None else 100 * load * (1 + LIFETIMES)
+        shapes = drawing.sample(pods, capacity_milli=capacity_milli, percent=percent, random=random)
+    if tied:
+        # The mix to come is then that of the arrivals: the table knows nothing of the models.
+        pods = shapes = drawing.tied(shapes, columns=trace.columns_of(empty.nodes), percent=tied, random=random)
+    if load is None:
+        return replace(empty, visits=drawing.filling(shapes), pods=pods)
+    visits = drawing.visiting(shapes, capacity_milli=capacity_milli, load=load, random=random)
+    return replace(empty, visits=visits, pods=pods)
 
 
 def _with_devices(shapes: Iterable[Shape], *, source: str) -> list[Shape]:

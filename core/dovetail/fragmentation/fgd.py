@@ -2,7 +2,7 @@
 
 The score is quantised to 101 steps, as kube-scheduler's are, and that is part of the policy: ties that exact scores
 would break by a hair go to the first node of the static order, which fills nodes one after the other. With exact
-scores it does worse than best fit.
+scores it allocates a whole point less of the openb trace (94.1 against 95.1 %).
 """
 
 from typing import Final
