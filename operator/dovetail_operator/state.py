@@ -13,7 +13,6 @@ from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Verdict
 from dovetail.requests import RequestError
 from dovetail_operator.observed import Observed, Obstacle, is_child
-from dovetail_operator.workload import name_problem
 
 
 class State:
@@ -166,8 +165,7 @@ def _read_job(job: GPUJob, *, default_policy: Policy) -> tuple[Ask | None, Obsta
         ask = ask_of_job(job, default_policy=default_policy)
     except RequestError as error:
         return None, Obstacle(message=str(error))
-    problem = name_problem(job)
-    return ask, Obstacle(message=problem) if problem else None
+    return ask, None
 
 
 def _is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:

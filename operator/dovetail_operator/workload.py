@@ -20,7 +20,6 @@ Manifest = dict[str, Any]
 
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
-_DNS_LABEL_MAX: Final = 63
 _ADMISSION_SETS: Final = ("priority", "preemptionPolicy", "nodeName", "schedulingGates")
 _WRITTEN_AT_BIND: Final = (names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY)
 _OUR_ENVIRONMENT: Final = frozenset(
@@ -73,17 +72,6 @@ def owner_reference(job: GPUJob) -> OwnerReference:
         controller=True,
         block_owner_deletion=True,
     )
-
-
-def name_problem(job: GPUJob) -> str:
-    """What is wrong with the job's name as the host name of its pods, in one sentence; empty when nothing is."""
-    name = job.metadata.name
-    longest = _DNS_LABEL_MAX - len(f"-{job.spec.workers - 1}")
-    if "." in name:
-        return f'metadata.name "{name}" has a dot: it names the workers\' hosts, so letters, digits and "-" are allowed'
-    if len(name) > longest:
-        return f'metadata.name "{name}" has {len(name)} characters: at most {longest} are allowed'
-    return ""
 
 
 def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manifest:

@@ -62,7 +62,15 @@ async def test_what_only_the_batch_job_refuses_is_told_in_the_status(jobs: Jobs)
     assert "restartPolicy" in status.message
 
 
-async def test_a_name_that_makes_no_host_name_is_told_in_the_status(jobs: Jobs) -> None:
-    await jobs.submit("a.b")
-    status = await jobs.phase("Queued", "a.b", reason="Invalid")
-    assert status.message.startswith('metadata.name "a.b" has a dot')
+@pytest.mark.parametrize(
+    ("name", "workers", "says"),
+    [("a.b", 1, "must be a DNS label"), ("a" * 62, 1, "within 63 characters"), ("a" * 61, 11, "within 63 characters")],
+)
+async def test_a_name_that_makes_no_host_name_is_refused(jobs: Jobs, name: str, workers: int, says: str) -> None:
+    with pytest.raises(StatusError, match=says):
+        await jobs.submit(name, workers=workers)
+
+
+async def test_the_longest_name_that_makes_a_host_name_will_do(jobs: Jobs) -> None:
+    await jobs.submit("a" * 61, run=1)
+    await jobs.phase("Succeeded", "a" * 61)

@@ -6,7 +6,7 @@ import pytest
 from dovetail import names
 from dovetail.cluster import ask_of_job, ask_of_pod
 from dovetail.kube.objects import Pod
-from dovetail_operator.workload import Manifest, build_job, name_problem
+from dovetail_operator.workload import Manifest, build_job
 from tests.operator_.builders import make_job
 
 FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"
@@ -186,20 +186,3 @@ def test_the_users_template_is_left_as_it_is() -> None:
     before = msgspec.json.encode(job)
     build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)
     assert msgspec.json.encode(job) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "workers", "problem"),
-    [
-        ("a" * 61, 1, ""),
-        ("a" * 62, 1, f'metadata.name "{"a" * 62}" has 62 characters: at most 61 are allowed'),
-        ("a" * 61, 11, f'metadata.name "{"a" * 61}" has 61 characters: at most 60 are allowed'),
-        (
-            "a.b",
-            1,
-            'metadata.name "a.b" has a dot: it names the workers\' hosts, so letters, digits and "-" are allowed',
-        ),
-    ],
-)
-def test_a_name_must_do_as_a_host_name(name: str, workers: int, problem: str) -> None:
-    assert name_problem(make_job(name, workers=workers)) == problem
