@@ -4,15 +4,18 @@ AllocationError   an annotation that is no allocation: what is wrong with it
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import Mode
 from dovetail.api.meta import Described
+from dovetail.requests import WHOLE_MILLI
 
 ALLOCATION_VERSION: Final = 1
+# Beyond every device. A text that somebody forged must not bring sums that no column of the ledger could hold.
+_MOST_MIB: Final = 1 << 40
 
 
 class AllocationError(ValueError):
@@ -23,9 +26,9 @@ class AllocatedDevice(Described, frozen=True, kw_only=True, omit_defaults=False)
     """One device as promised: its share in thousandths and its memory in MiB."""
 
     uuid: str
-    index: int
-    share_milli: int
-    memory_mib: int
+    index: Annotated[int, msgspec.Meta(ge=0)]
+    share_milli: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_MILLI)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=_MOST_MIB)]
 
 
 class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=False):

@@ -22,6 +22,8 @@ log = logging.getLogger("dovetail.cluster")
 
 POLICIES: Final[tuple[Policy, ...]] = ("Spread", "Pack", "Balanced")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+# Beyond every machine. The API server takes quantities whose sums no column of the ledger could hold.
+_MOST: Final = 1 << 40
 
 
 class ClusterView:
@@ -74,8 +76,8 @@ def node_facts(node: Node) -> NodeFacts:
         managed=node.metadata.labels.get(names.LABEL_MANAGED) == "true",
         obstacle="" if ready is not None and ready.status == "True" else "node is not ready",
         cordoned=node.spec.unschedulable,
-        cpu_milli=milli(allocatable.get("cpu", "0"), rounding="down"),
-        memory_mib=mebibytes(allocatable.get("memory", "0"), rounding="down"),
+        cpu_milli=min(_MOST, milli(allocatable.get("cpu", "0"), rounding="down")),
+        memory_mib=min(_MOST, mebibytes(allocatable.get("memory", "0"), rounding="down")),
     )
 
 
@@ -211,10 +213,10 @@ def resources_of(ask: Ask) -> dict[str, str]:
 def host_request(spec: PodSpec) -> tuple[int, int]:
     """CPU in milli and memory in MiB that a pod takes of its node, by Kubernetes' rule for init and sidecar containers.
 
-    Raises `RequestError` for a quantity that is none.
+    An amount beyond every machine counts as more than any node has. Raises `RequestError` for a quantity that is none.
     """
     try:
-        return _peak(spec, "cpu", read=milli), _peak(spec, "memory", read=mebibytes)
+        return min(_MOST, _peak(spec, "cpu", read=milli)), min(_MOST, _peak(spec, "memory", read=mebibytes))
     except QuantityError as error:
         raise RequestError(
             str(error.text), field="resources of a container", problem="is no quantity", example="500m or 1.5Gi"

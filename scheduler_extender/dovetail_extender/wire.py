@@ -144,3 +144,6 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"the body cannot be read: {error}") from error
+    except RecursionError:
+        # Its trace is a thousand frames of nothing.
+        raise WireError("the body cannot be read: it is nested too deeply") from None

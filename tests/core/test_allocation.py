@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from dovetail import names
@@ -51,3 +53,13 @@ def test_a_pod_without_allocation_has_none() -> None:
 def test_a_broken_annotation_is_named(text: str) -> None:
     with pytest.raises(AllocationError, match=r"annotation dovetail\.dev/allocation"):
         allocation_in({names.ALLOCATION: text})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("shareMilli", 10**30), ("shareMilli", -1000), ("memoryMiB", 10**30), ("memoryMiB", -1)]
+)
+def test_no_forged_number_becomes_a_promise(field: str, value: int) -> None:
+    device = {"uuid": "GPU-0", "index": 0, "shareMilli": 500, "memoryMiB": 1024} | {field: value}
+    forged = {"version": 1, "node": "a", "mode": "Fractional", "containers": [{"index": 0, "devices": [device]}]}
+    with pytest.raises(AllocationError, match="is no allocation"):
+        allocation_in({names.ALLOCATION: json.dumps(forged)})

@@ -265,6 +265,27 @@ def test_an_ask_becomes_the_resources_that_kube_scheduler_counts(ask: Ask, resou
     assert resources_of(ask) == resources
 
 
+@pytest.mark.parametrize("amounts", [{"cpu": "9223372036854775807"}, {"memory": "9223372036854775807Ei"}])
+def test_a_pod_of_absurd_size_leaves_its_node_no_room_and_stops_nothing(amounts: dict[str, Any]) -> None:
+    view = ClusterView(ledger=Ledger())
+    view.node_changed(make_node("a"))
+    view.gpunode_changed(make_gpunode("a"))
+    for uid in ("1", "2"):
+        view.pod_changed(make_pod(amounts, node="a", uid=uid))
+    found = check(view.ledger, make_ask("1"), node="a", key="x")
+    assert not isinstance(found, Fit)
+    assert found.kind == "CPUOrMemoryShort"
+
+
+def test_a_node_of_absurd_size_takes_pods() -> None:
+    view = ClusterView(ledger=Ledger())
+    node = make_node("a")
+    absurd = msgspec.structs.replace(node.status, allocatable={"cpu": "9223372036854775807", "memory": "1000000Ei"})
+    view.node_changed(msgspec.structs.replace(node, status=absurd))
+    view.gpunode_changed(make_gpunode("a"))
+    assert isinstance(check(view.ledger, make_ask("1"), node="a", key="x"), Fit)
+
+
 def test_sidecars_stay_and_init_containers_run_one_by_one() -> None:
     def container(cpu: str, **more: Any) -> dict[str, Any]:
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}} | more

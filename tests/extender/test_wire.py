@@ -19,6 +19,7 @@ BAD_BODIES = {
     "full nodes": (b'{"Pod": {}, "Nodes": {"items": []}, "NodeNames": null}', "needs nodeCacheCapable: true"),
     "no nodes at all": (b'{"Pod": {}}', "NodeNames is null and so is Nodes"),
     "names that are numbers": (b'{"Pod": {}, "NodeNames": [1]}', "$.NodeNames[0]"),
+    "a depth without end": (b'{"Pod": {"x": ' + b"[" * 100_000, "nested too deeply"),
     "a field of another type": (b'{"Pod": {"spec": {"containers": "x"}}, "NodeNames": []}', "$.Pod.spec.containers"),
 }
 
