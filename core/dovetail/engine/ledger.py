@@ -24,6 +24,8 @@ Bools = npt.NDArray[np.bool_]
 NO_MODE: Final = 0
 # Changes that the log remembers; whoever is further behind reads everything anew.
 LOG_LENGTH: Final = 100_000
+# The position in the log of one who has read nothing yet.
+NOTHING_READ: Final = -1
 MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShared": 3}
 
 
@@ -235,7 +237,7 @@ class Ledger:
         return self._forgotten + len(self._touched)
 
     def touched_since(self, position: int) -> Collection[int]:
-        """Rows that changed after `changes` was `position`; all of them when that is longer ago than the log goes."""
+        """Rows that changed after `changes` was `position`; all for `NOTHING_READ` and for one too far behind."""
         if position < self._forgotten:
             return range(len(self._names))
         return set(self._touched[position - self._forgotten :])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
 from dovetail.engine.fit import NODE_CAUSES, Judgement
-from dovetail.engine.ledger import Floats, Ints, Ledger
+from dovetail.engine.ledger import NOTHING_READ, Floats, Ints, Ledger
 from dovetail.engine.refusals import Refusal
 from dovetail.engine.score import DEFAULT_WEIGHTS, Terms, Weights, combine, terms
 
@@ -29,7 +29,7 @@ class _Shape:
     """What is known for one ask, by row."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position = NOTHING_READ
         self.cause: Ints = np.zeros(64, dtype=np.int64)
         self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
 

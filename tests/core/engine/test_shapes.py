@@ -95,6 +95,11 @@ def test_whoever_is_behind_the_log_reads_everything_anew(monkeypatch: pytest.Mon
     assert shapes.best(make_ask("1"), nodes=["a", "b"], key="") == ["b"]
 
 
+def test_a_copied_ledger_is_read_from_the_beginning() -> None:
+    copy = make_ledger(a=1).copy()
+    assert Shapes(copy).best(make_ask("1"), nodes=["a"], key="") == ["a"]
+
+
 def test_more_shapes_than_are_kept_still_get_right_answers() -> None:
     ledger = make_ledger(a=1)
     shapes = Shapes(ledger)
