@@ -5,6 +5,7 @@ something derived per node recomputes only what was touched since it last looked
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -86,6 +87,17 @@ class Columns:
         mark[rows] = True
         return mark.nonzero()[0]
 
+    def alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        """One row of each kind among `rows` that are equal in all, and for each row the position of its kind."""
+        state = np.concatenate(
+            [self.left.take(rows, axis=0), self.spare.take(rows, axis=0), self.model.take(rows)[:, None]], axis=1
+        )
+        _, first, kind = np.unique(state @ _hash_weights(state.shape[1]), return_index=True, return_inverse=True)
+        # Equal hashes of rows that differ are next to impossible; scoring each by itself is always right.
+        if not np.array_equal(state[first[kind]], state):
+            return rows, np.arange(len(rows))
+        return rows[first], kind
+
     def place(self, choice: Choice) -> None:
         """Take what the choice takes. It is taken to fit."""
         self._move(choice, sign=-1)
@@ -140,6 +152,11 @@ class Columns:
             self._log = np.concatenate([self._log, np.zeros_like(self._log)])
         self._log[self.changes] = node
         self.changes += 1
+
+
+@cache
+def _hash_weights(width: int) -> Ints:
+    return np.random.default_rng(width).integers(1 << 62, size=width, dtype=np.int64)
 
 
 def needs(shape: Shape) -> Ints:

@@ -33,7 +33,7 @@ class LearningSettings:
     prior_probability: float = 2e-4
     prior_host_percent: int = 94
     first_look: int = 16
-    looks_factor: int = 2
+    looks_factor: int = 3
     longest_between_looks: int = 2048
     tolerated_drift: float = 0.03
 

@@ -16,7 +16,7 @@ from dovetail.fragmentation.gradient import Gradient
 from dovetail.fragmentation.headroom import Counts, Headroom
 from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.policy import best_device, distinct_devices, fitting
+from dovetail.fragmentation.policy import best_device, distinct_devices, fitting, representatives
 from dovetail.fragmentation.prices import Prices, PriceSettings
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
 
@@ -129,18 +129,19 @@ class PH:
             return
         self._gradient.sync()
         self._headroom.sync()
+        some, kind = representatives(columns, rows=rows)
         left = None
         if shape.is_share:
-            static, device = self._static_of_shares(shape, rows=rows)
-            known.device[rows] = device
-            left = columns.left[rows, device]
+            static, device = self._static_of_shares(shape, rows=some)
+            known.device[rows] = device[kind]
+            left = columns.left[some, device]
         else:
-            static = self._gradient.change_by_whole(shape, rows=rows) * (-self._settings.gradient / WHOLE_MILLI)
-        loss = self._headroom.change(shape, rows=rows, left=left)
-        known.static[rows] = static
-        known.loss[rows] = loss
+            static = self._gradient.change_by_whole(shape, rows=some) * (-self._settings.gradient / WHOLE_MILLI)
+        loss = self._headroom.change(shape, rows=some, left=left)
+        known.static[rows] = static[kind]
+        known.loss[rows] = loss[kind]
         if known.epoch == self._epoch:
-            known.score[rows] = loss @ self._price + static
+            known.score[rows] = (loss @ self._price + static)[kind]
 
     def _static_of_shares(self, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints]:
         """The first two terms at the best device of each of `rows`, and that device."""

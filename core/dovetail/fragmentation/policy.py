@@ -6,13 +6,16 @@ since, and takes the best; ties go to the first node in the static order.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
 from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.shapes import Choice, Shape
+
+# From so many rows on, finding equal ones costs less than scoring them.
+MANY_ROWS: Final = 96
 
 
 class Policy(Protocol):
@@ -82,10 +85,18 @@ class ScoredPolicy:
         known.score[rows] = -np.inf
         rows = rows[fits]
         if rows.size:
-            score, device = self._scorer.score(columns, shape, rows=rows)
-            known.score[rows] = score
+            some, kind = representatives(columns, rows=rows)
+            score, device = self._scorer.score(columns, shape, rows=some)
+            known.score[rows] = score[kind]
             if device is not None:
-                known.device[rows] = device
+                known.device[rows] = device[kind]
+
+
+def representatives(columns: Columns, *, rows: Ints) -> tuple[Ints, Ints | slice]:
+    """Rows to score for all of `rows`, and how their scores spread over them: many rows have few kinds among them."""
+    if rows.size < MANY_ROWS:
+        return rows, slice(None)
+    return columns.alike(rows)
 
 
 def fitting(columns: Columns, *, rows: Ints, needs: Ints, allowed: Bools | None) -> Bools:

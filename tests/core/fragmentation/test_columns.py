@@ -90,3 +90,17 @@ def test_one_comparison_tells_whether_a_pod_fits(columns: Columns, history, shap
         strategies.apply(columns, step, running=running)
     found = fitting(columns, rows=np.arange(len(columns)), needs=needs(shape), allowed=columns.allowed(shape))
     assert found.tolist() == [fits(columns, shape, node=node) for node in range(len(columns))]
+
+
+@given(strategies.clusters(), strategies.histories)
+def test_rows_that_are_equal_in_all_are_found(columns: Columns, history):
+    running = []
+    for step in history:
+        strategies.apply(columns, step, running=running)
+    rows = np.arange(len(columns))
+    some, kind = columns.alike(rows)
+    states = [
+        (*columns.left[row].tolist(), *columns.spare[row].tolist(), int(columns.model[row])) for row in rows.tolist()
+    ]
+    assert [states[row] for row in some[kind]] == states
+    assert len(some) == len(set(states))

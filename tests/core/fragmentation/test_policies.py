@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 
+from dovetail.fragmentation import policy as policy_module
 from dovetail.fragmentation.fgd import fgd
 from dovetail.fragmentation.ph import PH, PHSettings
 from tests.core.fragmentation import strategies
@@ -38,3 +39,16 @@ def test_a_pod_is_placed_where_it_fits_and_refused_only_where_nothing_does(name,
             columns.place(choice)
             assert columns.left.min() >= 0
             assert columns.spare.min() >= 0
+
+
+@pytest.mark.parametrize("name", MAKES)
+@settings(max_examples=30)
+@given(columns=strategies.clusters(), expected=strategies.mixes(), history=strategies.histories)
+def test_equal_nodes_scored_once_change_no_choice(name, columns, expected, history):
+    running = []
+    for step in history:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(policy_module, "MANY_ROWS", 0)
+            together = MAKES[name](columns.copy(), expected).choose(step.shape)
+        assert together == MAKES[name](columns.copy(), expected).choose(step.shape)
+        strategies.apply(columns, step, running=running)
