@@ -26,6 +26,7 @@ demo-down: $(STAMP) ## End the demo: no process and no file stays
 .PHONY: test lint types unit cluster e2e bench
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
+	$(BIN)/dovetail sandbox fetch --real-node kubeconform
 	$(BIN)/pytest -m "not slow"
 lint: $(STAMP) ## Formatting, ruff and the import contracts
 	$(BIN)/ruff format --check .

@@ -27,7 +27,7 @@ from dovetail_sandbox import (
 )
 from dovetail_sandbox.chart import Rendered
 from dovetail_sandbox.cluster import CONTROL_PLANE, KWOK_CLUSTER, Cluster, get, tail
-from dovetail_sandbox.errors import ChartError, ComponentFailedError, SandboxError
+from dovetail_sandbox.errors import ChartError, ComponentFailedError, InvalidInputError, SandboxError
 from dovetail_sandbox.nodesets import SimulatedNode
 from dovetail_sandbox.progress import Reporter
 from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
@@ -70,11 +70,9 @@ def up(
     nodes = nodesets.read(nodes_file, limit=limit_nodes)
     if _is_up(cluster, report=report):
         return cluster
-    if real_node and (reason := realnode.capable()):
-        report.say(f"No real node: {reason}")
-        real_node = False
+    real_node = real_node and _can_have_a_real_node(report)
     plan = Plan(nodes=nodes, real_node=real_node, overrides=overrides, without=without)
-    programs = binaries.resolve([*tools.CONTROL_PLANE, *(REAL_NODE_TOOLS if real_node else ())], report=report)
+    programs = _programs(real_node=real_node, report=report)
     _begin(cluster, plan=plan)
     try:
         _Bringup(cluster=cluster, plan=plan, programs=programs, report=report).run()
@@ -87,6 +85,27 @@ def up(
         state.write(cluster.folder, msgspec.structs.replace(cluster.state(), phase="failed", error=str(error)))
         raise
     return cluster
+
+
+def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter) -> list[str]:
+    """Bring what a sandbox runs, and `programs` besides, into the cache. Returns the names of all that is there."""
+    unknown = sorted(set(programs) - set(tools.table()))
+    if unknown:
+        raise InvalidInputError("program", value=unknown[0], allowed=f"one of {', '.join(sorted(tools.table()))}")
+    found = _programs(*programs, real_node=real_node and _can_have_a_real_node(report), report=report)
+    return sorted(found)
+
+
+def _can_have_a_real_node(report: Reporter) -> bool:
+    reason = realnode.capable()
+    if reason:
+        report.say(f"No real node: {reason}")
+    return not reason
+
+
+def _programs(*more: str, real_node: bool, report: Reporter) -> dict[str, Path]:
+    names = dict.fromkeys([*tools.CONTROL_PLANE, *(REAL_NODE_TOOLS if real_node else ()), *more])
+    return binaries.resolve(list(names), report=report)
 
 
 def _is_up(cluster: Cluster, *, report: Reporter) -> bool:

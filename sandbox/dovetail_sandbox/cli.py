@@ -1,4 +1,4 @@
-"""`dovetail sandbox`: up, down, status, logs, restart. Words and tables only; the work is done elsewhere."""
+"""`dovetail sandbox`: up, down, status, fetch, logs, restart. Words and tables only; the work is done elsewhere."""
 
 import sys
 import time
@@ -92,6 +92,21 @@ def status(
     else:
         _show(found)
     raise typer.Exit(0 if found.phase == "Ready" else 1)
+
+
+@app.command()
+def fetch(
+    programs: Annotated[list[str] | None, typer.Argument(help="More programs, such as kubeconform.")] = None,
+    real_node: Annotated[
+        bool, typer.Option("--real-node", help="Also what a real node runs, where this machine can.")
+    ] = False,
+) -> None:
+    """Bring the programs of a sandbox into the cache, so that nothing waits for them later."""
+    from dovetail_sandbox import bringup
+
+    with _told():
+        names = bringup.fetch(programs or (), real_node=real_node, report=progress.reporter())
+        typer.echo(f"{len(names)} programs are at hand: {', '.join(names)}.")
 
 
 @app.command()
