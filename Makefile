@@ -23,7 +23,7 @@ demo-down: $(STAMP) ## End the demo: no process and no file stays
 	$(BIN)/dovetail demo --down
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e bench
+.PHONY: test lint types unit cluster e2e bench simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
@@ -42,7 +42,11 @@ e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
 	$(BIN)/pytest -m cluster
 bench: $(STAMP) ## The benchmarks; results as tables and JSON in out/
 	@mkdir -p out
-	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each; done
+	@for each in extender_http kube_cache; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py; done
+
+simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
+	@mkdir -p out
+	$(BIN)/python benchmarks/simulator.py $(if $(TRACES),--traces $(TRACES))
 
 ## Work on it
 .PHONY: install format crds lock hooks clean
