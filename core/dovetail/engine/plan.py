@@ -1,6 +1,6 @@
-"""Placing all workers of one job, or the shortage in one sentence. Never mutates the ledger that it is given."""
+"""Placing all workers of one job, or the shortage in one sentence. The ledger is the same before and after."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, Judgement, check
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import RefusalKind
-from dovetail.engine.score import rank
 from dovetail.engine.sentences import gpus, need
+from dovetail.engine.shapes import Shapes
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 
@@ -24,91 +24,114 @@ class Shortage:
 
 
 def place(
-    ledger: Ledger, ask: Ask, *, workers: int, key: str, nodes: Sequence[str] | None = None
+    ledger: Ledger,
+    ask: Ask,
+    *,
+    workers: int,
+    key: str,
+    nodes: Sequence[str] | None = None,
+    shapes: Shapes | None = None,
 ) -> list[Claim] | Shortage:
     """Claims for all workers, keyed `key/0`, `key/1`, …, or the shortage; all of them or none.
 
-    `nodes` are those that the job may go to, all by default.
+    `nodes` are those that the job may go to, all by default. `shapes` of the same ledger spare the work of many jobs
+    alike. The ledger is as before when this returns: workers that are tried on it are taken back.
     """
-    scratch = ledger if workers == 1 else ledger.copy()
     nodes = ledger.nodes() if nodes is None else nodes
+    shapes = shapes or Shapes(ledger)
     claims: list[Claim] = []
-    for worker in range(workers):
-        claim = _best(scratch, ask, nodes=nodes, key=f"{key}/{worker}")
-        if claim is None:
-            return _shortage(ledger, ask, nodes=nodes, workers=workers)
-        claims.append(claim)
-        if workers > 1:
-            scratch.commit(claim)
-    return claims
+    try:
+        while len(claims) < workers:
+            claim = _best(ledger, ask, nodes=nodes, key=f"{key}/{len(claims)}", shapes=shapes)
+            if claim is None:
+                break
+            claims.append(claim)
+            ledger.commit(claim)
+        after = None if len(claims) == workers else Judgement(ledger, ask, nodes=nodes, key="")
+    finally:
+        for claim in claims:
+            ledger.release(claim.key)
+    if after is None:
+        return claims
+    now = Judgement(ledger, ask, nodes=nodes, key="")
+    return _shortage(now, after, workers=workers, placed=len(claims))
 
 
-def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> Claim | None:
-    judged = Judgement(ledger, ask, nodes=nodes, key=key)
-    fits = [name for name, fit in zip(nodes, judged.fits.tolist(), strict=True) if fit]
-    if not fits:
-        return None
-    scores = rank(ledger, ask, nodes=fits, key=key)
-    found = check(ledger, ask, node=fits[int(np.argmax(scores))], key=key)
-    assert isinstance(found, Fit), "a node that fits has devices"
-    return found.claim
+def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, shapes: Shapes) -> Claim | None:
+    assert ledger.claim(key) is None, "a plan's keys are its own"
+    for node in shapes.best(ask, nodes=nodes, key=key, limit=1):
+        found = check(ledger, ask, node=node, key=key)
+        assert isinstance(found, Fit), "a node that fits has devices"
+        return found.claim
+    return None
 
 
-def _shortage(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], workers: int) -> Shortage:
-    judged = Judgement(ledger, ask, nodes=nodes, key="")
-    kinds: dict[RefusalKind, int] = {}
-    for row in np.flatnonzero(~judged.fits):
-        refusal = judged.refusal(int(row))
-        assert refusal is not None, "a node that does not fit has a refusal"
-        kinds[refusal.kind] = kinds.get(refusal.kind, 0) + 1
-    if ask.gpu is None:
-        return Shortage(reason="Resources", message=_host_message(ask, workers=workers))
-    return _gpu_shortage(judged, ask.gpu, kinds=kinds, workers=workers)
-
-
-def _gpu_shortage(judged: Judgement, gpu: GPURequest, *, kinds: Mapping[RefusalKind, int], workers: int) -> Shortage:
+def _shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) -> Shortage:
+    """Why not all workers fit. `after` judges what `placed` of them would leave to the next one."""
+    gpu = now.ask.gpu
+    if gpu is None:
+        return Shortage(reason="Resources", message=_host_message(now.ask, workers=workers))
     wanted = gpu.count * workers
-    most_on_one, in_all, capacity = _ever(judged, gpu)
+    most_on_one, in_all, capacity = _ever(now, gpu)
     if most_on_one < gpu.count or capacity < workers:
         return Shortage(
             reason="ExceedsCapacity",
-            message=_exceeds(judged, gpu, workers=workers, most_on_one=most_on_one, in_all=in_all, capacity=capacity),
+            message=_exceeds(now, gpu, workers=workers, most_on_one=most_on_one, in_all=in_all, capacity=capacity),
         )
-    free = judged.free_devices.sum(axis=1)
+    free = _free(now)
     free_in_all, free_on_one = int(free.sum()), int(free.max(initial=0))
-    message = need(wanted, min(free_in_all, wanted - 1)) if free_in_all < wanted else ""
-    if not message and free_on_one < gpu.count:
+    if free_on_one < gpu.count and wanted <= free_in_all:
         return Shortage(
             reason="Fragmentation",
             message=f"{need(gpu.count, free_on_one)} on one node: {gpus(free_in_all)} are free, but not together",
         )
-    return _other_shortage(judged, gpu, kinds=kinds, message=message or need(wanted, _placeable(free, gpu)))
+    if workers > 1 and (now.ask.mode != "Exclusive" or wanted <= free_in_all):
+        available = gpu.count * placed
+    else:
+        available = free_in_all if free_in_all < wanted else int(free[_host_fits(now)].max(initial=0))
+    return _other_shortage(now, after, message=need(wanted, available), beside=available < free_in_all)
 
 
-def _other_shortage(judged: Judgement, gpu: GPURequest, *, kinds: Mapping[RefusalKind, int], message: str) -> Shortage:
-    told = {kind for kind in kinds if kind not in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}}
-    if told and told <= {"Unhealthy", "Cordoned"}:
+def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
+    """How many devices of each node could take the ask now, whatever CPU and memory there is beside them."""
+    columns = judged.columns
+    takes = columns.known & columns.managed & ~columns.blocked & ~columns.node_cordoned
+    return np.where(takes, judged.free_devices.sum(axis=1), 0)
+
+
+def _host_fits(judged: Judgement) -> np.typing.NDArray[np.bool_]:
+    columns, ask = judged.columns, judged.ask
+    return (columns.cpu_free >= ask.cpu_milli) & (columns.memory_free >= ask.memory_mib)
+
+
+def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: bool) -> Shortage:
+    """The shortage that begins with `message`. `beside` says that more GPUs are free than were counted there."""
+    told, ask = _kinds(after), now.ask
+    assert ask.gpu is not None, "only asked where a device is wanted"
+    if _kinds(now) and _kinds(now) <= {"Unhealthy", "Cordoned"}:
         return Shortage(reason="NodeUnhealthy", message=f"{message}: the others are unhealthy or cordoned")
     if told == {"MemoryGuard"}:
-        most = int(np.where(judged.candidates, judged.free_mib, 0).max(initial=0))
-        wanted = gpu.memory_mib or int(judged.needed_mib[judged.candidates].min(initial=1 << 40))
+        most = int(np.where(after.candidates, after.free_mib, 0).max(initial=0))
+        wanted = ask.gpu.memory_mib or int(after.needed_mib[after.candidates].min(initial=1 << 40))
         return Shortage(
             reason="MemoryGuard",
             message=f"{message}: need {wanted} MiB of memory on a GPU, the most left on one is {max(0, most)} MiB",
         )
-    if told == {"CPUOrMemoryShort"}:
-        return Shortage(reason="Resources", message=f"{message} with {_host(judged.ask)} beside them")
-    if not gpu.whole:
-        best = int(np.where(judged.candidates, judged.columns.share_left, 0).max(initial=0))
+    if "CPUOrMemoryShort" in told and (beside or ask.mode != "Exclusive"):
+        return Shortage(reason="Resources", message=f"{message} with {_host(ask)} beside them")
+    if "ShareShort" in told and told <= {"ShareShort", "DevicesBusy"}:
+        best = int(np.where(after.candidates, after.columns.share_left, 0).max(initial=0))
         return Shortage(
             reason="Resources", message=f"{message}: the largest share left on one is {best / WHOLE_MILLI:g}"
         )
     return Shortage(reason="Resources", message=message)
 
 
-def _placeable(free: np.typing.NDArray[np.int64], gpu: GPURequest) -> int:
-    """GPUs that whole workers could take now."""
-    return int((free // gpu.count).sum()) * gpu.count
+def _kinds(judged: Judgement) -> set[RefusalKind]:
+    """Why nodes refuse, but for those that never come into question."""
+    refusals = (judged.refusal(int(row)) for row in np.flatnonzero(~judged.fits))
+    kinds = {refusal.kind for refusal in refusals if refusal is not None}
+    return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}
 
 
 def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int, int]:

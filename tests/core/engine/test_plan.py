@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dovetail.engine.claims import Ask
+from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
@@ -27,6 +27,28 @@ def one_large_host() -> Ledger:
 def unhealthy() -> Ledger:
     ledger = make_ledger(a=2)
     ledger.set_devices("a", [make_device("a", 0, healthy=False), make_device("a", 1, healthy=False)])
+    return ledger
+
+
+def cordoned(*, beside: int = 0) -> Ledger:
+    """A free node that is cordoned, and one with 4 devices of which `beside` are free."""
+    ledger = busy(free=beside, a=4)
+    add_node(ledger, "b", gpus=8, cordoned=True)
+    return ledger
+
+
+def not_ready() -> Ledger:
+    ledger = Ledger()
+    add_node(ledger, "a", gpus=8, obstacle="node is not ready")
+    return ledger
+
+
+def short_of_cpu() -> Ledger:
+    """8 free devices on a node that has 20 CPUs left, 1 on another that has 40."""
+    ledger = busy(free=1, b=4)
+    add_node(ledger, "a", gpus=8)
+    ledger.commit(Claim(key="host-a", node="a", cpu_milli=44000))
+    ledger.commit(Claim(key="host-b", node="b", cpu_milli=24000))
     return ledger
 
 
@@ -94,6 +116,26 @@ def shared(**claim: int) -> Ledger:
         (
             lambda: shared(share_milli=700, memory_mib=1000), "0.5", 1, "Resources",
             "Need 1 GPU, only 0 available: the largest share left on one is 0.3",
+        ),
+        (cordoned, "4", 1, "Resources", "Need 4 GPUs, only 0 available"),
+        (lambda: cordoned(beside=2), "4", 1, "Resources", "Need 4 GPUs, only 2 available"),
+        (not_ready, "4", 1, "NodeUnhealthy", "Need 4 GPUs, only 0 available: the others are unhealthy or cordoned"),
+        (
+            short_of_cpu, "4 with 30 CPUs", 1, "Resources",
+            "Need 4 GPUs, only 1 available with 30000m CPU and 0 MiB of memory beside them",
+        ),
+        (
+            short_of_cpu, "1 with 10 CPUs", 5, "Resources",
+            "Need 5 GPUs, only 3 available with 10000m CPU and 0 MiB of memory beside them",
+        ),
+        (
+            short_of_cpu, "0.1 with 10 CPUs", 8, "Resources",
+            "Need 8 GPUs, only 6 available with 10000m CPU and 0 MiB of memory beside them",
+        ),
+        (lambda: busy(free=3, a=4, b=4), "2", 3, "Resources", "Need 6 GPUs, only 4 available"),
+        (
+            lambda: shared(share_milli=100, memory_mib=0), "8G,0.1", 4, "MemoryGuard",
+            "Need 4 GPUs, only 3 available: need 8192 MiB of memory on a GPU, the most left on one is 1638 MiB",
         ),
     ],
 )  # fmt: skip
