@@ -5,6 +5,7 @@ the simulator use the same code. docs/placement.md explains it with figures.
 
 shapes         what a pod asks for, and where it could go: values
 columns        the free capacity of all nodes, the one mutable state, with a log of touched nodes
+kinds          which nodes are equal in all that placement looks at
 mix            the classes of pods that are expected, and how often each comes
 gradient       the fragmentation of Weng et al. (ATC'23), kept per node, and its change by a placement
 cutting_stock  what a piece of a device is worth for shares: Gilmore-Gomory dual values

@@ -5,12 +5,12 @@ something derived per node recomputes only what was touched since it last looked
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.fragmentation.kinds import Kinds, State
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
 from dovetail.models import normalise
 
@@ -60,6 +60,7 @@ class Columns:
         self.capacity_cpu_milli = int(sum(cpu_milli))
         self.idle_milli = self.capacity_milli
         self.idle_cpu_milli = self.capacity_cpu_milli
+        self.kinds = Kinds(_state(self, node) for node in range(count))
         self._log: Ints = np.zeros(1024, dtype=np.int64)
         self.changes = 0
 
@@ -89,14 +90,12 @@ class Columns:
 
     def alike(self, rows: Ints) -> tuple[Ints, Ints]:
         """One row of each kind among `rows` that are equal in all, and for each row the position of its kind."""
-        state = np.concatenate(
-            [self.left.take(rows, axis=0), self.spare.take(rows, axis=0), self.model.take(rows)[:, None]], axis=1
-        )
-        _, first, kind = np.unique(state @ _hash_weights(state.shape[1]), return_index=True, return_inverse=True)
-        # Equal hashes of rows that differ are next to impossible; scoring each by itself is always right.
-        if not np.array_equal(state[first[kind]], state):
-            return rows, np.arange(len(rows))
-        return rows[first], kind
+        kind = self.kinds.of.take(rows)
+        row_of, position = np.full((2, len(self)), -1)
+        row_of[kind] = rows
+        present = (row_of >= 0).nonzero()[0]
+        position[present] = np.arange(len(present))
+        return row_of[present], position[kind]
 
     def place(self, choice: Choice) -> None:
         """Take what the choice takes. It is taken to fit."""
@@ -111,7 +110,7 @@ class Columns:
         other: Columns = object.__new__(Columns)
         fields: dict[str, Any] = dict(self.__dict__)
         other.__dict__.update(
-            {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in fields.items()}
+            {name: value.copy() if isinstance(value, np.ndarray | Kinds) else value for name, value in fields.items()}
         )
         return other
 
@@ -124,6 +123,7 @@ class Columns:
         other.capacity_cpu_milli = int(other.capacity[:, CPU].sum())
         other.idle_milli = int(other.left.sum())
         other.idle_cpu_milli = int(other.spare[:, CPU].sum())
+        other.kinds = Kinds(_state(other, node) for node in range(len(rows)))
         other.changes = 0
         return other
 
@@ -145,6 +145,7 @@ class Columns:
             distinct[list(first.values())] = True
         self.idle_milli += sign * shape.gpu_milli
         self.idle_cpu_milli += sign * shape.cpu_milli
+        self.kinds.move(node, _state(self, node))
         self._touch(node)
 
     def _touch(self, node: int) -> None:
@@ -154,9 +155,10 @@ class Columns:
         self.changes += 1
 
 
-@cache
-def _hash_weights(width: int) -> Ints:
-    return np.random.default_rng(width).integers(1 << 62, size=width, dtype=np.int64)
+def _state(columns: Columns, node: int) -> State:
+    """All of a node that a placement looks at."""
+    host = columns.spare[node]
+    return (int(columns.model[node]), int(host[CPU]), int(host[MEMORY]), *columns.left[node].tolist())
 
 
 def needs(shape: Shape) -> Ints:

@@ -93,14 +93,12 @@ class PH:
             self._epoch += 1
 
     def _reprice(self, known: _Known) -> None:
-        """The scores of all nodes at new prices. Where few nodes fit, only theirs: it is memory that takes the time."""
+        """The scores at new prices, of one node of each kind that fits: reading all losses is what takes the time."""
         known.epoch = self._epoch
         rows = (known.static > -np.inf).nonzero()[0]
-        if 2 * rows.size > len(known.static):
-            np.matmul(known.loss, self._price, out=known.score)
-            known.score += known.static
-        elif rows.size:
-            known.score[rows] = known.loss.take(rows, axis=0) @ self._price + known.static.take(rows)
+        if rows.size:
+            some, kind = representatives(self._columns, rows=rows)
+            known.score[rows] = (known.loss.take(some, axis=0) @ self._price + known.static.take(some))[kind]
 
     def _unknown(self, shape: Shape) -> _Known:
         count = len(self._columns)

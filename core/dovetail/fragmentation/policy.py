@@ -15,7 +15,7 @@ from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.shapes import Choice, Shape
 
 # From so many rows on, finding equal ones costs less than scoring them.
-MANY_ROWS: Final = 96
+MANY_ROWS: Final = 64
 
 
 class Policy(Protocol):
