@@ -6,7 +6,7 @@ request and the text of an allocation. Each finding names one object and says in
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from dovetail import names
@@ -14,7 +14,8 @@ from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, al
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.kube import quantity
-from dovetail.kube.objects import Node, Pod
+from dovetail.kube.objects import Container, Node, Pod
+from dovetail.models import Model, normalise
 from dovetail.requests import WHOLE_MILLI, RequestError, parse
 
 FindingKind = Literal[
@@ -142,7 +143,11 @@ def _of_pod(
         )
         yield Finding(kind="NotAsked", subject=_name(pod), message=message)
         return
-    for problem in (_against_resources(asked, allocation), _against_request(pod, allocation)):
+    there = [
+        devices[allocation.node, held.uuid] for held in allocation.devices if (allocation.node, held.uuid) in devices
+    ]
+    problems = _against_resources(asked, allocation), _against_mode(pod, allocation), _against_request(pod, allocation)
+    for problem in (*problems, _against_kind(pod, there)):
         if problem:
             yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
 
@@ -209,16 +214,47 @@ def _against_request(pod: Pod, allocation: Allocation) -> str:
     return ""
 
 
+def _against_mode(pod: Pod, allocation: Allocation) -> str:
+    mode = pod.metadata.annotations.get(names.MODE)
+    if mode is None or mode == allocation.mode:
+        return ""
+    return f"it asks mode {mode}, but its allocation is {allocation.mode}"
+
+
+def _against_kind(pod: Pod, devices: Sequence[Device]) -> str:
+    """The vendor and the models that its request names against the devices that it holds."""
+    try:
+        request = parse(pod.metadata.annotations.get(names.REQUEST, ""))
+    except RequestError:
+        return ""
+    wanted = [normalise(name) for name in request.models]
+    for device in devices:
+        of_model = not wanted or any(model.admits(_model_of(device)) for model in wanted)
+        if not of_model or request.vendor not in {None, device.vendor}:
+            return f"its request {request} is not for a {device.vendor} {device.model}, but it holds {device.uuid}"
+    return ""
+
+
+def _model_of(device: Device) -> Model:
+    model = normalise(device.model)
+    # The name may leave the memory out; the card itself tells.
+    return model if model.memory_gb is not None else replace(model, memory_gb=round(device.memory_mib / 1024))
+
+
 def _asked(pod: Pod) -> dict[str, int]:
-    """The sums of our resources over the pod's containers, as kube-scheduler counts them."""
-    sums: dict[str, int] = {}
-    for container in pod.spec.containers:
-        for name in names.MANAGED_RESOURCES:
-            resources = container.resources
-            amount = quantity.whole(resources.requests.get(name) or resources.limits.get(name) or 0)
-            if amount:
-                sums[name] = sums.get(name, 0) + amount
-    return sums
+    """The most of our resources that the pod asks at one time: its containers together, or an init container."""
+    asked: dict[str, int] = {}
+    for name in names.MANAGED_RESOURCES:
+        together = sum(_amount(container, name) for container in pod.spec.containers)
+        most = max(together, *(_amount(container, name) for container in pod.spec.init_containers), 0)
+        if most:
+            asked[name] = most
+    return asked
+
+
+def _amount(container: Container, name: str) -> int:
+    resources = container.resources
+    return quantity.whole(resources.requests.get(name) or resources.limits.get(name) or 0)
 
 
 # --- one device -----------------------------------------------------------------------------------------------------

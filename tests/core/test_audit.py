@@ -1,10 +1,11 @@
 """Scenarios as data: what stands in the API server, and what the audit says of it."""
 
+import msgspec
 import pytest
 
 from dovetail import names
 from dovetail.audit import Finding, Report, Rules, audit
-from dovetail.kube.objects import Pod
+from dovetail.kube.objects import Container, Pod, Resources
 from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
 
 WHOLE = {names.GPU_MILLI: "1000"}
@@ -113,6 +114,17 @@ FOUND = {
     "a request that cannot be read": (
         (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="many"),), {"Mismatch"}, "default/train-0"
     ),
+    "another model than the request says": (
+        (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="1(T4)"),), {"Mismatch"}, "default/train-0"
+    ),
+    "another vendor than the request says": (
+        (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="1(amd)"),), {"Mismatch"}, "default/train-0"
+    ),
+    "another mode than was asked": (
+        (make_pod(held=((0, 500, 100),), asks=HALF, mode="Fractional", annotations={names.MODE: "TimeShared"}),),
+        {"Mismatch"},
+        "default/train-0",
+    ),
     "an annotation that is no allocation": (
         (make_pod(asks=WHOLE, annotations={names.ALLOCATION: "{"}),), {"BrokenAllocation"}, "default/train-0"
     ),
@@ -124,6 +136,13 @@ def test_what_must_not_be_is_found(pods: tuple[Pod, ...], kinds: set[str], subje
     findings = look(*pods).findings
     assert {finding.kind for finding in findings} == kinds
     assert {finding.subject for finding in findings} == {subject}
+
+
+def test_an_init_container_that_asks_needs_an_allocation_too() -> None:
+    pod = make_pod()
+    init = Container(resources=Resources(limits=WHOLE))
+    asking = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, init_containers=[init]))
+    assert [finding.kind for finding in look(asking).findings] == ["NotAllocated"]
 
 
 def test_the_finding_names_the_numbers_and_the_pods() -> None:
