@@ -216,7 +216,8 @@ class Agent:
 
     async def _advertise(self, node: Node, look: Look) -> None:
         devices = look.status.devices if look.inventory else []
-        wanted = capacity.advertised(devices, turns_per_device=self._rules.turns_per_device)
+        turns = self._rules.turns_per_device
+        wanted = capacity.advertised(devices, tenants=look.tenants, turns_per_device=turns)
         patch = capacity.capacity_patch(node, wanted=wanted)
         if patch is None:
             return

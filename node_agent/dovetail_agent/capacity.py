@@ -8,15 +8,23 @@ from dovetail.api.gpunode import Device
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import whole
 from dovetail.requests import WHOLE_MILLI
+from dovetail_agent.tenants import Tenant
 
 
-def advertised(devices: Sequence[Device], *, turns_per_device: int) -> dict[str, int]:
-    """Our resources for these devices. A device that may not take work counts for nothing."""
+def advertised(devices: Sequence[Device], *, tenants: Sequence[Tenant], turns_per_device: int) -> dict[str, int]:
+    """Our resources for these devices. One that may not take work counts for no more than its tenants still hold.
+
+    kube-scheduler takes what all tenants ask from the node's sum: were theirs not in it, they would be taken from the
+    healthy devices, and a free one would look taken for as long as they stay.
+    """
     healthy = [device for device in devices if device.health == "Healthy"]
+    well = {device.uuid for device in healthy}
+    kept = [(tenant, device) for tenant in tenants for device in tenant.devices if device.uuid not in well]
+    shares = [device.share_milli for tenant, device in kept if tenant.mode != "TimeShared"]
     return {
-        names.GPU_MILLI: WHOLE_MILLI * len(healthy),
-        names.GPU_MEMORY_MIB: sum(device.memory_mib for device in healthy),
-        names.GPU_TURN: turns_per_device * len(healthy),
+        names.GPU_MILLI: WHOLE_MILLI * len(healthy) + sum(shares),
+        names.GPU_MEMORY_MIB: sum(device.memory_mib for device in healthy) + sum(held.memory_mib for _, held in kept),
+        names.GPU_TURN: turns_per_device * len(healthy) + len(kept) - len(shares),
     }
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
+from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
+from dovetail.api.gpujob import Mode
 from dovetail.cluster import host_request
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
@@ -27,6 +28,7 @@ class Tenant:
     running: bool
     cpu_milli: int = 0
     memory_mib: int = 0
+    mode: Mode = "Exclusive"
     devices: tuple[AllocatedDevice, ...] = ()
 
 
@@ -36,6 +38,7 @@ def tenant_of(pod: Pod) -> Tenant | None:
         return None
     cpu_milli, memory_mib = host_request(pod.spec)
     job = pod.metadata.labels.get(names.LABEL_JOB, pod.metadata.name)
+    allocation = _allocation_of(pod)
     return Tenant(
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
@@ -43,7 +46,8 @@ def tenant_of(pod: Pod) -> Tenant | None:
         running=pod.status.phase == "Running",
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
-        devices=_devices_of(pod),
+        mode=allocation.mode if allocation else "Exclusive",
+        devices=tuple(allocation.devices) if allocation else (),
     )
 
 
@@ -57,11 +61,10 @@ def promised_milli(tenant: Tenant, *, uuid: str) -> int:
     return sum(device.share_milli for device in tenant.devices if device.uuid == uuid)
 
 
-def _devices_of(pod: Pod) -> tuple[AllocatedDevice, ...]:
+def _allocation_of(pod: Pod) -> Allocation | None:
     # The audit reports a broken allocation; here it must not keep the other tenants from being seen.
     try:
-        allocation = allocation_in(pod.metadata.annotations)
+        return allocation_in(pod.metadata.annotations)
     except AllocationError as error:
         log.warning("broken allocation", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", problem=str(error))
-        return ()
-    return tuple(allocation.devices) if allocation else ()
+        return None

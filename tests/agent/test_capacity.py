@@ -1,7 +1,11 @@
+import msgspec
 import pytest
 
+from dovetail.allocation import AllocatedDevice
+from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Device
 from dovetail_agent.capacity import advertised, advertises, capacity_patch
+from dovetail_agent.tenants import Tenant
 from tests.agent.builders import make_node
 
 WANTED = {"dovetail.dev/gpu-milli": 8000, "dovetail.dev/gpu-memory-mib": 262144, "dovetail.dev/gpu-turn": 32}
@@ -13,11 +17,23 @@ def device(*, health: str = "Healthy") -> Device:
 
 
 def test_devices_are_advertised_as_sums() -> None:
-    assert advertised([device()] * 8, turns_per_device=4) == WANTED
+    assert advertised([device()] * 8, tenants=(), turns_per_device=4) == WANTED
 
 
 def test_an_unhealthy_device_counts_for_nothing() -> None:
-    assert advertised([device(), device(health="Unhealthy")], turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
+    sick = device(health="Unhealthy")
+    assert advertised([device(), sick], tenants=(), turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
+
+
+@pytest.mark.parametrize(("mode", "milli", "turns"), [("Fractional", 1500, 4), ("TimeShared", 1000, 5)])
+def test_what_tenants_hold_of_an_unhealthy_device_is_not_taken_from_the_healthy_ones(
+    mode: Mode, milli: int, turns: int
+) -> None:
+    held = AllocatedDevice(uuid="GPU-1", index=1, share_milli=500, memory_mib=1024)
+    tenant = Tenant(uid="x", node="a", workload="x", running=True, mode=mode, devices=(held,))
+    devices = [device(), msgspec.structs.replace(device(health="Unhealthy"), index=1, uuid="GPU-1")]
+    wanted = {"dovetail.dev/gpu-milli": milli, "dovetail.dev/gpu-memory-mib": 33792, "dovetail.dev/gpu-turn": turns}
+    assert advertised(devices, tenants=[tenant], turns_per_device=4) == wanted
 
 
 def test_a_node_without_our_resources_gets_them_in_capacity_and_allocatable() -> None:
