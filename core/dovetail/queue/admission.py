@@ -10,6 +10,7 @@ from dovetail.api.gpujob import Reason
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
+from dovetail.engine.shapes import Shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,12 @@ def claim_on_the_way(candidates: Iterable[Candidate], *, ledger: Ledger, sites: 
 
     They were admitted on room that the ledger does not show as taken until they are bound.
     """
+    shapes = Shapes(ledger)
     for job in order(candidates):
         if job.ask.gpu is None:
             continue
         for worker in range(job.workers):
-            found = _place(job, ledger=ledger, sites=sites, workers=1, key=f"{job.key}/{worker}")
+            found = _place(job, ledger=ledger, shapes=shapes, sites=sites, workers=1, key=f"{job.key}/{worker}")
             if isinstance(found, Shortage):
                 break
             _commit(found, ledger=ledger)
@@ -76,6 +78,7 @@ def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iter
     Within a cycle room only shrinks, so a shape that was refused once is refused again without another look: many
     waiting jobs of a few shapes cost a few placements. An iterator, so that a long cycle can be taken in parts.
     """
+    shapes = Shapes(ledger)
     refused: dict[tuple[Ask, int, str], Shortage] = {}
     for job in order(waiting):
         if job.ask.gpu is None:
@@ -84,7 +87,7 @@ def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iter
         shape = (job.ask, job.workers, job.site)
         shortage = refused.get(shape)
         if shortage is None:
-            found = _place(job, ledger=ledger, sites=sites, workers=job.workers, key=job.key)
+            found = _place(job, ledger=ledger, shapes=shapes, sites=sites, workers=job.workers, key=job.key)
             if not isinstance(found, Shortage):
                 _commit(found, ledger=ledger)
                 yield Admitted(key=job.key, claims=tuple(found))
@@ -93,8 +96,10 @@ def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iter
         yield Waits(key=job.key, reason=shortage.reason, message=shortage.message)
 
 
-def _place(job: Candidate, *, ledger: Ledger, sites: Sites, workers: int, key: str) -> list[Claim] | Shortage:
-    return place(ledger, job.ask, workers=workers, key=key, nodes=sites.get(job.site))
+def _place(
+    job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites, workers: int, key: str
+) -> list[Claim] | Shortage:
+    return place(ledger, job.ask, workers=workers, key=key, nodes=sites.get(job.site), shapes=shapes)
 
 
 def _commit(claims: Iterable[Claim], *, ledger: Ledger) -> None:
