@@ -35,6 +35,8 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
         ({"gpu": 1, "resources": {"count": 1}}, "spec", "exactly one of gpu"),
         ({"gpu": "0.5", "mode": "Exclusive"}, "spec", "write Fractional or TimeShared"),
         ({"workers": 0}, "spec.workers", "1"),
+        ({"resources": {"share": 0}}, "spec.resources.share", "share must be from 0.001 to 1"),
+        ({"activeDeadlineSeconds": 2**63 - 1}, "spec.activeDeadlineSeconds", "2147483647"),
     ],
 )
 async def test_a_bad_manifest_is_refused_in_a_sentence(

@@ -28,6 +28,8 @@ _GPU_RULE: Final = {
         f"a share from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
     ),
 }
+# Beside `minimum`: against it the API server compares whole numbers rounded down, and would take a share of 0.
+_SHARE_RULE: Final = {"rule": "self >= 0.001 && self <= 1.0", "message": "share must be from 0.001 to 1"}
 _RESOURCES_RULES: Final = [
     {
         "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
@@ -109,6 +111,7 @@ def gpujob_crd() -> Schema:
     spec["properties"]["gpu"]["maxLength"] = 128
     resources = spec["properties"]["resources"]
     resources["x-kubernetes-validations"] = _RESOURCES_RULES
+    resources["properties"]["share"]["x-kubernetes-validations"] = [_SHARE_RULE]
     _say_allowed(spec["properties"], names=("mode", "policy"))
     _say_allowed(resources["properties"], names=("vendor",))
     columns = [_column(*column) for column in _JOB_COLUMNS]

@@ -9,6 +9,8 @@ from dovetail.names import API_VERSION
 from dovetail.requests import MAX_COUNT
 
 KIND: Final = "GPUJob"
+# 68 years. Beyond 292 the Job controller's clock overflows, and a job would be over its limit at once.
+MAX_SECONDS: Final = 2**31 - 1
 Mode = Literal["Exclusive", "Fractional", "TimeShared"]
 Policy = Literal["Spread", "Pack", "Balanced"]
 Phase = Literal[
@@ -107,8 +109,8 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     gpu: Annotated[
         int | str | None,
         Meta(
-            description="GPUs for each worker: a number (2), a share below 1 (0.5), or memory in GiB and a share "
-            "(8G,0.5); with a model in brackets if need be (2(V100)). Instead of `resources`."
+            description="GPUs for each worker: a whole number (2), or quoted text: a share below 1 ('0.5'), memory in "
+            "GiB and a share ('8G,0.5'), a model in brackets ('2(V100)'). Instead of `resources`."
         ),
     ] = None
     resources: Annotated[
@@ -136,12 +138,12 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = False
     cancel: Annotated[bool, Meta(description="End the job for good. It cannot be taken back.")] = False
     active_deadline_seconds: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
         Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut."),
     ] = None
     backoff_limit: Annotated[int, Meta(description="How many times a failed worker is tried again.", ge=0, le=1000)] = 0
     ttl_seconds_after_finished: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
+        Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
         Meta(description="Delete the job this many seconds after its end. Unset: keep it."),
     ] = None
 
