@@ -51,7 +51,7 @@ def request_of(gpus: str | None, *, gpu_memory: str | None, shared: bool) -> GPU
     try:
         request = parse(gpus)
     except RequestError as error:
-        raise UsageError(f"--{error}") from error
+        raise UsageError(f"--gpus{str(error).removeprefix('gpu')}") from error
     if gpu_memory is not None:
         if request.memory_mib is not None:
             raise UsageError(f'--gpu-memory "{gpu_memory}": --gpus "{gpus}" says the memory already')

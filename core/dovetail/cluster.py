@@ -167,7 +167,10 @@ def _pod_spec(job: GPUJob) -> PodSpec:
         return msgspec.convert(job.spec.template.spec, PodSpec, strict=False)
     except msgspec.ValidationError as error:
         raise RequestError(
-            job.metadata.name, problem=f"spec.template.spec is no pod: {error}", example="containers: [...]"
+            job.metadata.name,
+            field="job",
+            problem=f"spec.template.spec is no pod: {error}",
+            example="containers: [...]",
         ) from error
 
 

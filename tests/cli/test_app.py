@@ -66,6 +66,8 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
         (["gqueue", "-o", "xml"], 2, "unknown format, allowed are table, json, yaml, csv"),
         (["gbatch"], 2, "Missing argument"),
         (["gbatch", "-p", "300", "sleep", "5"], 2, "--priority 300: allowed are 0 to 255"),
+        (["gbatch", "-g", "x", "sleep", "5"], 2, '--gpus "x": expected a number'),
+        (["replay", "--pods", "p.csv", "--max-run", "5s", "--min-run", "10s"], 2, "--max-run 5s: must not be below"),
         (["gbatch", "./nowhere.sh"], 2, "./nowhere.sh: no such script here"),
         (["gcancel", "x..y"], 2, "neither a number, a range"),
         (["replay", "--pods", "/nowhere.csv"], 3, "/nowhere.csv: No such file or directory"),

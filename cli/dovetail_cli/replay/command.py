@@ -63,6 +63,8 @@ def replay(
         shortest_seconds=times.span_seconds(min_run, option="--min-run"),
         longest_seconds=None if max_run is None else times.span_seconds(max_run, option="--max-run"),
     )
+    if pace.longest_seconds is not None and pace.longest_seconds < pace.shortest_seconds:
+        raise UsageError(f"--max-run {max_run}: must not be below --min-run {min_run}")
     jobs = driving.read_jobs(pods, limit=limit_pods, pace=pace, namespace=namespace)
     place = driving.Place(
         sandbox=None if here else sandbox,
