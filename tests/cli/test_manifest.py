@@ -32,7 +32,7 @@ def test_gpus_memory_and_shared_make_one_request(asked: dict[str, Any], text: st
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"gpus": "1.5"}, 'gpu "1.5"'),
+        ({"gpus": "1.5"}, 'gpus "1.5"'),
         ({"gpus": "two"}, "expected a number"),
         ({"gpu_memory": "8G"}, "need --gpus"),
         ({"shared": True}, "need --gpus"),
