@@ -66,6 +66,7 @@ class Controller:
         self._rng = rng
         self._teller = Teller()
         self._unsettled = asyncio.Event()
+        self._renewal: asyncio.TimerHandle | None = None
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -177,13 +178,22 @@ class Controller:
             if verdict != before:
                 if self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
                     if rank < RENEWED_JOBS:
-                        asyncio.get_running_loop().call_later(RENEWAL_SECONDS, self._unsettled.set)
+                        self._renew_later()
                     continue
                 self.state.verdicts[verdict.key] = verdict
                 self.queue.add(cycle.keys[verdict.key])
             if time.monotonic() >= pause:
                 await asyncio.sleep(0)
                 pause = time.monotonic() + _SLICE_SECONDS
+
+    def _renew_later(self) -> None:
+        """Another look after a while, for the sentences that are held back now: one timer for all of them."""
+        if self._renewal is None:
+            self._renewal = asyncio.get_running_loop().call_later(RENEWAL_SECONDS, self._renew)
+
+    def _renew(self) -> None:
+        self._renewal = None
+        self._unsettled.set()
 
     # --- one job -----------------------------------------------------------------------------------------------
 
