@@ -1,9 +1,12 @@
 """The cluster that a command talks to: the connection by its options, and one client for the command's life."""
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.resources import GPUJOBS
@@ -50,5 +53,21 @@ def work(
 
 async def list_jobs(cluster: Cluster) -> list[GPUJob]:
     """The jobs of the namespace in the order of their numbers; those without one yet come last."""
-    listing = await cluster.client.list(GPUJOBS, as_type=GPUJob, namespace=cluster.namespace)
-    return sorted(listing.items, key=lambda job: (job.status.number is None, job.status.number, job.metadata.name))
+    jobs = await read_jobs(cluster, namespace=cluster.namespace)
+    return sorted(jobs, key=lambda job: (job.status.number is None, job.status.number, job.metadata.name))
+
+
+async def read_jobs(cluster: Cluster, *, namespace: str | None = None) -> list[GPUJob]:
+    """The jobs of a namespace, or of all. One that cannot be read is named on standard error, and hides no other."""
+    listing = await cluster.client.list(GPUJOBS, as_type=msgspec.Raw, namespace=namespace)
+    return [job for raw in listing.items if (job := _read_job(raw)) is not None]
+
+
+def _read_job(raw: msgspec.Raw) -> GPUJob | None:
+    try:
+        return msgspec.json.decode(raw, type=GPUJob)
+    except msgspec.ValidationError as error:
+        meta = msgspec.json.decode(raw)["metadata"]
+        name = f"{meta.get('namespace')}/{meta.get('name')}"
+        print(f"dovetail: GPUJob {name} cannot be read and is left out: {error}", file=sys.stderr)
+        return None

@@ -6,15 +6,14 @@ from typing import Final
 
 import yaml
 
-from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.audit import LAGGING, Report, Rules, audit
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.objects import ConfigMap, Node, Pod
-from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, GPUNODES, NODES, PODS
+from dovetail.kube.resources import CONFIGMAPS, GPUNODES, NODES, PODS
 from dovetail_cli import output
-from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster, work
+from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster, read_jobs, work
 
 _CONFIG: Final = "dovetail-config"
 _CONFIG_KEY: Final = "gpu_config.yaml"
@@ -74,10 +73,10 @@ async def _look_once(cluster: Cluster) -> Report:
     gpunodes, nodes, jobs, rules = await asyncio.gather(
         client.list(GPUNODES, as_type=GPUNode),
         client.list(NODES, as_type=Node),
-        client.list(GPUJOBS, as_type=GPUJob),
+        read_jobs(cluster),
         _rules(cluster),
     )
-    return audit(nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs.items, rules=rules)
+    return audit(nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules)
 
 
 async def _rules(cluster: Cluster) -> Rules:

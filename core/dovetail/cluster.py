@@ -162,9 +162,23 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy) -> Ask:
     )
 
 
+def template_spec(job: GPUJob) -> dict[str, Any]:
+    """The pod spec of a job's template, a copy; what is null is left out, as the API server does with pods."""
+    spec: dict[str, Any] = _without_nulls(job.spec.template.spec)
+    return spec
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
 def _pod_spec(job: GPUJob) -> PodSpec:
     try:
-        return msgspec.convert(job.spec.template.spec, PodSpec, strict=False)
+        return msgspec.convert(template_spec(job), PodSpec, strict=False)
     except msgspec.ValidationError as error:
         raise RequestError(
             job.metadata.name,

@@ -4,7 +4,6 @@ The pods are built complete: on our scheduler every container says which devices
 variable nor a user's can bring in a device that was not promised.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import KIND, GPUJob
 from dovetail.api.meta import OwnerReference
-from dovetail.cluster import resources_of
+from dovetail.cluster import resources_of, template_spec
 from dovetail.engine.claims import Ask
 
 Manifest = dict[str, Any]
@@ -87,7 +86,7 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
 
 
 def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
-    spec: Manifest = copy.deepcopy(job.spec.template.spec)
+    spec: Manifest = template_spec(job)
     for field in _ADMISSION_SETS:
         spec.pop(field, None)
     spec["schedulerName"] = names.SCHEDULER_NAME

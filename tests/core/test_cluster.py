@@ -7,7 +7,7 @@ from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.cluster import ClusterView, ask_of_job, ask_of_pod, host_request, resources_of
+from dovetail.cluster import ClusterView, ask_of_job, ask_of_pod, host_request, resources_of, template_spec
 from dovetail.engine.claims import Ask
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
@@ -245,6 +245,18 @@ def test_a_quantity_that_is_none_is_named() -> None:
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "two"}}}]}}
     with pytest.raises(RequestError, match='resources of a container "two": is no quantity; write for example 500m'):
         ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
+
+
+def test_what_is_null_in_a_template_counts_as_absent() -> None:
+    template = {
+        "spec": {
+            "initContainers": None,
+            "containers": [{"name": "c", "env": None, "resources": {"requests": None, "limits": {"cpu": "2"}}}],
+        }
+    }
+    job = make_job(gpu=1, template=template)
+    assert ask_of_job(job, default_policy="Balanced").cpu_milli == 2000
+    assert template_spec(job) == {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}
 
 
 def test_a_template_that_is_no_pod_is_a_sentence() -> None:
