@@ -18,6 +18,7 @@ from dovetail.logs import get_logger
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Filtered
 from dovetail_extender.metrics import Metrics
+from dovetail_extender.patience import Patience
 from dovetail_extender.wire import (
     BindingResult,
     FilterArgs,
@@ -41,9 +42,16 @@ class Verbs:
     """Answers filter, prioritize and bind. `missing` names what the cache has not listed yet."""
 
     def __init__(
-        self, *, decisions: Decisions, binder: Binder, missing: Callable[[], Sequence[str]], metrics: Metrics
+        self,
+        *,
+        decisions: Decisions,
+        patience: Patience,
+        binder: Binder,
+        missing: Callable[[], Sequence[str]],
+        metrics: Metrics,
     ) -> None:
         self._decisions = decisions
+        self._patience = patience
         self._binder = binder
         self._missing = missing
         self._metrics = metrics
@@ -56,7 +64,9 @@ class Verbs:
     async def filter(self, body: bytes) -> web.Response:
         """Nodes that the pod may go to."""
         args = self._read(body, verb="filter")
-        found = self._decisions.filter(args.pod, nodes=args.nodes)
+        found = await self._patience.filter(
+            lambda: self._decisions.filter(args.pod, nodes=args.nodes), uid=args.pod.metadata.uid
+        )
         self._metrics.nodes_out.observe(len(found.nodes))
         self._count_refusals(found, nodes=len(args.nodes))
         return _answer(_wire(found, nodes=args.nodes))

@@ -14,6 +14,7 @@ from dovetail_extender.app import Verbs
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
 from dovetail_extender.metrics import Metrics
+from dovetail_extender.patience import Patience
 from dovetail_extender.watching import Watching
 
 log = get_logger(__name__)
@@ -53,6 +54,7 @@ class Extender:
         )
         self.verbs = Verbs(
             decisions=Decisions(view=view, rules=options.rules, clock=clock),
+            patience=Patience(ledger=self.ledger, clock=clock),
             binder=self._binder,
             missing=lambda: self.watching.missing,
             metrics=self.metrics,
