@@ -3,7 +3,7 @@
 kube-scheduler asks again about a refused pod when a bound one goes. It hears of that by a watch of its own and may be
 some milliseconds ahead of ours: refused then, the pod would not be asked about again for minutes. So a pod that was
 refused before, and would be again for want of room, waits until the ledger changes, 50 ms at the most. kube-scheduler
-decides one pod at a time, so such a wait is granted twice a second at the most.
+decides one pod at a time, so after such a wait none is granted for a while.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dovetail.engine.ledger import Ledger
 from dovetail_extender.decisions import Filtered
 
 WAIT_SECONDS: Final = 0.05
-PAUSE_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = 0.1
 _STEP_SECONDS: Final = 0.005
 _REMEMBERED: Final = 10_000
 

@@ -14,8 +14,8 @@ import pytest
 from dovetail import names
 from dovetail.allocation import Allocation, allocation_in
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Event, Pod
-from dovetail.kube.resources import EVENTS, PODS
+from dovetail.kube.objects import Event, Node, Pod
+from dovetail.kube.resources import EVENTS, NODES, PODS
 from dovetail_sandbox.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -150,6 +150,10 @@ async def test_what_no_single_device_has_left_waits_until_a_share_goes(scene: Sc
     await scene.events("no GPU has a share of 0.5 left")
     first = (await scene.client.list(PODS, as_type=Pod, namespace=scene.namespace)).items[0]
     await scene.client.delete(PODS, first.metadata.name, namespace=scene.namespace, grace_period_seconds=0)
+    # The deletion may have reached kube-scheduler before the extender; a node's change lets it look again.
+    mark = {"metadata": {"labels": {"tests.dovetail.dev/look-again": uuid.uuid4().hex[:8]}}}
+    await asyncio.sleep(0.5)
+    await scene.client.patch(NODES, "t4-0", mark, as_type=Node)
     await until(
         lambda: scene.client.get(PODS, "late", as_type=Pod, namespace=scene.namespace),
         lambda pod: bool(pod.spec.node_name),
