@@ -81,7 +81,7 @@ def _host_mib(job: GPUJob) -> int:
     import msgspec
 
     # NumPy is behind it, and few look at this column.
-    from dovetail.cluster import host_request
+    from dovetail.asks import host_request
     from dovetail.kube.objects import PodSpec
 
     try:

@@ -6,7 +6,7 @@ from typing import Final
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.api.gpujob import Mode
-from dovetail.cluster import host_request
+from dovetail.asks import host_request
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 

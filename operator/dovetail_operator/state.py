@@ -6,7 +6,8 @@ from datetime import datetime
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, Policy
 from dovetail.api.meta import ObjectMeta
-from dovetail.cluster import ClusterView, ask_of_job
+from dovetail.asks import ask_of_job
+from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of

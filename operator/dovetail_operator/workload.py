@@ -12,7 +12,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import KIND, GPUJob
 from dovetail.api.meta import OwnerReference
-from dovetail.cluster import resources_of, template_spec
+from dovetail.asks import resources_of, template_spec
 from dovetail.engine.claims import Ask
 
 Manifest = dict[str, Any]

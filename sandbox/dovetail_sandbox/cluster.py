@@ -156,7 +156,7 @@ class Cluster:
         for name in components:
             while not self._ready(specs[name]):
                 found = self.observed().get(name)
-                if found and found.state == "waiting" and found.restarts + 1 >= _CRASHES_TO_GIVE_UP:
+                if found and found.state == "waiting" and found.crashes >= _CRASHES_TO_GIVE_UP:
                     raise self.failure(found)
                 if not processes.alive(self.state().supervisor):
                     raise self._unsupervised()

@@ -84,6 +84,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     process: ProcessId | None = None
     epoch: int = 0
     restarts: int = 0
+    crashes: int = 0  # one after the other
     last_exit: str = ""
     log: str = ""
 

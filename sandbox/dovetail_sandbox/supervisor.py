@@ -59,6 +59,7 @@ class Child:
             process=self.process,
             epoch=self.spec.epoch,
             restarts=self.restarts,
+            crashes=self.crashes,
             last_exit=self.last_exit,
             log=self.spec.log,
         )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from dovetail.allocation import AllocationError, allocation_in, annotations_of
 from dovetail.api.gpujob import Policy
-from dovetail.cluster import host_request
+from dovetail.asks import host_request
 from dovetail.engine.claims import Claim
 from dovetail.engine.fit import check
 from dovetail.engine.ledger import Ledger

@@ -1,6 +1,6 @@
 """What a pod that is being scheduled asks, and which of its containers the devices go to. Pure."""
 
-from dovetail import cluster, names
+from dovetail import asks, names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation
 from dovetail.api.gpujob import Policy
 from dovetail.engine.claims import Ask, Claim
@@ -12,7 +12,7 @@ from dovetail.requests import RequestError
 def ask_of(pod: Pod, *, default_policy: Policy) -> Ask | None:
     """What the pod asks, or None when it asks nothing of ours. Raises `RequestError`."""
     try:
-        ask = cluster.ask_of_pod(pod, default_policy=default_policy)
+        ask = asks.ask_of_pod(pod, default_policy=default_policy)
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
     if any(_asks(container) for container in pod.spec.init_containers):

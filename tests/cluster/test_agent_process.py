@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ import pytest
 from dovetail import names
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.killing import kill
 from tests.cluster.test_agent import Scene, advertising, ready, reported
 
 pytestmark = pytest.mark.cluster
@@ -50,7 +50,7 @@ async def test_a_killed_agent_catches_up_with_what_happened(sandbox: Cluster, sc
     known, new = scenes
     await known.create()
     await known.node(advertising(2000))
-    os.kill(sandbox.pid("agent"), signal.SIGKILL)
+    await kill(sandbox, "agent")
     await new.create()
     await known.annotate(simulated_devices="{")
     await new.node(advertising(2000))

@@ -17,6 +17,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.objects import Event, Node, Pod
 from dovetail.kube.resources import EVENTS, NODES, PODS
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.killing import kill
 
 pytestmark = pytest.mark.cluster
 
@@ -203,7 +204,7 @@ async def test_while_the_extender_is_down_pods_wait_and_go_on_when_it_is_back(sc
 async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(scene: Scene) -> None:
     await scene.shares(12, milli=300)
     await until(scene._allocations, lambda each: len(each) >= 3)
-    os.kill(scene.sandbox.pid("extender"), signal.SIGKILL)
+    await kill(scene.sandbox, "extender")
     await scene.shares(12, milli=300)
     assert max(shares_by_device(await scene.bound(24)).values()) <= 1000
 

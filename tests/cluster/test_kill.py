@@ -1,8 +1,6 @@
 """Each of Dovetail's programs killed while jobs run and jobs wait: it ends the same, and no job is lost."""
 
 import asyncio
-import os
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -14,6 +12,7 @@ from dovetail.kube.resources import GPUJOBS
 from dovetail_cli import proving
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.killing import kill, running
 
 pytestmark = pytest.mark.cluster
 
@@ -60,14 +59,11 @@ async def test_killed_while_jobs_run_and_wait_all_of_them_end_well(
         await jobs.submit(f"job-{number}", gpu=REQUESTS[number % len(REQUESTS)], run=3, workers=1 + number % 2)
     await until_some_run_and_some_wait(jobs)
 
-    killed = sandbox.pid(component)
-    assert killed is not None
-    os.kill(killed, signal.SIGKILL)
+    killed = await kill(sandbox, component)
     proof = await asyncio.to_thread(proving.prove, kubeconfig=str(sandbox.kubeconfig), context=None)
     assert not proof.findings
 
     ended = await until_all_have_ended(jobs)
     assert Counter(job.status.phase for job in ended) == {"Succeeded": JOBS}
     assert len({job.status.number for job in ended}) == JOBS
-    await asyncio.to_thread(sandbox.wait_ready, [component])
-    assert sandbox.pid(component) != killed
+    await running(sandbox, component, other_than=killed)

@@ -1,9 +1,7 @@
 """The operator killed, stopped and restarted at bad moments: the same comes about in the end, and nothing twice."""
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,6 +10,7 @@ from dovetail.kube.objects import Job
 from dovetail.kube.resources import GPUJOBS, JOBS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, Jobs
+from tests.cluster.killing import kill
 
 pytestmark = pytest.mark.cluster
 
@@ -36,19 +35,13 @@ async def start(sandbox: Cluster) -> None:
     await asyncio.to_thread(sandbox.start, "operator")
 
 
-def kill(sandbox: Cluster) -> None:
-    pid = sandbox.pid("operator")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-
 async def test_killed_while_jobs_run_and_wait_it_goes_on(sandbox: Cluster, jobs: Jobs) -> None:
     await jobs.submit("running", gpu="2(A100)", run=6)
     await jobs.phase("Running", "running")
     for name in ("first", "second"):
         await jobs.submit(name, gpu="2(A100)", run=1)
         await jobs.phase("Queued", name)
-    kill(sandbox)
+    await kill(sandbox, "operator")
     for name in ("running", "first", "second"):
         await jobs.phase("Succeeded", name)
 
@@ -60,8 +53,7 @@ async def test_killed_again_and_again_amid_submissions_no_job_is_lost_and_no_num
     for number, name in enumerate(names):
         await jobs.submit(name, gpu="0.5(T4)", run=1)
         if number in {3, 7}:
-            kill(sandbox)
-            await until(lambda: sandbox.pid("operator") is not None)
+            await kill(sandbox, "operator")
     statuses = [await jobs.phase("Succeeded", name) for name in names]
     assert len({status.number for status in statuses}) == len(names)
 
@@ -113,11 +105,3 @@ async def test_a_batch_job_made_right_before_a_crash_is_taken_over(
     status = await jobs.phase("Running")
     assert status.devices
     assert (await client.get(JOBS, "x", as_type=Job, namespace=namespace)).metadata.uid == child.metadata.uid
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.05)

@@ -7,7 +7,8 @@ from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.cluster import ClusterView, ask_of_job, ask_of_pod, host_request, resources_of, template_spec
+from dovetail.asks import ask_of_job, ask_of_pod, host_request, resources_of, template_spec
+from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Ask
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger

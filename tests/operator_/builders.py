@@ -8,7 +8,8 @@ import msgspec
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.cluster import ClusterView, ask_of_job
+from dovetail.asks import ask_of_job
+from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits

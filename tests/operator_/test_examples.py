@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.cluster import ask_of_job
+from dovetail.asks import ask_of_job
 from dovetail_operator.workload import build_job
 
 EXAMPLES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.cluster import ask_of_job, ask_of_pod
+from dovetail.asks import ask_of_job, ask_of_pod
 from dovetail.kube.objects import Pod
 from dovetail_operator.workload import Manifest, build_job
 from tests.operator_.builders import make_job

@@ -1,0 +1,28 @@
+"""Components ended as a crash ends them."""
+
+import asyncio
+import os
+import signal
+from typing import Final
+
+from dovetail_sandbox.cluster import Cluster
+
+# Longer than the supervisor's longest pause before a restart: it counts the crashes of earlier tests too.
+PATIENCE_SECONDS: Final = 60
+
+
+async def running(sandbox: Cluster, component: str, *, other_than: int | None = None) -> int:
+    """The process number of a component, once it runs: after `other_than` died, once the next one does."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            found = sandbox.observed()[component].process
+            if found is not None and found.pid != other_than:
+                return found.pid
+            await asyncio.sleep(0.05)
+
+
+async def kill(sandbox: Cluster, component: str) -> int:
+    """Kills a component where it runs, and waits for it where it does not; answers with what its process number was."""
+    pid = await running(sandbox, component)
+    os.kill(pid, signal.SIGKILL)
+    return pid
