@@ -1,0 +1,56 @@
+"""API objects for tests: each takes only what matters to the test."""
+
+from typing import Any
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.objects import Node, Pod
+
+
+def make_node(name: str = "a", **more: Any) -> Node:
+    node = {
+        "metadata": {"name": name, "labels": {names.LABEL_MANAGED: "true"}},
+        "status": {
+            "allocatable": {"cpu": "8", "memory": "64Gi"},
+            "conditions": [{"type": "Ready", "status": more.pop("ready", "True")}],
+        },
+    } | more
+    return msgspec.convert(node, Node)
+
+
+def make_gpunode(name: str = "a", *, gpus: int = 2, cordoned: tuple[str, ...] = (), ready: str = "True") -> GPUNode:
+    devices = [
+        {"index": i, "uuid": f"{name}-{i}", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
+        for i in range(gpus)
+    ]
+    condition = {"type": "Ready", "status": ready, "reason": "", "message": "", "lastTransitionTime": ""}
+    gpunode = {
+        "metadata": {"name": name},
+        "spec": {"cordoned": list(cordoned)},
+        "status": {"devices": devices, "conditions": [condition]},
+    }
+    return msgspec.convert(gpunode, GPUNode)
+
+
+def make_pod(
+    resources: dict[str, Any] | None = None,
+    *,
+    annotations: dict[str, str] | None = None,
+    node: str = "",
+    phase: str = "Pending",
+    uid: str = "pod-1",
+) -> Pod:
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": uid, "annotations": annotations or {}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"limits": resources or {}}}]},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(pod, Pod)
+
+
+def make_job(**spec: Any) -> GPUJob:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    return msgspec.convert({"metadata": {"name": "j"}, "spec": {"template": template} | spec}, GPUJob)

@@ -1,0 +1,167 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.asks import ask_of_job, ask_of_pod, host_request, resources_of, template_spec
+from dovetail.engine.claims import Ask
+from dovetail.kube.objects import PodSpec
+from dovetail.requests import GPURequest, RequestError
+from tests.core.builders import make_job, make_pod
+from tests.core.engine.builders import make_ask
+
+
+@pytest.mark.parametrize(
+    ("resources", "annotations", "request_", "mode"),
+    [
+        ({names.GPU_MILLI: "2000"}, {}, GPURequest(count=2), "Exclusive"),
+        ({names.GPU_MILLI: "2k"}, {}, GPURequest(count=2), "Exclusive"),
+        ({names.GPU_MILLI: "500"}, {}, GPURequest(share_milli=500), "Fractional"),
+        (
+            {names.GPU_MILLI: "500", names.GPU_MEMORY_MIB: "8192"},
+            {},
+            GPURequest(share_milli=500, memory_mib=8192),
+            "Fractional",
+        ),
+        ({names.GPU_MILLI: "2000"}, {names.REQUEST: "2(V100)"}, GPURequest(count=2, models=("V100",)), "Exclusive"),
+        (
+            {names.GPU_TURN: "1"},
+            {names.REQUEST: "0.5", names.MODE: "TimeShared"},
+            GPURequest(share_milli=500),
+            "TimeShared",
+        ),
+    ],
+)
+def test_a_pod_asks_what_its_resources_and_annotations_say(
+    resources: dict[str, str], annotations: dict[str, str], request_: GPURequest, mode: str
+) -> None:
+    ask = ask_of_pod(make_pod(resources, annotations=annotations), default_policy="Pack")
+    assert ask is not None
+    assert (ask.gpu, ask.mode, ask.policy) == (request_, mode, "Pack")
+
+
+def test_a_pod_without_our_resources_is_not_ours() -> None:
+    assert ask_of_pod(make_pod({"cpu": "1"}), default_policy="Pack") is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "annotations", "sentence"),
+    [
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "2"},
+            (
+                'gpu "2": the pod\'s resources are dovetail.dev/gpu-milli: 500, but the request needs '
+                "dovetail.dev/gpu-milli: 2000; write for example dovetail.dev/gpu-milli: 2000"
+            ),
+        ),
+        (
+            {names.GPU_MILLI: "1500"},
+            {},
+            (
+                'gpu "1500": dovetail.dev/gpu-milli above 1000 must be a multiple of 1000 without the annotation '
+                "dovetail.dev/gpu; write for example 2000"
+            ),
+        ),
+        (
+            {names.GPU_MEMORY_MIB: "1024"},
+            {},
+            (
+                'gpu "1024": dovetail.dev/gpu-memory-mib needs dovetail.dev/gpu-milli or dovetail.dev/gpu-turn beside '
+                "it; write for example 500"
+            ),
+        ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.MODE: "Shared"},
+            'mode "Shared": unknown mode; write for example Exclusive, Fractional, TimeShared',
+        ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.MODE: "Exclusive"},
+            'gpu "0.5": mode Exclusive takes whole GPUs, not a share; write for example Fractional',
+        ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.POLICY: "Best"},
+            'policy "Best": unknown policy; write for example Spread, Pack, Balanced',
+        ),
+    ],
+)
+def test_a_pod_that_contradicts_itself_gets_a_sentence(
+    resources: dict[str, str], annotations: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        ask_of_pod(make_pod(resources, annotations=annotations), default_policy="Pack")
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_", "mode"),
+    [
+        ({"gpu": 2}, GPURequest(count=2), "Exclusive"),
+        ({"gpu": "8G,0.5"}, GPURequest(share_milli=500, memory_mib=8192), "Fractional"),
+        (
+            {"resources": {"count": 2, "share": 0.25, "memory": "8Gi", "models": ["T4"], "vendor": "nvidia"}},
+            GPURequest(count=2, share_milli=250, memory_mib=8192, models=("T4",), vendor="nvidia"),
+            "Fractional",
+        ),
+        ({"resources": {"device": "cuda:1"}}, GPURequest(device_index=1), "Exclusive"),
+        ({"resources": {"device": "cpu"}}, None, "Exclusive"),
+        ({"gpu": "0.5", "mode": "TimeShared"}, GPURequest(share_milli=500), "TimeShared"),
+    ],
+)
+def test_a_job_asks_the_same_in_either_form(spec: dict[str, Any], request_: GPURequest | None, mode: str) -> None:
+    ask = ask_of_job(make_job(**spec), default_policy="Balanced")
+    assert (ask.gpu, ask.mode) == (request_, mode)
+
+
+def test_a_quantity_that_is_none_is_named() -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "two"}}}]}}
+    with pytest.raises(RequestError, match='resources of a container "two": is no quantity; write for example 500m'):
+        ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
+
+
+def test_what_is_null_in_a_template_counts_as_absent() -> None:
+    template = {
+        "spec": {
+            "initContainers": None,
+            "containers": [{"name": "c", "env": None, "resources": {"requests": None, "limits": {"cpu": "2"}}}],
+        }
+    }
+    job = make_job(gpu=1, template=template)
+    assert ask_of_job(job, default_policy="Balanced").cpu_milli == 2000
+    assert template_spec(job) == {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}
+
+
+def test_a_template_that_is_no_pod_is_a_sentence() -> None:
+    with pytest.raises(RequestError, match=r"spec\.template\.spec is no pod"):
+        ask_of_job(make_job(gpu=1, template={"spec": {"containers": "none"}}), default_policy="Balanced")
+
+
+@pytest.mark.parametrize(
+    ("ask", "resources"),
+    [
+        (Ask(gpu=None), {}),
+        (make_ask("2"), {names.GPU_MILLI: "2000"}),
+        (make_ask("2x8G,0.5"), {names.GPU_MILLI: "1000", names.GPU_MEMORY_MIB: "16384"}),
+        (make_ask("0.5", mode="TimeShared"), {names.GPU_TURN: "1"}),
+    ],
+)
+def test_an_ask_becomes_the_resources_that_kube_scheduler_counts(ask: Ask, resources: dict[str, str]) -> None:
+    assert resources_of(ask) == resources
+
+
+def test_sidecars_stay_and_init_containers_run_one_by_one() -> None:
+    def container(cpu: str, **more: Any) -> dict[str, Any]:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}} | more
+
+    spec = msgspec.convert(
+        {
+            "initContainers": [container("1", restartPolicy="Always"), container("5")],
+            "containers": [container("2"), container("1")],
+        },
+        PodSpec,
+    )
+    assert host_request(spec) == (6000, 0)
