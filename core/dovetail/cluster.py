@@ -92,6 +92,9 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             utilization=device.utilization,
             healthy=readable and device.health == "Healthy",
             cordoned=device.uuid in gpunode.spec.cordoned,
+            numa_node=device.numa_node,
+            nvlink=tuple(device.links.nvlink),
+            switch=tuple(device.links.switch),
         )
         for device in status.devices
     ]

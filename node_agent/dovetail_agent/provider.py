@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from dovetail.api.gpunode import Enforcement
+from dovetail.api.gpunode import Enforcement, Links
 from dovetail.kube.objects import Node
 from dovetail_agent.tenants import Tenant
 
@@ -33,6 +33,8 @@ class DeviceInfo:
     model: str
     memory_mib: int
     reserved_mib: int = 0
+    numa_node: int | None = None
+    links: Links = field(default_factory=Links)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,8 @@ def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]
         model=info.model,
         memory_mib=info.memory_mib,
         reserved_mib=info.reserved_mib,
+        numa_node=info.numa_node,
+        links=info.links,
         used_mib=sample.used_mib or 0,
         foreign_mib=foreign_mib(sample, promised=promised),
         utilization=_quantised(sample.utilization),

@@ -14,14 +14,17 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dovetail import names
+from dovetail.api.gpunode import Links
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import mebibytes, milli
-from dovetail.models import VENDORS
+from dovetail.models import VENDORS, normalise
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
 
 MAX_DEVICES: Final = 128
 _MAX_MEMORY_MIB: Final = 1 << 24
+# Of the models that are declared, those that come with NVLink between the devices of a socket.
+_NVLINK_FAMILIES: Final = frozenset({"P100", "V100", "A100", "A800", "H100", "H800", "H200", "B200"})
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 _EXAMPLE: Final = '{"model": "V100", "count": 8, "memoryMiB": 32768}'
 _FAULTS_EXAMPLE: Final = '{"1": "XID79FellOffTheBus"}'
@@ -71,6 +74,7 @@ class SimulatedProvider:
                     model=declared["model"],
                     memory_mib=declared["memoryMiB"],
                     reserved_mib=declared["reservedMiB"],
+                    **_wiring(index, count=declared["count"], model=declared["model"]),
                 )
                 for index in range(declared["count"])
             ),
@@ -98,6 +102,16 @@ class SimulatedProvider:
                 mebibytes(allocatable.get("memory", "0")),
             ),
         )
+
+
+def _wiring(index: int, *, count: int, model: str) -> dict[str, Any]:
+    """How a device is wired, as servers commonly are: two sockets from four devices on, a PCIe switch for each pair,
+    and NVLink among a socket's devices where the model has it."""
+    half = count if count < 4 else -(-count // 2)
+    socket = [other for other in range(count) if other // half == index // half and other != index]
+    linked = normalise(model).family in _NVLINK_FAMILIES
+    links = Links(nvlink=socket if linked else [], switch=[other for other in socket if other // 2 == index // 2])
+    return {"numa_node": index // half, "links": links}
 
 
 def device_uuid(node: str, *, index: int) -> str:

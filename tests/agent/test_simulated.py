@@ -129,3 +129,20 @@ def test_levels_stay_in_their_bounds_and_repeat(workload: str, seconds: int) -> 
 def test_a_workload_s_load_moves_with_time() -> None:
     levels = {round(compute_level("ml/a", now=NOON + timedelta(minutes=minute)), 3) for minute in range(10)}
     assert len(levels) > 5
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "index", "socket", "nvlink", "switch"),
+    [
+        ("V100", 8, 5, 1, [4, 6, 7], [4]),
+        ("T4", 8, 2, 0, [], [3]),
+        ("V100", 2, 1, 0, [0], [0]),
+        ("T4", 1, 0, 0, [], []),
+    ],
+)
+def test_devices_are_wired_as_servers_commonly_are(
+    model: str, count: int, index: int, socket: int, nvlink: list[int], switch: list[int]
+) -> None:
+    declared = make_node(devices=V100S | {"model": model, "count": count})
+    device = PROVIDER.inventory(declared).devices[index]
+    assert (device.numa_node, device.links.nvlink, device.links.switch) == (socket, nvlink, switch)

@@ -11,6 +11,7 @@ KIND: Final = "GPUNode"
 Health = Literal["Healthy", "Unhealthy"]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Mib = Annotated[int, Meta(ge=0)]
+NumaNode = Annotated[int, Meta(ge=0)]
 
 
 class GPUNodeSpec(Described, frozen=True, kw_only=True):
@@ -32,6 +33,13 @@ class Enforcement(Described, frozen=True, kw_only=True, omit_defaults=False):
     checkpoint: Annotated[bool, Meta(description="A tenant's device memory can be moved to the host.")] = False
 
 
+class Links(Described, frozen=True, kw_only=True):
+    """Which other devices of its node one reaches better than over the socket, by index."""
+
+    nvlink: Annotated[list[int], Meta(description="Directly by NVLink.", max_length=128)] = []
+    switch: Annotated[list[int], Meta(description="Within one PCIe switch.", max_length=128)] = []
+
+
 class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     """One device of a node as its agent sees it. None is a value that the driver does not give."""
 
@@ -46,6 +54,8 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     utilization: Annotated[Ratio, Meta(description="Utilization as measured, a ratio from 0 to 1.")] = 0.0
     temperature_celsius: Annotated[int | None, Meta(description="Temperature in degrees Celsius.")] = None
     power_watts: Annotated[int | None, Meta(description="Power draw in watts.")] = None
+    numa_node: Annotated[NumaNode | None, Meta(description="NUMA node that the device hangs on: its socket.")] = None
+    links: Annotated[Links, Meta(description="Devices that this one reaches without its socket.")] = Links()
     health: Annotated[Health, Meta(description="Whether the device may take work.")] = "Healthy"
     health_reason: Annotated[str, Meta(description="Why it is unhealthy; empty when healthy.")] = ""
 

@@ -43,7 +43,8 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """What the agent says of one device, with what people say of it."""
+    """What the agent says of one device, with what people say of it. `nvlink` and `switch` are the indexes of the
+    devices that it reaches so."""
 
     index: int
     uuid: str
@@ -55,6 +56,9 @@ class DeviceFacts:
     utilization: float = 0.0
     healthy: bool = True
     cordoned: bool = False
+    numa_node: int | None = None
+    nvlink: tuple[int, ...] = ()
+    switch: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
