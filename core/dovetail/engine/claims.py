@@ -13,7 +13,8 @@ GUARD_FRACTIONS: Final = {"Conservative": 0.8, "Aggressive": 0.95}
 class Ask:
     """What one pod asks of a node. `cpu_milli` and `memory_mib` are the pod's own, not the devices'.
 
-    `gpu` is None for a pod that needs no device.
+    `gpu` is None for a pod that needs no device. `resource` is the vendor's resource that whole devices are asked by,
+    such as nvidia.com/gpu: then kubelet picks them; empty for what is asked of managed nodes.
     """
 
     gpu: GPURequest | None
@@ -21,6 +22,7 @@ class Ask:
     policy: Policy = "Balanced"
     cpu_milli: int = 0
     memory_mib: int = 0
+    resource: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,11 @@ class DeviceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one pod holds of one node. `key` is the pod's UID (a plan's claims have keys of their own)."""
+    """What one pod holds of one node. `key` is the pod's UID (a plan's claims have keys of their own).
+
+    `unnamed` counts whole devices that kubelet picks and of which the node has not yet said which ones they are;
+    `resource` is then the vendor's resource that they are asked by.
+    """
 
     key: str
     node: str
@@ -43,3 +49,5 @@ class Claim:
     devices: tuple[DeviceClaim, ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
+    unnamed: int = 0
+    resource: str = ""
