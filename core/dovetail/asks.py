@@ -1,19 +1,22 @@
 """Pods and jobs into what they ask, and what they ask into resources. Pure."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, Mode, Policy, ResourceRequest
-from dovetail.engine.claims import Ask
-from dovetail.engine.ledger import MODE_CODES
-from dovetail.kube.objects import Container, Pod, PodSpec
-from dovetail.kube.quantity import Quantity, QuantityError, mebibytes, milli, whole
+from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRequest, Workload
+from dovetail.engine.claims import Ask, Guard
+from dovetail.kube.objects import Pod, PodSpec
+from dovetail.kube.quantity import Quantity, QuantityError, mebibytes, milli
+from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, parts_of, requested
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 
-POLICIES: Final[tuple[Policy, ...]] = ("Spread", "Pack", "Balanced")
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
+WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
+Word = TypeVar("Word", bound=str)
 # Beyond every machine. The API server takes quantities whose sums no column of the ledger could hold.
 MOST: Final = 1 << 40
 
@@ -24,21 +27,34 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy) -> Ask | None:
     Raises `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet
     count must be what we promise.
     """
-    asked = _managed_requests(pod)
-    text = pod.metadata.annotations.get(names.REQUEST)
-    if not asked:
+    if not any(managed_amounts(container) for container in every_container(pod.spec)):
         return None
-    request = parse(text) if text is not None else _request_from(asked)
-    mode = _mode(pod.metadata.annotations.get(names.MODE), request)
-    _agree(request, mode=mode, asked=asked)
+    asked = parts_of(pod)
+    agree(pod, asked=asked)
     cpu_milli, memory_mib = host_request(pod.spec)
+    first, *others = asked.parts
     return Ask(
-        gpu=request,
-        mode=mode,
+        gpu=first.request,
+        mode=asked.mode,
         policy=_policy(pod.metadata.annotations.get(names.POLICY), default=default_policy),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
+        guard=guard_in(pod.metadata.annotations),
+        workload=workload_in(pod.metadata.annotations),
+        more=tuple(part.request for part in others),
     )
+
+
+def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
+    """Check that the resources of each container are those of its request; `missing_ok` lets a container have none yet.
+
+    Raises `RequestError`.
+    """
+    for index, container in enumerate(every_container(pod.spec)):
+        request = asked.request(index)
+        amounts = managed_amounts(container)
+        if request is not None and (amounts or not missing_ok):
+            _agree(request, mode=asked.mode, asked=amounts)
 
 
 def ask_of_job(job: GPUJob, *, default_policy: Policy) -> Ask:
@@ -47,11 +63,32 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy) -> Ask:
     cpu_milli, memory_mib = host_request(_pod_spec(job))
     return Ask(
         gpu=request,
-        mode="Exclusive" if request is None else _mode(job.spec.mode, request),
+        mode="Exclusive" if request is None else mode_of(job.spec.mode, request),
         policy=job.spec.policy or default_policy,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
+        guard=guard_of(job.spec.memory.strategy),
+        workload=job.spec.workload,
     )
+
+
+def guard_of(strategy: MemoryStrategy | None) -> Guard | None:
+    """The guard that a strategy means before anything is learned: Dynamic begins as Conservative."""
+    return "Conservative" if strategy == "Dynamic" else strategy
+
+
+def guard_in(annotations: Mapping[str, str]) -> Guard | None:
+    """The guard that a pod's annotations ask for; None for the configured one. Raises `RequestError`.
+
+    What Dynamic learns stands in the request of a GPUJob's pods; nothing is learned for any other pod.
+    """
+    text = annotations.get(names.MEMORY_STRATEGY)
+    return guard_of(_one_of(MEMORY_STRATEGIES, text, field="memory strategy"))
+
+
+def workload_in(annotations: Mapping[str, str]) -> Workload | None:
+    """The workload that a pod's annotations say. Raises `RequestError`."""
+    return _one_of(WORKLOADS, annotations.get(names.WORKLOAD), field="workload")
 
 
 def template_spec(job: GPUJob) -> dict[str, Any]:
@@ -136,51 +173,13 @@ def _peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> i
     """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay."""
     sidecars = peak = 0
     for container in spec.init_containers:
-        amount = read(_requested(container, resource))
+        amount = read(requested(container, resource))
         if container.restart_policy == "Always":
             sidecars += amount
             peak = max(peak, sidecars)
         else:
             peak = max(peak, sidecars + amount)
-    return max(peak, sidecars + sum(read(_requested(container, resource)) for container in spec.containers))
-
-
-def _requested(container: Container, resource: str) -> Quantity:
-    # As the API server defaults it: a limit without a request is the request.
-    resources = container.resources
-    return resources.requests.get(resource) or resources.limits.get(resource) or 0
-
-
-def _managed_requests(pod: Pod) -> dict[str, int]:
-    """The sums of our resources over the pod's containers; those that it does not ask are left out."""
-    sums = {
-        name: sum(whole(_requested(container, name)) for container in pod.spec.containers)
-        for name in names.MANAGED_RESOURCES
-    }
-    return {name: amount for name, amount in sums.items() if amount}
-
-
-def _request_from(asked: Mapping[str, int]) -> GPURequest:
-    """The request that bare resources mean: whole devices in thousands, or one share."""
-    total = asked.get(names.GPU_MILLI, WHOLE_MILLI * asked.get(names.GPU_TURN, 0))
-    memory_mib = asked.get(names.GPU_MEMORY_MIB)
-    if total < WHOLE_MILLI:
-        return GPURequest(share_milli=total, memory_mib=memory_mib) if total else _no_share(asked)
-    count, rest = divmod(total, WHOLE_MILLI)
-    if rest:
-        raise RequestError(
-            str(total), problem=f"{names.GPU_MILLI} above 1000 must be a multiple of 1000 without "
-            f"the annotation {names.REQUEST}", example="2000",
-        )  # fmt: skip
-    return GPURequest(count=count, memory_mib=None if memory_mib is None else memory_mib // count)
-
-
-def _no_share(asked: Mapping[str, int]) -> GPURequest:
-    raise RequestError(
-        str(asked[names.GPU_MEMORY_MIB]),
-        problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} beside it",
-        example="500",
-    )
+    return max(peak, sidecars + sum(read(requested(container, resource)) for container in spec.containers))
 
 
 def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None:
@@ -194,20 +193,15 @@ def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None
         )  # fmt: skip
 
 
-def _mode(text: str | None, request: GPURequest) -> Mode:
-    if text is None:
-        return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
-    if text not in MODE_CODES:
-        raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODE_CODES))
-    mode: Mode = text
-    if mode == "Exclusive" and not request.whole:
-        raise RequestError(str(request), problem="mode Exclusive takes whole GPUs, not a share", example="Fractional")
-    return mode
-
-
 def _policy(text: str | None, *, default: Policy) -> Policy:
+    return _one_of(POLICIES, text, field="policy") or default
+
+
+def _one_of(allowed: tuple[Word, ...], text: str | None, *, field: str) -> Word | None:
+    """The allowed word that `text` is; None where nothing is said. Raises `RequestError` for any other."""
     if text is None:
-        return default
-    if text not in POLICIES:
-        raise RequestError(text, field="policy", problem="unknown policy", example=", ".join(POLICIES))
-    return text
+        return None
+    for word in allowed:
+        if word == text:
+            return word
+    raise RequestError(text, field=field, problem=f"unknown {field}", example=", ".join(allowed))

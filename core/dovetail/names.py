@@ -29,6 +29,8 @@ SIMULATED_FAULTS: Final = f"{GROUP}/simulated-faults"
 REQUEST: Final = f"{GROUP}/gpu"
 MODE: Final = f"{GROUP}/gpu-mode"
 POLICY: Final = f"{GROUP}/gpu-policy"
+MEMORY_STRATEGY: Final = f"{GROUP}/gpu-memory-strategy"
+WORKLOAD: Final = f"{GROUP}/gpu-workload"
 
 # Pod annotations written by the extender in the Binding, immutable after.
 ALLOCATION: Final = f"{GROUP}/allocation"

@@ -82,6 +82,9 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
     }
     if ask.gpu is not None:
         annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
+        for name, said in ((names.MEMORY_STRATEGY, ask.guard), (names.WORKLOAD, ask.workload)):
+            annotations.pop(name, None)
+            annotations |= {name: said} if said else {}
     return {"labels": {**metadata.labels, **labels}, "annotations": annotations}
 
 

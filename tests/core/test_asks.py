@@ -87,6 +87,16 @@ def test_a_pod_without_our_resources_is_not_ours() -> None:
             {names.REQUEST: "0.5", names.POLICY: "Best"},
             'policy "Best": unknown policy; write for example Spread, Pack, Balanced',
         ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.MEMORY_STRATEGY: "Bold"},
+            'memory strategy "Bold": unknown memory strategy; write for example Conservative, Aggressive, Dynamic',
+        ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.WORKLOAD: "Batch"},
+            'workload "Batch": unknown workload; write for example Training, Inference',
+        ),
     ],
 )
 def test_a_pod_that_contradicts_itself_gets_a_sentence(
@@ -115,6 +125,27 @@ def test_a_pod_that_contradicts_itself_gets_a_sentence(
 def test_a_job_asks_the_same_in_either_form(spec: dict[str, Any], request_: GPURequest | None, mode: str) -> None:
     ask = ask_of_job(make_job(**spec), default_policy="Balanced")
     assert (ask.gpu, ask.mode) == (request_, mode)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "guard"),
+    [(None, None), ("Conservative", "Conservative"), ("Aggressive", "Aggressive"), ("Dynamic", "Conservative")],
+)
+def test_a_strategy_is_a_guard_and_dynamic_begins_as_conservative(strategy: Any, guard: Any) -> None:
+    said = {} if strategy is None else {names.MEMORY_STRATEGY: strategy}
+    of_pod = ask_of_pod(make_pod({names.GPU_MILLI: "500"}, annotations=said), default_policy="Pack")
+    of_job = ask_of_job(make_job(gpu="0.5", memory={"strategy": strategy}), default_policy="Pack")
+    assert of_pod is not None
+    assert (of_pod.guard, of_job.guard) == (guard, guard)
+
+
+def test_a_pod_and_a_job_say_their_workload() -> None:
+    pod = make_pod({names.GPU_MILLI: "500"}, annotations={names.WORKLOAD: "Inference"})
+    of_pod = ask_of_pod(pod, default_policy="Pack")
+    assert of_pod is not None
+    assert of_pod.workload == "Inference"
+    assert ask_of_job(make_job(gpu="0.5", workload="Training"), default_policy="Pack").workload == "Training"
+    assert ask_of_job(make_job(gpu="0.5"), default_policy="Pack").workload is None
 
 
 def test_a_quantity_that_is_none_is_named() -> None:

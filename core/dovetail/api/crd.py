@@ -59,7 +59,7 @@ _SPEC_RULES: Final = [
             "rule": f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
             "message": f"{name} cannot be changed: delete the job and submit it anew",
         }
-        for name in ("gpu", "resources", "mode", "workers")
+        for name in ("gpu", "resources", "mode", "memory", "workload", "workers")
     ),
     {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
 ]
@@ -112,7 +112,8 @@ def gpujob_crd() -> Schema:
     resources = spec["properties"]["resources"]
     resources["x-kubernetes-validations"] = _RESOURCES_RULES
     resources["properties"]["share"]["x-kubernetes-validations"] = [_SHARE_RULE]
-    _say_allowed(spec["properties"], names=("mode", "policy"))
+    _say_allowed(spec["properties"], names=("mode", "policy", "workload"))
+    _say_allowed(spec["properties"]["memory"]["properties"], names=("strategy",))
     _say_allowed(resources["properties"], names=("vendor",))
     columns = [_column(*column) for column in _JOB_COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in _JOB_WIDE_COLUMNS]

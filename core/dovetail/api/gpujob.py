@@ -13,6 +13,8 @@ KIND: Final = "GPUJob"
 MAX_SECONDS: Final = 2**31 - 1
 Mode = Literal["Exclusive", "Fractional", "TimeShared"]
 Policy = Literal["Spread", "Pack", "Balanced"]
+MemoryStrategy = Literal["Conservative", "Aggressive", "Dynamic"]
+Workload = Literal["Training", "Inference"]
 Phase = Literal[
     "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",
 ]  # fmt: skip
@@ -102,6 +104,18 @@ class PodTemplate(Described, frozen=True, kw_only=True):
     metadata: Annotated[TemplateMetadata, Meta(description="Labels and annotations of the pods.")] = TemplateMetadata()
 
 
+class MemoryRequest(Described, frozen=True, kw_only=True):
+    """How the memory guard treats the job."""
+
+    strategy: Annotated[
+        MemoryStrategy | None,
+        Meta(
+            description="How much of a shared device's memory may be promised. Conservative: 0.8 of it. Aggressive: "
+            "0.95. Dynamic: what earlier runs of this name used, with a margin. Unset: the configured one."
+        ),
+    ] = None
+
+
 class GPUJobSpec(Described, frozen=True, kw_only=True):
     """What a user asks for."""
 
@@ -128,6 +142,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Meta(
             description="Spread prefers idle devices, Pack the used ones, Balanced packs promises away from load. "
             "Unset: the configured one."
+        ),
+    ] = None
+    memory: Annotated[MemoryRequest, Meta(description="How the memory guard treats the job.")] = MemoryRequest()
+    workload: Annotated[
+        Workload | None,
+        Meta(
+            description="Training or Inference: how many of each share a device is limited. Unset: no such limit binds."
         ),
     ] = None
     priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10

@@ -1,12 +1,14 @@
 """What is asked and what is promised. Values only."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from dovetail.api.gpujob import Mode, Policy
+from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.requests import GPURequest
 
-GUARD_FRACTIONS: Final = {"Conservative": 0.8, "Aggressive": 0.95}
+Guard = Literal["Conservative", "Aggressive"]
+# The part of a shared device's memory that may be promised.
+GUARD_FRACTIONS: Final[dict[Guard, float]] = {"Conservative": 0.8, "Aggressive": 0.95}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +16,9 @@ class Ask:
     """What one pod asks of a node. `cpu_milli` and `memory_mib` are the pod's own, not the devices'.
 
     `gpu` is None for a pod that needs no device. `resource` is the vendor's resource that whole devices are asked by,
-    such as nvidia.com/gpu: then kubelet picks them; empty for what is asked of managed nodes.
+    such as nvidia.com/gpu: then kubelet picks them; empty for what is asked of managed nodes. `guard` None means the
+    configured one. Tenant limits bind only an ask that says its `workload`.
+    `more` is what further containers of the pod ask, devices of their own, none of it larger than `gpu`.
     """
 
     gpu: GPURequest | None
@@ -23,6 +27,9 @@ class Ask:
     cpu_milli: int = 0
     memory_mib: int = 0
     resource: str = ""
+    guard: Guard | None = None
+    workload: Workload | None = None
+    more: tuple[GPURequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +58,5 @@ class Claim:
     memory_mib: int = 0
     unnamed: int = 0
     resource: str = ""
+    guard: Guard | None = None
+    workload: Workload | None = None
