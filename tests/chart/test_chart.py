@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.config.settings import Settings
+from dovetail.vendor import DEFAULT_VENDORS
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import BEGIN, CHART, END, config_schema, table, values
 
@@ -182,9 +184,18 @@ def test_kube_scheduler_sends_exactly_our_pods_to_the_extender(chart: list[dict[
     config = yaml.safe_load(named(chart, "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"])
     (profile,), (extender,) = config["profiles"], config["extenders"]
     assert (profile["schedulerName"], profile["percentageOfNodesToScore"]) == (names.SCHEDULER_NAME, 100)
-    assert [each["name"] for each in extender["managedResources"]] == list(names.MANAGED_RESOURCES)
+    managed = [each["name"] for each in extender["managedResources"]]
+    assert managed == [*names.MANAGED_RESOURCES, *sorted(DEFAULT_VENDORS.resources)]
     assert extender["ignorable"] is False
     assert extender["nodeCacheCapable"] is True
+
+
+def test_pods_that_ask_a_configured_vendor_s_resource_come_to_the_extender_too(render: Render) -> None:
+    chart = render(config={"gpu_resource": {"xe": "gpu.intel.com/xe", "intel": "gpu.intel.com/other"}})
+    config = yaml.safe_load(named(chart, "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"])
+    resources = {each["name"]: each["ignoredByScheduler"] for each in config["extenders"][0]["managedResources"]}
+    settings = Settings(gpu_resource={"xe": "gpu.intel.com/xe", "intel": "gpu.intel.com/other"})
+    assert resources == dict.fromkeys([*names.MANAGED_RESOURCES, *settings.vendors.resources], False)
 
 
 def test_the_agent_on_a_node_serves_that_node(render: Render) -> None:

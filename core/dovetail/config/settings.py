@@ -20,6 +20,7 @@ from dovetail import models
 from dovetail.api.gpujob import Policy
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
+from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["auto", "json", "console"]
@@ -27,13 +28,6 @@ MemoryGuard = Literal["Conservative", "Aggressive"]
 
 ENV_PREFIX: Final = "DOVETAIL_"
 GUARD_FRACTIONS: Final[Mapping[MemoryGuard, float]] = {"Conservative": 0.8, "Aggressive": 0.95}
-_GPU_RESOURCES: Final = {
-    "gpu": "nvidia.com/gpu",
-    "nvidia": "nvidia.com/gpu",
-    "amd": "amd.com/gpu",
-    "intel": "gpu.intel.com/i915",
-    "npu": "huawei.com/npu",
-}
 _RESOURCE_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 
@@ -102,6 +96,12 @@ class Settings(BaseSettings):
         description="The resource of a request that names no vendor: a short name or a resource name of gpu_resource.",
         json_schema_extra={"unit": "resource name", "allowed": "a short name or a resource name of gpu_resource"},
     )
+    preferred_node_kind: NodeKind = _choice(
+        "Managed",
+        "Managed",
+        "Vendor",
+        description="Where a job's whole GPUs are looked for first: managed nodes, or those of a vendor's plugin.",
+    )
     gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(_refuse_bool), Field(gt=0, le=4096)]] = Field(
         default_factory=dict,
         description="Memory of one card by model, for nodes that report nothing; yours are added to these.",
@@ -163,6 +163,13 @@ class Settings(BaseSettings):
         """The part of a shared device's memory that may be promised (0-1)."""
         return GUARD_FRACTIONS[self.memory_guard]
 
+    @property
+    def vendors(self) -> Vendors:
+        """The resources that are a vendor's devices."""
+        return Vendors(
+            by_name=self.gpu_resource, default=self.default_gpu_resource_name, first=self.preferred_node_kind
+        )
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -178,7 +185,7 @@ class Settings(BaseSettings):
     @field_validator("gpu_resource", mode="before")
     @classmethod
     def _add_known_resources(cls, given: Any) -> Any:
-        return {**_GPU_RESOURCES, **given} if isinstance(given, dict) else given
+        return {**KNOWN_RESOURCES, **given} if isinstance(given, dict) else given
 
     @field_validator("gpu_memory_specs", mode="before")
     @classmethod

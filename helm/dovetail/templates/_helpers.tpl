@@ -160,4 +160,14 @@ extenders:
       - {name: dovetail.dev/gpu-milli, ignoredByScheduler: false}
       - {name: dovetail.dev/gpu-memory-mib, ignoredByScheduler: false}
       - {name: dovetail.dev/gpu-turn, ignoredByScheduler: false}
+      # Whole devices that a vendor's plugin hands out: the extender chooses the node, kubelet the device.
+      {{- range include "dovetail.vendorResources" . | fromJsonArray }}
+      - {name: {{ . }}, ignoredByScheduler: false}
+      {{- end }}
+{{- end }}
+
+{{/* The resources of vendors' device plugins: those that every installation knows, and the configured ones. */}}
+{{- define "dovetail.vendorResources" -}}
+{{- $known := dict "nvidia" "nvidia.com/gpu" "amd" "amd.com/gpu" "intel" "gpu.intel.com/i915" "npu" "huawei.com/npu" -}}
+{{- merge (dict) (dig "gpu_resource" dict .Values.config) $known | values | uniq | sortAlpha | toJson -}}
 {{- end }}
