@@ -84,16 +84,16 @@ async def test_an_amount_that_is_no_quantity_fits_nowhere(face: Face) -> None:
     assert "no quantity" in answer["FailedAndUnresolvableNodes"]["a"]
 
 
-async def test_gpus_of_an_init_container_are_refused(face: Face) -> None:
+async def test_an_init_container_that_no_annotation_names_is_refused(face: Face) -> None:
     init = {"name": "init", "resources": {"limits": {names.GPU_MILLI: "1000"}}}
     answer = await face.filter(make_pod(initContainers=[init]), "a")
-    assert "an init container asks for GPUs" in answer["FailedAndUnresolvableNodes"]["a"]
+    assert 'container "init": it asks for GPUs' in answer["FailedAndUnresolvableNodes"]["a"]
 
 
-async def test_gpus_of_several_containers_are_refused(face: Face) -> None:
+async def test_a_container_beside_the_one_that_asks_needs_an_annotation_of_its_own(face: Face) -> None:
     both = [{"name": name, "resources": {"limits": {names.GPU_MILLI: "1000"}}} for name in "xy"]
-    answer = await face.filter(make_pod(gpu="2", containers=both), "a")
-    assert "several containers ask for GPUs" in answer["FailedAndUnresolvableNodes"]["a"]
+    answer = await face.filter(make_pod(gpu="1", containers=both), "a")
+    assert 'container "y": it asks for GPUs, but no annotation says what' in answer["FailedAndUnresolvableNodes"]["a"]
 
 
 async def test_a_pod_that_asks_nothing_of_ours_may_go_anywhere(face: Face) -> None:
