@@ -1,6 +1,6 @@
 """Pods and jobs into what they ask, and what they ask into resources. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -9,9 +9,12 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRequest, Workload
 from dovetail.engine.claims import Ask, Guard
 from dovetail.kube.objects import Pod, PodSpec
-from dovetail.kube.quantity import Quantity, QuantityError, mebibytes, milli
-from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, parts_of, requested
+from dovetail.kube.quantity import QuantityError, mebibytes, milli
+from dovetail.pods.amounts import peak
+from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, parts_of
+from dovetail.pods.vendor import vendor_request
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
@@ -21,12 +24,14 @@ Word = TypeVar("Word", bound=str)
 MOST: Final = 1 << 40
 
 
-def ask_of_pod(pod: Pod, *, default_policy: Policy) -> Ask | None:
-    """What a pod asks, or None for a pod that asks for none of our resources.
+def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
+    """What a pod asks, or None for a pod that asks for none of our resources and of no vendor's.
 
     Raises `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet
     count must be what we promise.
     """
+    if (found := vendor_request(pod, vendors=vendors)) is not None:
+        return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
     if not any(managed_amounts(container) for container in every_container(pod.spec)):
         return None
     asked = parts_of(pod)
@@ -42,6 +47,17 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy) -> Ask | None:
         guard=guard_in(pod.metadata.annotations),
         workload=workload_in(pod.metadata.annotations),
         more=tuple(part.request for part in others),
+    )
+
+
+def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, default_policy: Policy) -> Ask:
+    cpu_milli, memory_mib = host_request(pod.spec)
+    return Ask(
+        gpu=request,
+        policy=_policy(pod.metadata.annotations.get(names.POLICY), default=default_policy),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        resource=resource,
     )
 
 
@@ -148,6 +164,8 @@ def resources_of(ask: Ask) -> dict[str, str]:
     gpu = ask.gpu
     if gpu is None:
         return {}
+    if ask.resource:
+        return {ask.resource: str(gpu.count)}
     resources = (
         {names.GPU_TURN: str(gpu.count)} if ask.mode == "TimeShared" else {names.GPU_MILLI: str(gpu.total_milli)}
     )
@@ -162,24 +180,11 @@ def host_request(spec: PodSpec) -> tuple[int, int]:
     An amount beyond every machine counts as more than any node has. Raises `RequestError` for a quantity that is none.
     """
     try:
-        return min(MOST, _peak(spec, "cpu", read=milli)), min(MOST, _peak(spec, "memory", read=mebibytes))
+        return min(MOST, peak(spec, "cpu", read=milli)), min(MOST, peak(spec, "memory", read=mebibytes))
     except QuantityError as error:
         raise RequestError(
             str(error.text), field="resources of a container", problem="is no quantity", example="500m or 1.5Gi"
         ) from error
-
-
-def _peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> int:
-    """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay."""
-    sidecars = peak = 0
-    for container in spec.init_containers:
-        amount = read(requested(container, resource))
-        if container.restart_policy == "Always":
-            sidecars += amount
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + amount)
-    return max(peak, sidecars + sum(read(requested(container, resource)) for container in spec.containers))
 
 
 def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None:

@@ -1,0 +1,64 @@
+"""What a pod asks of a vendor's device plugin: whole devices, counted by kubelet, told apart by an annotation. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dovetail import names
+from dovetail.kube.objects import Pod, PodSpec
+from dovetail.kube.quantity import whole
+from dovetail.pods.amounts import peak
+from dovetail.pods.parts import every_container, managed_amounts, mode_of
+from dovetail.requests import GPURequest, RequestError, parse
+from dovetail.vendor import Vendors
+
+# Beyond every machine, as the columns of the ledger could not hold it.
+_MOST: Final = 1 << 20
+
+
+def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
+    """How many devices of vendors' plugins the pod holds at one time, by resource; kubelet counts the same."""
+    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in vendors.resources}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | None:
+    """The vendor's resource that the pod asks and what it asks of it; None for a pod that asks none.
+
+    The annotation `dovetail.dev/gpu` may add a model: `2(V100)`. Raises `RequestError` when it does not agree with the
+    resources, or asks for what a vendor's plugin has not.
+    """
+    asked = vendor_devices(pod.spec, vendors=vendors)
+    if not asked:
+        return None
+    (resource, count), *others = asked.items()
+    if others or any(managed_amounts(container) for container in every_container(pod.spec)):
+        mixed = [*asked, *(name for each in every_container(pod.spec) for name in managed_amounts(each))]
+        raise RequestError(
+            " and ".join(dict.fromkeys(mixed)), field="resources", problem="a pod's GPUs are of one kind",
+            example=f"{resource}: {count} alone",
+        )  # fmt: skip
+    request = _annotated(pod.metadata.annotations, count=count)
+    _agree(request, resource=resource, count=count, vendors=vendors)
+    return resource, request
+
+
+def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
+    text = annotations.get(names.REQUEST)
+    request = GPURequest(count=count) if text is None else parse(text)
+    if mode_of(annotations.get(names.MODE), request) != "Exclusive" or request.device_index is not None:
+        raise RequestError(
+            str(request), problem="a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N",
+            example=str(GPURequest(count=count, models=request.models)),
+        )  # fmt: skip
+    return request
+
+
+def _agree(request: GPURequest, *, resource: str, count: int, vendors: Vendors) -> None:
+    meant = GPURequest(count=count, models=request.models, memory_mib=request.memory_mib)
+    if request.count != count:
+        raise RequestError(str(request), problem=f"the pod's containers ask {resource}: {count}", example=str(meant))
+    if request.vendor is not None and request.vendor != vendors.vendor_of(resource):
+        raise RequestError(
+            str(request), problem=f"the pod's containers ask {resource}, which is not {request.vendor}'s",
+            example=str(meant),
+        )  # fmt: skip
