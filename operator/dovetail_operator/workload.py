@@ -12,25 +12,20 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import KIND, GPUJob
 from dovetail.api.meta import OwnerReference
-from dovetail.asks import resources_of, template_spec
+from dovetail.asks import template_spec
 from dovetail.engine.claims import Ask
+from dovetail.pods.completion import completed
+from dovetail.pods.parts import Part, Parts
 
 Manifest = dict[str, Any]
 
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
 _ADMISSION_SETS: Final = ("priority", "preemptionPolicy", "nodeName", "schedulingGates")
-_WRITTEN_AT_BIND: Final = (names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY)
-_OUR_ENVIRONMENT: Final = frozenset(
-    {
-        names.ENV_VISIBLE_DEVICES,
-        names.ENV_MPS_PERCENTAGE,
-        names.ENV_MPS_MEMORY,
-        names.ENV_CUDA_DEVICES,
-        names.ENV_GPU_UUIDS,
-        names.ENV_JOB_ID,
-    }
-)
+# Written at bind; and what a container asks, which the job's spec says.
+_NOT_THE_USERS: Final = (
+    names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST,
+)  # fmt: skip
 
 
 def build_job(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
@@ -78,7 +73,7 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
     annotations = {
         name: value
         for name, value in metadata.annotations.items()
-        if not any(name == ours or name.startswith(f"{ours}.") for ours in _WRITTEN_AT_BIND)
+        if not any(name == ours or name.startswith(f"{ours}.") for ours in _NOT_THE_USERS)
     }
     if ask.gpu is not None:
         annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
@@ -95,51 +90,20 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
     spec["schedulerName"] = names.SCHEDULER_NAME
     spec["priorityClassName"] = PRIORITY_CLASS
     spec.setdefault("restartPolicy", "Never")
+    spec.pop("runtimeClassName", None)
+    return _with_job_id(completed(spec, asked=_asked(ask)), number=number)
+
+
+def _asked(ask: Ask) -> Parts:
+    """All devices of a job's pod are its first container's."""
     if ask.gpu is None:
-        spec.pop("runtimeClassName", None)
-    else:
-        spec["runtimeClassName"] = names.RUNTIME_CLASS
+        return Parts()
+    return Parts(mode=ask.mode, parts=(Part(index=0, container="", request=ask.gpu),))
+
+
+def _with_job_id(spec: Manifest, *, number: int) -> Manifest:
     first, *others = spec["containers"]
-    _give_devices(first, ask=ask, number=number)
-    for container in (*others, *spec.get("initContainers", ())):
-        _set_resources(container, {})
-        _set_environment(container, [{"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}])
-    return spec
-
-
-def _give_devices(container: Manifest, *, ask: Ask, number: int) -> None:
-    """Let the container that holds the devices ask for them and see them; index 0, for it is the first."""
-    job_id = {"name": names.ENV_JOB_ID, "value": str(number)}
-    _set_resources(container, resources_of(ask))
-    if ask.gpu is None:
-        _set_environment(container, [{"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}, job_id])
-        return
-    environment = [
-        _from_annotation(names.ENV_VISIBLE_DEVICES, names.VISIBLE_DEVICES),
-        _from_annotation(names.ENV_GPU_UUIDS, names.VISIBLE_DEVICES),
-        {"name": names.ENV_CUDA_DEVICES, "value": ",".join(str(index) for index in range(ask.gpu.count))},
-        job_id,
-    ]
-    if ask.mode != "Exclusive":
-        environment.append(_from_annotation(names.ENV_MPS_PERCENTAGE, names.MPS_PERCENTAGE))
-        environment.append(_from_annotation(names.ENV_MPS_MEMORY, names.MPS_MEMORY))
-    _set_environment(container, environment)
-
-
-def _from_annotation(variable: str, annotation: str) -> Manifest:
-    path = f"metadata.annotations['{names.per_container(annotation, 0)}']"
-    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def _set_environment(container: Manifest, ours: list[Manifest]) -> None:
-    # Ours first, so that the user's own variables may refer to them as $(NAME).
-    theirs = [entry for entry in container.get("env") or () if entry.get("name") not in _OUR_ENVIRONMENT]
-    container["env"] = [*ours, *theirs]
-
-
-def _set_resources(container: Manifest, amounts: Mapping[str, str]) -> None:
-    resources = dict(container.get("resources") or {})
-    for part in ("requests", "limits"):
-        theirs = {k: v for k, v in (resources.get(part) or {}).items() if k not in names.MANAGED_RESOURCES}
-        resources[part] = {**theirs, **amounts}
-    container["resources"] = {name: value for name, value in resources.items() if value}
+    theirs = [entry for entry in first.get("env") or () if entry.get("name") != names.ENV_JOB_ID]
+    # First, so that the user's own variables may refer to it.
+    environment = [{"name": names.ENV_JOB_ID, "value": str(number)}, *theirs]
+    return {**spec, "containers": [{**first, "env": environment}, *others]}

@@ -1,0 +1,93 @@
+"""The pod spec that gives each container its devices and keeps every other container from any.
+
+A container sees devices by its environment, which reads the annotations of the Binding; where it has none of its own it
+says `void`, since an image may say `all`. Completing a spec that is complete changes nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.asks import resources_of
+from dovetail.engine.claims import Ask
+from dovetail.pods.parts import Parts
+
+Manifest = dict[str, Any]
+
+# Kinds of containers in the order that indices count. Nobody can ask for anything in an ephemeral one.
+_KINDS: Final = ("containers", "initContainers", "ephemeralContainers")
+_OURS: Final = frozenset(
+    {
+        names.ENV_VISIBLE_DEVICES,
+        names.ENV_MPS_PERCENTAGE,
+        names.ENV_MPS_MEMORY,
+        names.ENV_CUDA_DEVICES,
+        names.ENV_GPU_UUIDS,
+    }
+)
+# A container that asks a vendor's plugin for devices gets the variable from that.
+_VENDOR_RESOURCES: Final = "nvidia.com/"
+
+
+def completed(spec: Manifest, *, asked: Parts) -> Manifest:
+    """A copy of `spec` with scheduler, runtime class, resources and environment as `asked` needs them.
+
+    A spec that asks nothing keeps its scheduler and its runtime class.
+    """
+    whole = dict(spec)
+    if asked.parts:
+        whole |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUNTIME_CLASS}
+    index = 0
+    for kind in _KINDS:
+        if containers := spec.get(kind):
+            whole[kind] = [_container(each, index=index + at, asked=asked) for at, each in enumerate(containers)]
+            index += len(containers)
+    return whole
+
+
+def visible_devices(index: int) -> Manifest:
+    """The variable by which a container sees the devices that the Binding gives to container `index`."""
+    return _from_annotation(names.ENV_VISIBLE_DEVICES, names.VISIBLE_DEVICES, index=index)
+
+
+def _container(container: Manifest, *, index: int, asked: Parts) -> Manifest:
+    request, source = asked.request(index), asked.source(index)
+    if request is None or source is None:
+        if _asks_a_plugin(container):
+            return container
+        none = {"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}
+        return _with_environment(_with_resources(container, {}), [none])
+    environment = [
+        visible_devices(source),
+        _from_annotation(names.ENV_GPU_UUIDS, names.VISIBLE_DEVICES, index=source),
+        {"name": names.ENV_CUDA_DEVICES, "value": ",".join(str(at) for at in range(request.count))},
+    ]
+    if asked.mode != "Exclusive":
+        environment.append(_from_annotation(names.ENV_MPS_PERCENTAGE, names.MPS_PERCENTAGE, index=source))
+        environment.append(_from_annotation(names.ENV_MPS_MEMORY, names.MPS_MEMORY, index=source))
+    return _with_environment(_with_resources(container, resources_of(Ask(gpu=request, mode=asked.mode))), environment)
+
+
+def _from_annotation(variable: str, annotation: str, *, index: int) -> Manifest:
+    path = f"metadata.annotations['{names.per_container(annotation, index)}']"
+    # The API server adds the version; with it, completing what was stored changes nothing.
+    return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _asks_a_plugin(container: Manifest) -> bool:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return any(name.startswith(_VENDOR_RESOURCES) for name in limits)
+
+
+def _with_environment(container: Manifest, ours: list[Manifest]) -> Manifest:
+    # Ours first, so that the user's own variables may refer to them as $(NAME).
+    theirs = [entry for entry in container.get("env") or () if entry.get("name") not in _OURS]
+    return {**container, "env": [*ours, *theirs]}
+
+
+def _with_resources(container: Manifest, amounts: Mapping[str, str]) -> Manifest:
+    resources = dict(container.get("resources") or {})
+    for part in ("requests", "limits"):
+        theirs = {k: v for k, v in (resources.get(part) or {}).items() if k not in names.MANAGED_RESOURCES}
+        resources[part] = {**theirs, **amounts}
+    return {**container, "resources": {name: value for name, value in resources.items() if value}}
