@@ -18,7 +18,7 @@ from dovetail.logs import get_logger
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Filtered
 from dovetail_extender.metrics import Metrics
-from dovetail_extender.patience import Patience
+from dovetail_extender.waiting import Waiting
 from dovetail_extender.wire import (
     BindingResult,
     FilterArgs,
@@ -45,13 +45,13 @@ class Verbs:
         self,
         *,
         decisions: Decisions,
-        patience: Patience,
+        waiting: Waiting,
         binder: Binder,
         missing: Callable[[], Sequence[str]],
         metrics: Metrics,
     ) -> None:
         self._decisions = decisions
-        self._patience = patience
+        self._waiting = waiting
         self._binder = binder
         self._missing = missing
         self._metrics = metrics
@@ -64,9 +64,8 @@ class Verbs:
     async def filter(self, body: bytes) -> web.Response:
         """Nodes that the pod may go to."""
         args = self._read(body, verb="filter")
-        found = await self._patience.filter(
-            lambda: self._decisions.filter(args.pod, nodes=args.nodes), uid=args.pod.metadata.uid
-        )
+        found = self._decisions.filter(args.pod, nodes=args.nodes)
+        self._remember(args.pod.metadata.uid, found, nodes=args.nodes)
         self._metrics.nodes_out.observe(len(found.nodes))
         self._count_refusals(found, nodes=len(args.nodes))
         return _answer(_wire(found, nodes=args.nodes))
@@ -97,6 +96,12 @@ class Verbs:
         args = read_filter_args(body)
         self._metrics.nodes_in.labels(verb).observe(len(args.nodes))
         return args
+
+    def _remember(self, uid: str, found: Filtered, *, nodes: Sequence[str]) -> None:
+        if found.nodes or found.ask is None:
+            self._waiting.forget(uid)
+        else:
+            self._waiting.refused(uid, ask=found.ask, nodes=nodes)
 
     def _count_refusals(self, found: Filtered, *, nodes: int) -> None:
         if found.invalid:

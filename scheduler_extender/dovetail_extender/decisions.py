@@ -49,12 +49,13 @@ class Filtered:
     """The answer to filter: nodes to go on with, and why not the others.
 
     Nodes that fit but are not among the best few stand in neither, and while any fits the others get no reason.
-    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere.
+    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere. `ask` is what the pod asks.
     """
 
     nodes: list[str] = field(default_factory=list)
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     invalid: str = ""
+    ask: Ask | None = None
 
 
 class Decisions:
@@ -62,7 +63,7 @@ class Decisions:
 
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
-        self._shapes = Shapes(view.ledger, weights=rules.weights)
+        self.shapes = Shapes(view.ledger, weights=rules.weights)
         self._rules = rules
         self._clock = clock
 
@@ -75,14 +76,14 @@ class Decisions:
         uid = pod.metadata.uid
         pinned = self._pinned_to(uid)
         if pinned is not None:
-            return _only(pinned, nodes=nodes)
+            return _only(pinned, nodes=nodes, ask=ask)
         if ask is None:
             return Filtered(nodes=list(nodes))
         limit = None if pod.spec.has_wishes else self._rules.filter_limit
-        fits = self._shapes.best(ask, nodes=nodes, key=uid, limit=limit)
+        fits = self.shapes.best(ask, nodes=nodes, key=uid, limit=limit)
         # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
-        refusals = {} if fits else self._shapes.refusals(ask, nodes=nodes, key=uid)
-        return Filtered(nodes=fits, refusals=refusals)
+        refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
+        return Filtered(nodes=fits, refusals=refusals, ask=ask)
 
     def prioritize(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> list[int]:
         """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
@@ -93,7 +94,7 @@ class Decisions:
             ask = None
         if ask is None or not nodes or self._pinned_to(uid) is not None:
             return [0] * len(nodes)
-        ranks = np.asarray(self._shapes.scores(ask, nodes=nodes, key=uid))
+        ranks = np.asarray(self.shapes.scores(ask, nodes=nodes, key=uid))
         best = int(np.argmax(ranks))
         self._hold(ask, node=nodes[best], key=uid)
         scale = SCALE_BESIDE_WISHES if pod.spec.has_wishes else SCALE
@@ -115,9 +116,10 @@ class Decisions:
             self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
 
 
-def _only(pinned: str, *, nodes: Sequence[str]) -> Filtered:
+def _only(pinned: str, *, nodes: Sequence[str], ask: Ask | None) -> Filtered:
     refusal = Refusal(kind="Held", message=_UNSETTLED, text=_UNSETTLED)
     return Filtered(
         nodes=[name for name in nodes if name == pinned],
         refusals={name: refusal for name in nodes if name != pinned},
+        ask=ask,
     )

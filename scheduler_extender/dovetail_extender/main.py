@@ -2,7 +2,8 @@
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from aiohttp import web
@@ -14,7 +15,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail_extender.app import MAX_BODY_BYTES
 from dovetail_extender.decisions import Rules
-from dovetail_extender.service import Extender, Options
+from dovetail_extender.service import DEFAULT_NAMESPACE, Extender, Options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     connection = load_connection(args.kubeconfig)
     async with Client(connection, user_agent="dovetail-extender") as client, AsyncExitStack() as stack:
-        extender = Extender(client, options=options_of(settings))
+        extender = Extender(client, options=options_of(settings, environ=os.environ))
         health = web.Application()
         _add_health(health, extender)
         if args.metrics_port is not None:
@@ -63,8 +64,8 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
             running.cancel()
 
 
-def options_of(settings: Settings) -> Options:
-    """What the configuration says, in the extender's own terms."""
+def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
+    """What the configuration and the environment say, in the extender's own terms."""
     weights = settings.score_weights
     return Options(
         rules=Rules(
@@ -80,6 +81,7 @@ def options_of(settings: Settings) -> Options:
         guard_fraction=settings.guard_fraction,
         turns_per_device=settings.tenants_per_device,
         bind_deadline_seconds=settings.bind_deadline_seconds,
+        namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
     )
 
 

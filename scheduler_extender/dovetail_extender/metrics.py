@@ -57,6 +57,11 @@ class Metrics:
             ["verb"],
             registry=self.registry,
         )
+        self.wakeups = Counter(
+            "dovetail_extender_wakeups",
+            "Times that kube-scheduler was made to look again at pods that were refused.",
+            registry=self.registry,
+        )
         self.registry.register(_State(ledger=ledger, ages_seconds=ages_seconds, unsettled=unsettled))
 
 

@@ -8,18 +8,21 @@ from typing import Final
 
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
+from dovetail.engine.limits import Limits
 from dovetail.kube.client import Client
 from dovetail.logs import get_logger
 from dovetail_extender.app import Verbs
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
 from dovetail_extender.metrics import Metrics
-from dovetail_extender.patience import Patience
+from dovetail_extender.waiting import Waiting
+from dovetail_extender.waking import Waking
 from dovetail_extender.watching import Watching
 
 log = get_logger(__name__)
 
 CHORES_SECONDS: Final = 1.0
+DEFAULT_NAMESPACE: Final = "dovetail-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +33,22 @@ class Options:
     guard_fraction: float = 0.8
     turns_per_device: int = 4
     bind_deadline_seconds: float = 4.0
+    # Where the extender's own objects are.
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class Extender:
     """One extender: serve its `verbs`, and keep `run()` going meanwhile."""
 
     def __init__(self, client: Client, *, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
-        self.ledger = Ledger(guard_fraction=options.guard_fraction, turns_per_device=options.turns_per_device)
+        self.ledger = Ledger(
+            limits=Limits(guard_fraction=options.guard_fraction, turns_per_device=options.turns_per_device)
+        )
         self._clock = clock
         view = ClusterView(ledger=self.ledger)
-        self.watching = Watching(client, view=view)
+        decisions = Decisions(view=view, rules=options.rules, clock=clock)
+        self._waiting = Waiting(ledger=self.ledger, shapes=decisions.shapes, clock=clock)
+        self.watching = Watching(client, view=view, on_leave=self._waiting.forget)
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
@@ -52,9 +61,10 @@ class Extender:
             ages_seconds=self.watching.ages_seconds,
             unsettled=lambda: self._binder.unsettled,
         )
+        self._waking = Waking(client, waiting=self._waiting, namespace=options.namespace, metrics=self.metrics)
         self.verbs = Verbs(
-            decisions=Decisions(view=view, rules=options.rules, clock=clock),
-            patience=Patience(ledger=self.ledger, clock=clock),
+            decisions=decisions,
+            waiting=self._waiting,
             binder=self._binder,
             missing=lambda: self.watching.missing,
             metrics=self.metrics,
@@ -67,6 +77,7 @@ class Extender:
             # Apart, for settling waits for the API server and the end of a hold must not.
             group.create_task(self._expire_again_and_again(), name="holds")
             group.create_task(self._settle_again_and_again(), name="binds")
+            group.create_task(self._waking.run(), name="waking")
 
     def expire_holds(self) -> None:
         """Drop the holds whose time has come."""
@@ -76,6 +87,10 @@ class Extender:
     async def settle(self) -> None:
         """Find out what became of binds that the cache does not show."""
         await self._binder.settle()
+
+    async def wake(self) -> None:
+        """Wake waiting pods for which there is room by now."""
+        await self._waking.look()
 
     async def drain(self) -> None:
         """Let the binds that are under way end; each does by its deadline."""

@@ -21,8 +21,11 @@ T = TypeVar("T", bound=KubeObject)
 class Watching:
     """Feeds a `ClusterView` from the API server, and gives binds the pods of the cluster."""
 
-    def __init__(self, client: Client, *, view: ClusterView) -> None:
+    def __init__(self, client: Client, *, view: ClusterView, on_leave: Callable[[str], None]) -> None:
+        """`on_leave` hears the UID of each pod that is bound by now, or gone."""
         self._client = client
+        self._view = view
+        self._on_leave = on_leave
         self._nodes = Reflector(
             client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
         )
@@ -32,7 +35,7 @@ class Watching:
             GPUNode,
             on_event=_feed(view.gpunode_changed, lambda gpunode: view.gpunode_gone(gpunode.metadata.name)),
         )
-        self._pods = Reflector(client, PODS, Pod, on_event=_feed(view.pod_changed, view.pod_gone))
+        self._pods = Reflector(client, PODS, Pod, on_event=_feed(self._pod_changed, self._pod_gone))
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -60,6 +63,15 @@ class Watching:
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """The Binding. Raises `KubeError`."""
         await self._client.bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        self._view.pod_changed(pod)
+        if pod.spec.node_name:
+            self._on_leave(pod.metadata.uid)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        self._view.pod_gone(pod)
+        self._on_leave(pod.metadata.uid)
 
     @property
     def _reflectors(self) -> tuple[Reflector[Any], ...]:

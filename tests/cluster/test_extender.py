@@ -13,9 +13,10 @@ import pytest
 
 from dovetail import names
 from dovetail.allocation import Allocation, allocation_in
+from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Event, Node, Pod
-from dovetail.kube.resources import EVENTS, NODES, PODS
+from dovetail.kube.objects import Event, Pod
+from dovetail.kube.resources import EVENTS, GPUNODES, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.killing import kill
 
@@ -61,6 +62,13 @@ class Scene:
         found = await until(self._allocations, lambda each: len(each) >= count)
         assert len(found) == count
         return found
+
+    async def is_bound(self, name: str) -> Pod:
+        """The pod once it is bound."""
+        return await until(
+            lambda: self.client.get(PODS, name, as_type=Pod, namespace=self.namespace),
+            lambda pod: bool(pod.spec.node_name),
+        )
 
     async def events(self, said: str) -> list[str]:
         """What kube-scheduler says of its failed attempts, once one of them says that."""
@@ -151,14 +159,30 @@ async def test_what_no_single_device_has_left_waits_until_a_share_goes(scene: Sc
     await scene.events("no GPU has a share of 0.5 left")
     first = (await scene.client.list(PODS, as_type=Pod, namespace=scene.namespace)).items[0]
     await scene.client.delete(PODS, first.metadata.name, namespace=scene.namespace, grace_period_seconds=0)
-    # The deletion may have reached kube-scheduler before the extender; a node's change lets it look again.
-    mark = {"metadata": {"labels": {"tests.dovetail.dev/look-again": uuid.uuid4().hex[:8]}}}
-    await asyncio.sleep(0.5)
-    await scene.client.patch(NODES, "t4-0", mark, as_type=Node)
-    await until(
-        lambda: scene.client.get(PODS, "late", as_type=Pod, namespace=scene.namespace),
-        lambda pod: bool(pod.spec.node_name),
-    )
+    await scene.is_bound("late")
+
+
+async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene: Scene) -> None:
+    """kube-scheduler does not watch GPUNodes; unwoken, the pod would wait for minutes."""
+    found = await scene.client.get(GPUNODES, "a100-0", as_type=GPUNode)
+    cordoned = [found.status.devices[0].uuid]
+    await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": cordoned}}, as_type=GPUNode)
+    try:
+        await scene.create("late", "2(A100)", milli=2000)
+        await scene.events("fewer than 2 GPUs not cordoned")
+    finally:
+        await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": []}}, as_type=GPUNode)
+    await scene.is_bound("late")
+
+
+async def test_a_hold_that_goes_wakes_a_waiting_pod(scene: Scene) -> None:
+    await scene.create("holder", "2(A100)", milli=2000, scheduler=NOBODY)
+    body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
+    await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
+    await scene.create("late", "2(A100)", milli=2000)
+    await scene.events("GPUs are held for other pods")
+    await scene.client.delete(PODS, "holder", namespace=scene.namespace, grace_period_seconds=0)
+    await scene.is_bound("late")
 
 
 async def test_a_burst_fills_the_devices_and_not_more(scene: Scene) -> None:

@@ -21,6 +21,7 @@ LISTS = {
     "pods": "/api/v1/pods",
     "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
 }
+WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
 _POD = "/api/v1/namespaces/{namespace}/pods/{name}"
 
 
@@ -34,6 +35,8 @@ class ApiServer:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in LISTS}
         self.bindings: list[dict[str, Any]] = []
         self.waiting_bindings = 0
+        self.wakeups = 0
+        self.wakeup_status: int | None = None
         self.answering = asyncio.Event()
         self.answering.set()
         self.telling = True
@@ -52,6 +55,7 @@ class ApiServer:
             app.router.add_get(path, self._list_or_watch(kind))
         app.router.add_get(_POD, self._read)
         app.router.add_post(f"{_POD}/binding", self._bind)
+        app.router.add_patch(WAKEUP, self._wake)
         server = TestServer(app, host="127.0.0.1")
         await server.start_server(shutdown_timeout=0.1)
         self.connection = Connection(server=str(server.make_url("")).rstrip("/"))
@@ -121,6 +125,13 @@ class ApiServer:
         await self.answering.wait()
         pod = self.objects["pods"].get("{namespace}/{name}".format(**request.match_info))
         return _status(404, "NotFound", "no such pod") if pod is None else web.json_response(pod)
+
+    async def _wake(self, request: web.Request) -> web.Response:
+        await self.answering.wait()
+        self.wakeups += 1
+        if self.wakeup_status is not None:
+            return _status(self.wakeup_status, "Because", f"refused with {self.wakeup_status}")
+        return web.json_response(await request.json())
 
     async def _bind(self, request: web.Request) -> web.Response:
         self.waiting_bindings += 1

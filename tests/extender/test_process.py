@@ -116,8 +116,11 @@ async def test_a_port_in_use_is_one_sentence(api: ApiServer, tmp_path: Path) -> 
 
 def test_what_the_configuration_says_reaches_the_decisions() -> None:
     said = {"policy": "Pack", "memory_guard": "Aggressive", "tenants_per_device": 7, "score_weights": {"cpu": 0.9}}
-    options = options_of(Settings(**said, hold_ttl_seconds=60, bind_deadline_seconds=9))
+    options = options_of(
+        Settings(**said, hold_ttl_seconds=60, bind_deadline_seconds=9), environ={"POD_NAMESPACE": "gpus"}
+    )
     assert options.rules.default_policy == "Pack"
     assert options.rules.weights == Weights(cpu=0.9)
     assert options.rules.hold_ttl_seconds == 60
     assert (options.guard_fraction, options.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)
+    assert options.namespace == "gpus"
