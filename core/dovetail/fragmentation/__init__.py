@@ -11,6 +11,9 @@ gradient       the fragmentation of Weng et al. (ATC'23), kept per node, and its
 cutting_stock  what a piece of a device is worth for shares: Gilmore-Gomory dual values
 headroom       how many more pods of each class a node could take
 prices         what one pod of headroom is worth now, from scarcity and rare big shapes
+taking         what a pod would take of nodes, on whatever devices: values
+appraisal      what that is worth, by FGD or by PH, for a caller that decides itself what fits: the live engine
+priced         the terms of PH, kept up to date
 policy         the protocol of policies, and the cache that all scored ones share
 kept           what policies keep for each shape, within a bound on memory
 fgd, ph        fragmentation gradient descent as published, and priced headroom (ours)

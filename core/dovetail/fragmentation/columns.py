@@ -5,6 +5,7 @@ something derived per node recomputes only what was touched since it last looked
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +19,26 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """All of a node that placement looks at: what is free, and what there is when nothing runs."""
+
+    model: str
+    cpu_milli: int
+    memory_mib: int
+    left: tuple[int, ...]
+    gpus: int
+    cpu_capacity_milli: int
+    memory_capacity_mib: int
+
+
 CPU: Final = 0
 MEMORY: Final = 1
 MOST_LEFT: Final = 2
 FREE_DEVICES: Final = 3
+# The first columns of `spare` and `capacity` are of the host: CPU and memory.
+HOST: Final = 2
 
 
 class Columns:
@@ -30,7 +47,7 @@ class Columns:
     `left` [N, D] is 0 for a device that is not there. `spare` [N, 4] holds free CPU milli, free memory MiB, the most
     milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits;
     `capacity` is what it was when nothing ran. `distinct` [N, D] marks the first device of each residual on its node:
-    equal devices are scored once.
+    equal devices are scored once. `width` is the least D.
     """
 
     def __init__(
@@ -40,8 +57,9 @@ class Columns:
         memory_mib: Sequence[int],
         gpus: Sequence[int],
         models: Sequence[str],
+        width: int = 1,
     ) -> None:
-        count, width = len(cpu_milli), max(1, *gpus)
+        count, width = len(cpu_milli), max(width, *gpus)
         self.model_names: tuple[str, ...] = tuple(sorted(set(models)))
         codes = {name: code for code, name in enumerate(self.model_names)}
         self.model: Ints = np.array([codes[name] for name in models], dtype=np.int64)
@@ -105,6 +123,29 @@ class Columns:
         """Give back what the choice took."""
         self._move(choice, sign=1)
 
+    def become(self, node: int, room: Room) -> None:
+        """The node is like this now; its model is one of `model_names`. Nothing is touched when it was so before."""
+        model = self.model_names.index(room.model)
+        free = np.array([room.cpu_milli, room.memory_mib])
+        capacity = np.array([room.cpu_capacity_milli, room.memory_capacity_mib])
+        left = np.zeros(self.left.shape[1], dtype=np.int64)
+        left[: len(room.left)] = room.left
+        if not (
+            self.model[node] == model
+            and self.gpus[node] == room.gpus
+            and (self.spare[node, :HOST] == free).all()
+            and (self.capacity[node, :HOST] == capacity).all()
+            and (self.left[node] == left).all()
+        ):
+            self.idle_milli += int(left.sum() - self.left[node].sum())
+            self.idle_cpu_milli += room.cpu_milli - int(self.spare[node, CPU])
+            self.capacity_milli += (room.gpus - int(self.gpus[node])) * WHOLE_MILLI
+            self.capacity_cpu_milli += room.cpu_capacity_milli - int(self.capacity[node, CPU])
+            self.model[node], self.gpus[node], self.left[node] = model, room.gpus, left
+            self.spare[node, :HOST] = free
+            self.capacity[node] = (*capacity, WHOLE_MILLI if room.gpus else 0, room.gpus)
+            self._derive(node)
+
     def copy(self) -> "Columns":
         """The same capacity, with a log of its own."""
         other: Columns = object.__new__(Columns)
@@ -136,15 +177,20 @@ class Columns:
             row = self.left[node]
             for device in choice.devices:
                 row[device] += sign * shape.share_milli
-            values = row.tolist()
-            spare[MOST_LEFT] = max(values)
-            spare[FREE_DEVICES] = values.count(WHOLE_MILLI)
+        self.idle_milli += sign * shape.gpu_milli
+        self.idle_cpu_milli += sign * shape.cpu_milli
+        self._derive(node, devices=bool(choice.devices))
+
+    def _derive(self, node: int, *, devices: bool = True) -> None:
+        """What follows from a node's free capacity; `devices` says that those may have changed."""
+        if devices:
+            values = self.left[node].tolist()
+            self.spare[node, MOST_LEFT] = max(values)
+            self.spare[node, FREE_DEVICES] = values.count(WHOLE_MILLI)
             first = {left: device for device, left in reversed(list(enumerate(values)))}
             distinct = self.distinct[node]
             distinct[:] = False
             distinct[list(first.values())] = True
-        self.idle_milli += sign * shape.gpu_milli
-        self.idle_cpu_milli += sign * shape.cpu_milli
         self.kinds.move(node, _state(self, node))
         self._touch(node)
 

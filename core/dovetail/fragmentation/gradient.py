@@ -13,6 +13,7 @@ import numpy as np
 from dovetail.fragmentation.columns import CPU, Columns, Floats, Ints
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.taking import Taking
 
 
 class Gradient:
@@ -67,12 +68,24 @@ class Gradient:
             sums -= shape.gpus * self._device[WHOLE_MILLI]
         return self._change(shape, rows=rows, sums=sums)
 
+    def change_by_taking(self, taking: Taking) -> Floats:
+        """The same for a pod that takes whatever is said of any devices."""
+        sums = self._sums.take(taking.rows, axis=0)
+        sums += (self._device.take(taking.after, axis=0) - self._device.take(taking.before, axis=0)).sum(axis=1)
+        lost = self._usable_lost(taking.rows, sums=sums, cpu_milli=taking.cpu_milli)
+        lost -= (taking.before - taking.after).sum(axis=1)
+        return lost
+
     def _change(self, shape: Shape, *, rows: Ints, sums: Floats) -> Floats:
-        usable = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows) - shape.cpu_milli)
+        lost = self._usable_lost(rows, sums=sums, cpu_milli=shape.cpu_milli)
+        lost -= shape.gpu_milli
+        return lost
+
+    def _usable_lost(self, rows: Ints, *, sums: Floats, cpu_milli: int) -> Floats:
+        usable = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows) - cpu_milli)
         lost: Floats = self._usable.take(rows)
         lost -= usable
         lost /= self.total
-        lost -= shape.gpu_milli
         return lost
 
     def _cpu(self, rows: Ints) -> Ints:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dovetail.fragmentation.columns import CPU, MEMORY, Columns, Floats, Ints
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.taking import Taking
 
 # Single precision: a quotient of whole numbers below 2^24 is never rounded up to the next whole number.
 Counts = npt.NDArray[np.float32]
@@ -64,6 +65,15 @@ class Headroom:
         elif shape.gpus:
             sums -= shape.gpus * self._whole
         after = self._after(rows, sums=sums, taken=np.array([shape.cpu_milli, shape.memory_mib]))
+        after -= self._count.take(rows, axis=0)
+        return after
+
+    def change_by_taking(self, taking: Taking) -> Counts:
+        """The same for a pod that takes whatever is said of any devices."""
+        rows = taking.rows
+        sums = self._sums.take(rows, axis=0)
+        sums += (self._device.take(taking.after, axis=0) - self._device.take(taking.before, axis=0)).sum(axis=1)
+        after = self._after(rows, sums=sums, taken=np.array([taking.cpu_milli, taking.memory_mib]))
         after -= self._count.take(rows, axis=0)
         return after
 

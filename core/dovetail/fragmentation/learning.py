@@ -1,17 +1,18 @@
 """The mix of classes learned from arrivals: recent ones weigh more, and a shape never seen is not starved.
 
-`Learner` counts; `drift` tells how far two mixes are apart; `Online` is a policy on the mix learned so far. What PH
-keeps per node follows from its mix, so it is built anew only when the mix has really moved: looks at it become rarer as
-arrivals add up, and a look that finds nothing new costs next to nothing.
+`Learner` counts; `drift` tells how far two mixes are apart; `LearnedMix` is the mix as it was when it last really
+moved; `Online` is a policy on that. What PH keeps per node follows from its mix, so it is built anew only then: looks
+become rarer as arrivals add up, and a look that finds nothing new costs next to nothing.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from dovetail.fragmentation.columns import CPU, MEMORY, Columns
 from dovetail.fragmentation.mix import Mix, by_class, covering
-from dovetail.fragmentation.ph import PH, PHSettings
 from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
 
@@ -43,12 +44,17 @@ class Learner:
 
     def __init__(self, columns: Columns, *, settings: LearningSettings | None = None) -> None:
         self._settings = settings or LearningSettings()
-        self._prior = tuple(whole_nodes(columns, percent=self._settings.prior_host_percent))
+        self._prior: tuple[Shape, ...] = ()
+        self.expect(columns)
         self._weights: dict[Shape, float] = {}
         # An arrival weighs more than the one before, which is the same as letting the older ones decay.
         self._growth = 2.0 ** (1.0 / self._settings.half_life_arrivals)
         self._weight = 1.0
         self.arrivals = 0
+
+    def expect(self, columns: Columns) -> None:
+        """Take the prior from the shapes of these nodes."""
+        self._prior = tuple(whole_nodes(columns, percent=self._settings.prior_host_percent))
 
     def observe(self, shape: Shape) -> None:
         """One more pod of this shape arrived."""
@@ -75,12 +81,9 @@ class Learner:
 
 def whole_nodes(columns: Columns, *, percent: int) -> Iterable[Shape]:
     """For each shape of node with devices: a pod that takes all of them and `percent` of CPU and memory."""
-    kinds = {
-        (int(spare[CPU]), int(spare[MEMORY]), int(gpus))
-        for spare, gpus in zip(columns.capacity, columns.gpus, strict=True)
-        if gpus
-    }
-    for cpu_milli, memory_mib, gpus in sorted(kinds):
+    host = columns.capacity[columns.gpus > 0][:, [CPU, MEMORY]]
+    kinds = np.unique(np.column_stack([host, columns.gpus[columns.gpus > 0]]), axis=0)
+    for cpu_milli, memory_mib, gpus in kinds.tolist():
         yield Shape(
             cpu_milli=cpu_milli * percent // 100,
             memory_mib=memory_mib * percent // 100,
@@ -102,41 +105,56 @@ def _by_key(mix: Mix) -> dict[tuple[int, int, int, tuple[str, ...]], float]:
     }
 
 
+class LearnedMix:
+    """The mix of what has arrived so far, as it was when it last really moved."""
+
+    def __init__(self, columns: Columns, *, learning: LearningSettings | None = None) -> None:
+        self._learning = learning or LearningSettings()
+        self._next_look = self._learning.first_look
+        self.learner = Learner(columns, settings=self._learning)
+        self.mix = self.learner.mix()
+
+    def observe(self, shape: Shape, *, columns: Columns) -> bool:
+        """One more pod of this shape arrived. True when `mix` is another one now."""
+        self.learner.observe(shape)
+        seen, learning = self.learner.arrivals, self._learning
+        if seen < self._next_look:
+            return False
+        self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
+        self.learner.expect(columns)
+        mix = self.learner.mix()
+        if drift(self.mix, mix) <= learning.tolerated_drift:
+            return False
+        self.mix = mix
+        return True
+
+
 class Online:
     """A policy on the mix of what has arrived so far. Every call of `choose` is one arrival."""
 
     def __init__(self, columns: Columns, *, make: Make, learning: LearningSettings | None = None) -> None:
         self._columns = columns
         self._make = make
-        self._learning = learning or LearningSettings()
-        self.learner = Learner(columns, settings=self._learning)
-        self._next_look = self._learning.first_look
-        self.mix = self.learner.mix()
+        self._learned = LearnedMix(columns, learning=learning)
         self._policy = make(columns, self.mix)
+
+    @property
+    def mix(self) -> Mix:
+        """The mix that the policy works on."""
+        return self._learned.mix
+
+    @property
+    def arrivals(self) -> int:
+        """How many pods have arrived."""
+        return self._learned.learner.arrivals
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now."""
-        self.learner.observe(shape)
-        if self.learner.arrivals >= self._next_look:
-            self._look()
+        if self._learned.observe(shape, columns=self._columns):
+            self._policy = self._make(self._columns, self.mix)
         return self._policy.choose(shape)
 
     def use(self, make: Make) -> None:
         """Go on with another policy."""
         self._make = make
         self._policy = make(self._columns, self.mix)
-
-    def _look(self) -> None:
-        seen, learning = self.learner.arrivals, self._learning
-        self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
-        mix = self.learner.mix()
-        if drift(self.mix, mix) > learning.tolerated_drift:
-            self.mix = mix
-            self._policy = self._make(self._columns, mix)
-
-
-def ph_online(
-    columns: Columns, *, settings: PHSettings | None = None, learning: LearningSettings | None = None
-) -> Online:
-    """PH on a learned mix."""
-    return Online(columns, make=lambda columns, mix: PH(columns, mix, settings=settings), learning=learning)

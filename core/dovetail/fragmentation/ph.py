@@ -5,33 +5,23 @@ in what the residual is worth to shares (`cutting_stock`), and the headroom lost
 (`prices`). The device inside a node is chosen by the first two terms.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
-from dovetail.fragmentation.cutting_stock import residual_values, share_demand
-from dovetail.fragmentation.gradient import Gradient
-from dovetail.fragmentation.headroom import Counts, Headroom
+from dovetail.fragmentation.headroom import Counts
 from dovetail.fragmentation.kept import Kept
+from dovetail.fragmentation.learning import LearningSettings, Online
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.policy import best_device, distinct_devices, fitting, representatives
-from dovetail.fragmentation.prices import Prices, PriceSettings
+from dovetail.fragmentation.priced import PHAppraisal
+from dovetail.fragmentation.prices import PHSettings
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
 
 # Scores this near in GPUs are equal and go to the first node: single precision tells no finer.
 TIE_GPUS: Final = 1e-5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PHSettings:
-    """Weights of the terms, and after how many placements prices are computed anew."""
-
-    gradient: float = 1.5
-    residual: float = 10.0
-    prices: PriceSettings = field(default_factory=PriceSettings)
-    refresh_placements: int = 16
 
 
 @dataclass(slots=True)
@@ -54,16 +44,9 @@ class PH:
 
     def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings | None = None) -> None:
         self._columns = columns
-        self._settings = settings or PHSettings()
         self._mix = mix
-        self._gradient = Gradient(columns, mix)
-        self._headroom = Headroom(columns, mix)
-        self._prices = Prices(columns, mix, settings=self._settings.prices)
-        self._worth = residual_values(share_demand(mix))
+        self._terms = PHAppraisal(columns, mix, settings=settings)
         self._known: Kept[_Known] = Kept()
-        self._price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
-        self._epoch = -1
-        self._priced = -self._settings.refresh_placements
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now."""
@@ -72,10 +55,10 @@ class PH:
         if known is None:
             known = self._unknown(shape)
             self._known.put(shape, known, size_bytes=self._size_bytes(known))
-        self._refresh_prices()
+        self._terms.refresh_prices()
         if known.seen != columns.changes:
             self._update(shape, known)
-        if known.epoch != self._epoch:
+        if known.epoch != self._terms.epoch:
             self._reprice(known)
         best = known.score.max(initial=-np.inf)
         if best == -np.inf:
@@ -85,20 +68,13 @@ class PH:
             return Choice(shape=shape, node=node, devices=(int(known.device[node]),))
         return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))
 
-    def _refresh_prices(self) -> None:
-        if self._columns.changes - self._priced >= self._settings.refresh_placements:
-            self._headroom.sync()
-            self._price = self._prices.at(self._headroom.total).astype(np.float32)
-            self._priced = self._columns.changes
-            self._epoch += 1
-
     def _reprice(self, known: _Known) -> None:
         """The scores at new prices, of one node of each kind that fits: reading all losses is what takes the time."""
-        known.epoch = self._epoch
+        known.epoch = self._terms.epoch
         rows = (known.static > -np.inf).nonzero()[0]
         if rows.size:
             some, kind = representatives(self._columns, rows=rows)
-            known.score[rows] = (known.loss.take(some, axis=0) @ self._price + known.static.take(some))[kind]
+            known.score[rows] = (known.loss.take(some, axis=0) @ self._terms.price + known.static.take(some))[kind]
 
     def _unknown(self, shape: Shape) -> _Known:
         count = len(self._columns)
@@ -125,8 +101,8 @@ class PH:
         rows = rows[fitting(columns, rows=rows, needs=known.needs, allowed=known.allowed)]
         if not rows.size:
             return
-        self._gradient.sync()
-        self._headroom.sync()
+        terms = self._terms
+        terms.sync()
         some, kind = representatives(columns, rows=rows)
         left = None
         if shape.is_share:
@@ -134,20 +110,27 @@ class PH:
             known.device[rows] = device[kind]
             left = columns.left[some, device]
         else:
-            static = self._gradient.change_by_whole(shape, rows=some) * (-self._settings.gradient / WHOLE_MILLI)
-        loss = self._headroom.change(shape, rows=some, left=left)
+            static = terms.gradient.change_by_whole(shape, rows=some) * (-terms.settings.gradient / WHOLE_MILLI)
+        loss = terms.headroom.change(shape, rows=some, left=left)
         known.static[rows] = static[kind]
         known.loss[rows] = loss[kind]
-        if known.epoch == self._epoch:
-            known.score[rows] = (loss @ self._price + static)[kind]
+        if known.epoch == terms.epoch:
+            known.score[rows] = (loss @ terms.price + static)[kind]
 
     def _static_of_shares(self, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints]:
         """The first two terms at the best device of each of `rows`, and that device."""
-        columns, settings = self._columns, self._settings
+        columns, terms = self._columns, self._terms
         at, device = distinct_devices(columns, shape, rows=rows)
         pairs = rows[at]
         left = columns.left[pairs, device]
-        value = self._gradient.change_by_share(shape, rows=pairs, left=left)
-        value *= -settings.gradient / WHOLE_MILLI
-        value += settings.residual * (self._worth[left - shape.share_milli] - self._worth[left])
+        value = terms.gradient.change_by_share(shape, rows=pairs, left=left)
+        value *= -terms.settings.gradient / WHOLE_MILLI
+        value += terms.settings.residual * (terms.worth[left - shape.share_milli] - terms.worth[left])
         return best_device(value, at=at, device=device, count=len(rows), width=columns.left.shape[1])
+
+
+def ph_online(
+    columns: Columns, *, settings: PHSettings | None = None, learning: LearningSettings | None = None
+) -> Online:
+    """PH on a learned mix."""
+    return Online(columns, make=lambda columns, mix: PH(columns, mix, settings=settings), learning=learning)

@@ -5,7 +5,7 @@ the probability that it does.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,16 @@ class PriceSettings:
     newsvendor: float = 0.3
     horizon: float = 0.5
     without_device: float = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PHSettings:
+    """Weights of the terms, and after how many placements prices are computed anew."""
+
+    gradient: float = 1.5
+    residual: float = 10.0
+    prices: PriceSettings = field(default_factory=PriceSettings)
+    refresh_placements: int = 16
 
 
 class Prices:
@@ -51,6 +61,10 @@ class Prices:
         demand = self._probability * max(left, settings.horizon * self._capacity)
         price[guarded] += settings.newsvendor * self._gpus[guarded] * reach(demand[guarded], headroom[guarded])
         return price
+
+    def follow(self, columns: Columns) -> None:
+        """Go on with the columns of which the present ones are a copy."""
+        self._columns = columns
 
     def _arrivals(self, *, milli: int, cpu_milli: int) -> float:
         """K: arrivals until that many milli or that much CPU are gone."""

@@ -15,8 +15,9 @@ from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.fgd import fgd
 from dovetail.fragmentation.learning import Make, Online
 from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.ph import PH, PHSettings
+from dovetail.fragmentation.ph import PH
 from dovetail.fragmentation.policy import Policy
+from dovetail.fragmentation.prices import PHSettings
 from dovetail.fragmentation.shapes import Choice, Shape
 
 
@@ -183,6 +184,6 @@ class SelfTuned:
         if self._tuner.best != self.used:
             self.used = self._tuner.best
             self._online.use(self._makes[self.used])
-        if self._online.learner.arrivals >= self._next_round:
-            self._next_round = self._online.learner.arrivals + self._tuning.arrivals_between_rounds
+        if self._online.arrivals >= self._next_round:
+            self._next_round = self._online.arrivals + self._tuning.arrivals_between_rounds
             self._tuner.begin(self._columns, self._online.mix)

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 
-from dovetail.fragmentation.columns import FREE_DEVICES, MOST_LEFT, Columns, free_devices, needs
+from dovetail.fragmentation.columns import FREE_DEVICES, MOST_LEFT, Columns, Room, free_devices, needs
 from dovetail.fragmentation.policy import fitting
 from tests.core.fragmentation import strategies
 from tests.core.fragmentation.builders import cluster, fits, host, put, share, whole
@@ -104,3 +104,20 @@ def test_rows_that_are_equal_in_all_are_found(columns: Columns, history):
     ]
     assert [states[row] for row in some[kind]] == states
     assert len(some) == len(set(states))
+
+
+def test_a_node_can_become_any_other() -> None:
+    columns, expected = cluster(2, 0, models=["V100", "V100"]), cluster(2, 4, models=["V100", "V100"])
+    before = columns.changes
+    columns = Columns(cpu_milli=[16000, 0], memory_mib=[65536, 0], gpus=[2, 0], models=["V100", "V100"], width=4)
+    room = Room(
+        model="V100", cpu_milli=16000, memory_mib=65536, left=(1000,) * 4, gpus=4,
+        cpu_capacity_milli=16000, memory_capacity_mib=65536,
+    )  # fmt: skip
+    columns.become(1, room)
+    columns.become(1, room)
+    assert columns.changes == before + 1
+    for name in ("spare", "left", "distinct", "capacity", "gpus", "model"):
+        assert getattr(columns, name).tolist() == getattr(expected, name).tolist(), name
+    assert (columns.idle_milli, columns.idle_cpu_milli) == (expected.idle_milli, expected.idle_cpu_milli)
+    assert (columns.capacity_milli, columns.capacity_cpu_milli) == (6000, 32000)

@@ -1,7 +1,7 @@
 """PH: each of its terms decides where the others do not care."""
 
-from dovetail.fragmentation.ph import PH, PHSettings
-from dovetail.fragmentation.prices import PriceSettings
+from dovetail.fragmentation.ph import PH
+from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from tests.core.fragmentation.builders import cluster, mix_of, put, share, whole
 
 FREE = PriceSettings(scarcity=0, newsvendor=0)
@@ -42,7 +42,7 @@ def test_prices_stay_for_as_many_placements_as_set():
     for _ in range(4):
         choice = policy.choose(whole(1))
         assert choice is not None
-        seen.append(float(policy._price[0]))
+        seen.append(float(policy._terms.price[0]))
         columns.place(choice)
     assert seen[0] == seen[1] == seen[2] != seen[3]
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.fgd import fgd
-from dovetail.fragmentation.learning import ph_online
 from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.ph import PH, PHSettings
+from dovetail.fragmentation.ph import PH, ph_online
 from dovetail.fragmentation.policy import Policy
-from dovetail.fragmentation.prices import PriceSettings
+from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.tuner import SelfTuned
 from dovetail.simulator.policies.bestfit import bestfit
 from dovetail.simulator.policies.gpupacking import gpupacking
