@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from dovetail.api.gpujob import Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
+from dovetail.engine.limits import Limits
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
 from dovetail.kube.objects import Job, Node, Pod
@@ -32,8 +33,8 @@ class Options:
 
     namespace: str
     policy: Policy = "Balanced"
-    guard_fraction: float = 0.8
-    turns_per_device: int = 4
+    limits: Limits = field(default_factory=Limits)
+    smoothing_seconds: float = 120.0
 
 
 class Operator:
@@ -43,7 +44,7 @@ class Operator:
         self, client: Client, connection: Connection, options: Options, *, registry: CollectorRegistry
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        ledger = Ledger(guard_fraction=options.guard_fraction, turns_per_device=options.turns_per_device)
+        ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
         state = State(ClusterView(ledger=ledger), default_policy=options.policy)
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(

@@ -42,8 +42,8 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     return Options(
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
         policy=settings.policy,
-        guard_fraction=settings.guard_fraction,
-        turns_per_device=settings.tenants_per_device,
+        limits=settings.limits,
+        smoothing_seconds=settings.utilization_smoothing,
     )
 
 

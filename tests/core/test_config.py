@@ -83,7 +83,7 @@ WRONG = {
     "score_weights: 3": "score_weights is 3, but must be a map with utilization, memory, cpu and fragmentation",
     "score_weights: {cpu: -1}": "score_weights.cpu is -1, but must be a number from 0 to 100 (weight)",
     "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
-    "memory_guard: 0.9": "memory_guard is 0.9, but must be Conservative or Aggressive",
+    "memory_guard: 0.9": "memory_guard is 0.9, but must be Conservative, Aggressive or Dynamic",
     "resource_change_threshold: 1.5": "resource_change_threshold is 1.5, but must be a number from 0 to 1 (ratio)",
     "resource_change_threshold: .nan": "resource_change_threshold is nan, but must be a number from 0 to 1 (ratio)",
     "monitor_update_interval: 0": "monitor_update_interval is 0, but must be a whole number from 1 to 3600 (seconds)",
@@ -97,6 +97,8 @@ WRONG = {
     "default_gpu_resource_name: nvdia": 'default_gpu_resource_name is "nvdia", but must be a short name or a '
     "resource name of gpu_resource",
     "heartbeat_interval: 10": "heartbeat_interval is 10, but must be at least monitor_update_interval, which is 30 "
+    "(seconds)",
+    "measurement_max_age: 300": "measurement_max_age is 300, but must be more than heartbeat_interval, which is 300 "
     "(seconds)",
     "bind_deadline_seconds: 30": "bind_deadline_seconds is 30, but must be less than hold_ttl_seconds, which is 30 "
     "(seconds)",

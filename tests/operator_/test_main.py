@@ -23,7 +23,7 @@ def test_a_bad_configuration_is_a_sentence_and_exit_code_2(tmp_path: Path, capsy
 
 def test_the_configuration_decides_what_may_be_promised() -> None:
     options = make_options(Settings(memory_guard="Aggressive", tenants_per_device=2, policy="Pack"), environ={})
-    assert (options.guard_fraction, options.turns_per_device, options.policy) == (0.95, 2, "Pack")
+    assert (options.limits.guard_fraction, options.limits.turns_per_device, options.policy) == (0.95, 2, "Pack")
 
 
 @pytest.mark.parametrize(("environ", "namespace"), [({}, "dovetail-system"), ({"POD_NAMESPACE": "gpu"}, "gpu")])

@@ -17,17 +17,17 @@ from pydantic_settings import (
 )
 
 from dovetail import models
-from dovetail.api.gpujob import Policy
+from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
+from dovetail.engine.claims import GUARD_FRACTIONS
+from dovetail.engine.limits import Limits
 from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["auto", "json", "console"]
-MemoryGuard = Literal["Conservative", "Aggressive"]
 
 ENV_PREFIX: Final = "DOVETAIL_"
-GUARD_FRACTIONS: Final[Mapping[MemoryGuard, float]] = {"Conservative": 0.8, "Aggressive": 0.95}
 _RESOURCE_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 
@@ -127,11 +127,27 @@ class Settings(BaseSettings):
     policy: Policy = _choice(
         "Balanced", "Spread", "Pack", "Balanced", description="Which nodes and devices are preferred by default."
     )
-    memory_guard: MemoryGuard = _choice(
+    memory_guard: MemoryStrategy = _choice(
         "Conservative",
         "Conservative",
         "Aggressive",
-        description="How much of a shared device's memory is promised: 0.8 (Conservative) or 0.95 (Aggressive) of it.",
+        "Dynamic",
+        description="How much of a shared device's memory is promised: 0.8 (Conservative) or 0.95 (Aggressive) of it, "
+        "or to a GPUJob what earlier runs of its name used (Dynamic; 0.8 for what nothing is known of).",
+    )
+    measurement_max_age: WholeNumber = _number(
+        660,
+        low=2,
+        high=604800,
+        unit="seconds",
+        description="How old a node's report may be before promises alone count; more than heartbeat_interval.",
+    )
+    utilization_smoothing: WholeNumber = _number(
+        120,
+        low=1,
+        high=3600,
+        unit="seconds",
+        description="How long a change of utilization must last before most of it counts in the ranking.",
     )
     score_weights: ScoreWeights = Field(
         default=ScoreWeights(),
@@ -151,6 +167,12 @@ class Settings(BaseSettings):
     tenants_per_device: WholeNumber = _number(
         4, low=1, high=48, unit="tenants", description="How many TimeShared tenants take turns on one device."
     )
+    training_per_device: WholeNumber = _number(
+        1, low=0, high=48, unit="tenants", description="How many tenants that say Training may share one device."
+    )
+    inference_per_device: WholeNumber = _number(
+        3, low=0, high=48, unit="tenants", description="How many tenants that say Inference may share one device."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
     )
@@ -160,8 +182,18 @@ class Settings(BaseSettings):
 
     @property
     def guard_fraction(self) -> float:
-        """The part of a shared device's memory that may be promised (0-1)."""
-        return GUARD_FRACTIONS[self.memory_guard]
+        """The part of a shared device's memory that may be promised to those that name no guard (0-1)."""
+        return GUARD_FRACTIONS["Conservative" if self.memory_guard == "Dynamic" else self.memory_guard]
+
+    @property
+    def limits(self) -> Limits:
+        """What of a device may be promised."""
+        return Limits(
+            guard_fraction=self.guard_fraction,
+            turns_per_device=self.tenants_per_device,
+            training_per_device=self.training_per_device,
+            inference_per_device=self.inference_per_device,
+        )
 
     @property
     def vendors(self) -> Vendors:
@@ -205,6 +237,13 @@ class Settings(BaseSettings):
     def _not_below_the_look(cls, seconds: int, info: ValidationInfo) -> int:
         if seconds < (look := info.data.get("monitor_update_interval", 0)):
             raise ValueError(f"at least monitor_update_interval, which is {look} (seconds)")
+        return seconds
+
+    @field_validator("measurement_max_age")
+    @classmethod
+    def _above_the_heartbeat(cls, seconds: int, info: ValidationInfo) -> int:
+        if seconds <= (beat := info.data.get("heartbeat_interval", 0)):
+            raise ValueError(f"more than heartbeat_interval, which is {beat} (seconds)")
         return seconds
 
     @field_validator("bind_deadline_seconds")

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.engine.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim
 from dovetail.engine.ledger import MODE_CODES, NO_MODE, Bools, Ints, Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
 from dovetail.engine.sentences import ask_text, node_text, refusal
@@ -26,9 +26,10 @@ NODE_CAUSES: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A node that fits, and the claim that takes it."""
+    """A node that fits, and the claim that takes it. A `note` says that what was measured there does not count."""
 
     claim: Claim
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,10 @@ def check(ledger: Ledger, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
             devices=judged.devices(0),
             cpu_milli=ask.cpu_milli,
             memory_mib=ask.memory_mib,
-        )
+            guard=ask.guard,
+            workload=ask.workload,
+        ),
+        note=ledger.note(node),
     )
 
 
@@ -122,11 +126,21 @@ class Judgement:
 
     @cached_property
     def usable_mib(self) -> Ints:
-        """Memory of each device that may be promised in this mode, shape [n, d]: all to a whole taker, else the
-        guard's fraction."""
+        """Memory of each device that could ever be promised to this ask, shape [n, d]: all to a whole taker, else the
+        fraction of its guard."""
         if self.ask.mode == "Exclusive":
             return self.columns.total
-        return np.floor(self.columns.total * self.ledger.guard_fraction).astype(np.int64)
+        return np.floor(self.columns.total * self._fraction).astype(np.int64)
+
+    @cached_property
+    def allowed_mib(self) -> Ints:
+        """Memory of each device that may be promised to all its tenants together if this ask joins them, shape [n, d].
+
+        The strictest of them decides, so that what any tenant's guard leaves free stays free while it is there.
+        """
+        if self.ask.mode == "Exclusive":
+            return self.columns.total
+        return np.floor(self.columns.total * np.minimum(self.columns.guard, self._fraction)).astype(np.int64)
 
     @cached_property
     def needed_mib(self) -> Ints:
@@ -134,18 +148,20 @@ class Judgement:
         gpu = self._gpu
         if gpu.memory_mib is not None and self.ask.mode != "Exclusive":
             return np.full_like(self.columns.total, gpu.memory_mib)
-        return self.usable_mib * gpu.share_milli // WHOLE_MILLI
+        return self.allowed_mib * gpu.share_milli // WHOLE_MILLI
 
     @cached_property
     def free_mib(self) -> Ints:
         """Memory of each device that is neither promised nor taken by strangers, shape [n, d]."""
-        return self.usable_mib - self.columns.promised - self.columns.foreign
+        return self.allowed_mib - self.columns.promised - self.columns.foreign
 
     @cached_property
     def free_devices(self) -> Bools:
         """Devices that could take the ask now, shape [n, d]."""
         columns = self.columns
-        return self._takers & self._mode_free & self._share_free & self._memory_free & columns.present
+        return (
+            self._takers & self._mode_free & self._share_free & self._tenants_free & self._memory_free & columns.present
+        )
 
     def refusal(self, row: int) -> Refusal | None:
         """The first cause that keeps the ask off this node, with the node's numbers; None when it fits."""
@@ -171,7 +187,8 @@ class Judgement:
                 index=facts[slot].index,
                 uuid=facts[slot].uuid,
                 share_milli=self._gpu.share_milli,
-                memory_mib=int(self.needed_mib[row, slot]),
+                # Of a whole device, what the few MiB that strangers may keep there leave.
+                memory_mib=int(min(self.needed_mib[row, slot], self.free_mib[row, slot])),
             )
             for slot in chosen
         )
@@ -180,6 +197,11 @@ class Judgement:
     def _gpu(self) -> GPURequest:
         assert self.ask.gpu is not None, "only asked where a device is wanted"
         return self.ask.gpu
+
+    @cached_property
+    def _fraction(self) -> float:
+        guard = self.ask.guard
+        return self.ledger.limits.guard_fraction if guard is None else GUARD_FRACTIONS[guard]
 
     @cached_property
     def _of_vendor(self) -> Bools:
@@ -209,8 +231,18 @@ class Judgement:
     @cached_property
     def _share_free(self) -> Bools:
         if self.ask.mode == "TimeShared":
-            return self.columns.tenants < self.ledger.turns_per_device
+            return self.columns.tenants < self.ledger.limits.turns_per_device
         return self.columns.share_left >= self._gpu.share_milli
+
+    @cached_property
+    def _tenants_free(self) -> Bools:
+        """Devices that may take one more tenant of the ask's workload, shape [n, d]. Whole ones have no others."""
+        columns = self.columns
+        if self.ask.workload is None or self.ask.mode == "Exclusive":
+            return columns.present
+        if self.ask.workload == "Training":
+            return columns.training < columns.training_limit
+        return columns.inference < columns.inference_limit
 
     @cached_property
     def _memory_free(self) -> Bools:
@@ -262,6 +294,7 @@ class Judgement:
             ("DevicesBusy", columns.mode == NO_MODE if exclusive else columns.mode != MODE_CODES["Exclusive"]),
             ("ModeConflict", self._mode_free),
             ("TenantLimit" if self.ask.mode == "TimeShared" else "ShareShort", self._share_free),
+            ("TenantLimit", self._tenants_free),
             ("MemoryGuard", self._memory_free),
         ]
         causes = []

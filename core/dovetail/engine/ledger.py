@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.api.gpujob import Mode
-from dovetail.engine.claims import Claim
+from dovetail.engine.claims import GUARD_FRACTIONS, Claim
+from dovetail.engine.limits import Limits
+from dovetail.engine.loads import Loads
 from dovetail.models import Model, normalise
 from dovetail.requests import WHOLE_MILLI
 
@@ -43,8 +45,11 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """What the agent says of one device, with what people say of it. `nvlink` and `switch` are the indexes of the
-    devices that it reaches so."""
+    """What the agent says of one device, with what people say of it.
+
+    `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
+    configured one.
+    """
 
     index: int
     uuid: str
@@ -59,11 +64,18 @@ class DeviceFacts:
     numa_node: int | None = None
     nvlink: tuple[int, ...] = ()
     switch: tuple[int, ...] = ()
+    training_limit: int | None = None
+    inference_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """A copy of the ledger's columns for some nodes. Node columns have shape [n], device columns [n, d]."""
+    """A copy of the ledger's columns for some nodes. Node columns have shape [n], device columns [n, d].
+
+    Where `unmeasured`, promises alone count: no memory is foreign, and what is promised of a device is its
+    `utilization`. Elsewhere that is smoothed, and `utilization_now` is as last reported. `guard` is the smallest part
+    of the memory that a tenant of the device lets promise; 1 where there is none.
+    """
 
     known: Bools
     managed: Bools
@@ -82,6 +94,13 @@ class Columns:
     total: Ints
     foreign: Ints
     utilization: Floats
+    utilization_now: Floats
+    unmeasured: Bools
+    guard: Floats
+    training: Ints
+    training_limit: Ints
+    inference: Ints
+    inference_limit: Ints
     share_left: Ints
     promised: Ints
     tenants: Ints
@@ -107,21 +126,23 @@ class _Entry:
     hold_until: float | None
 
 
-_NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned")
+_NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned", "unmeasured")
 _NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free")
 _DEVICE_BOOLS: Final = ("present", "healthy", "cordoned")
 _DEVICE_INTS: Final = (
     "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
+    "training", "training_limit", "inference", "inference_limit",
 )  # fmt: skip
+_DEVICE_FLOATS: Final = ("utilization", "utilization_now", "guard")
 
 
 class Ledger:
-    """Who holds what. `guard_fraction` of a shared device's memory may be promised; `turns_per_device` tenants may
-    take turns on one."""
+    """Who holds what. Reported utilization is smoothed over `smoothing_seconds`."""
 
-    def __init__(self, *, guard_fraction: float = 0.8, turns_per_device: int = 4) -> None:
-        self.guard_fraction = guard_fraction
-        self.turns_per_device = turns_per_device
+    def __init__(self, *, limits: Limits | None = None, smoothing_seconds: float = 120.0) -> None:
+        self.limits = limits or Limits()
+        self._loads = Loads(seconds=smoothing_seconds)
+        self._notes: dict[str, str] = {}
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._obstacles: dict[str, str] = {}
@@ -156,13 +177,24 @@ class Ledger:
             self._columns["known"][self._rows[name]] = False
             self._touch(self._rows[name])
 
-    def set_devices(self, name: str, devices: Iterable[DeviceFacts]) -> None:
-        """Take over what the agent reports now; an empty report means no devices."""
+    def set_devices(
+        self, name: str, devices: Iterable[DeviceFacts], *, now: float | None = None, note: str = ""
+    ) -> None:
+        """Take over what the agent reports now; an empty report means no devices.
+
+        `now` is the time of a monotonic clock by which utilization is smoothed; without it the report counts in full.
+        A `note` says why what was measured does not count.
+        """
+        before = [device.uuid for device in self.devices(name)]
         self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
         row = self._row(name, devices=len(self._devices[name]))
         columns = self._columns
-        for column in (*_DEVICE_BOOLS, *_DEVICE_INTS, "utilization"):
+        for column in (*_DEVICE_BOOLS, *_DEVICE_INTS, *_DEVICE_FLOATS):
             columns[column][row] = 0
+        loads = [device.utilization for device in self._devices[name]]
+        others = before != [device.uuid for device in self._devices[name]]
+        self._loads.report(row, loads, at=now, anew=others or bool(self.note(name)))
+        columns["utilization_now"][row] = self._loads.now[row]
         for slot, device in enumerate(self._devices[name]):
             columns["present"][row, slot] = True
             columns["healthy"][row, slot] = device.healthy
@@ -172,8 +204,24 @@ class Ledger:
             columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))
             columns["total"][row, slot] = max(0, device.memory_mib - device.reserved_mib)
             columns["foreign"][row, slot] = device.foreign_mib
-            columns["utilization"][row, slot] = device.utilization
+            columns["training_limit"][row, slot] = _or_else(device.training_limit, self.limits.training_per_device)
+            columns["inference_limit"][row, slot] = _or_else(device.inference_limit, self.limits.inference_per_device)
+        self._note(name, note)
         self._recount(name)
+
+    def distrust(self, name: str, *, note: str) -> None:
+        """What was measured on the node does not count until it is reported anew; `note` says why."""
+        if name in self._rows:
+            self._note(name, note)
+            self._recount(name)
+
+    def settle_loads(self, now: float) -> None:
+        """Let the smoothed utilization follow the time; to be called every few seconds."""
+        columns = self._columns
+        for row in self._loads.settle(now):
+            if not columns["unmeasured"][row]:
+                columns["utilization"][row] = self._loads.shown[row]
+                self._touch(row)
 
     # --- what is promised --------------------------------------------------------------------------------------
 
@@ -258,6 +306,10 @@ class Ledger:
         """The claims on one node."""
         return [self._entries[key].claim for key in self._on_node.get(name, ())]
 
+    def note(self, name: str) -> str:
+        """Why what was measured on the node does not count; empty when it does."""
+        return self._notes.get(name, "")
+
     def obstacle(self, name: str) -> str:
         """Why the node takes no pods at all; empty when it does."""
         row = self._rows.get(name)
@@ -306,7 +358,9 @@ class Ledger:
 
     def copy(self) -> "Ledger":
         """An independent ledger with the same content."""
-        other = Ledger(guard_fraction=self.guard_fraction, turns_per_device=self.turns_per_device)
+        other = Ledger(limits=self.limits)
+        other._loads = self._loads.copy()
+        other._notes = dict(self._notes)
         other._rows = dict(self._rows)
         other._names = list(self._names)
         other._obstacles = dict(self._obstacles)
@@ -326,6 +380,15 @@ class Ledger:
             self._forgotten += len(self._touched)
             self._touched.clear()
 
+    def _note(self, name: str, note: str) -> None:
+        row = self._rows[name]
+        self._columns["unmeasured"][row] = bool(note)
+        if note:
+            self._notes[name] = note
+            self._columns["foreign"][row] = 0
+        else:
+            self._notes.pop(name, None)
+
     def _recount(self, name: str) -> None:
         row = self._rows.get(name)
         if row is None:
@@ -334,12 +397,14 @@ class Ledger:
             self._columns[column][row] = value
         self._touch(row)
 
-    def _promised(self, name: str, *, without: str = "") -> dict[str, npt.NDArray[np.int64] | int]:
+    def _promised(self, name: str, *, without: str = "") -> dict[str, Ints | Floats | int]:
         """The columns that follow from the claims on a node."""
         devices = self._devices.get(name, ())
         slots = {device.uuid: slot for slot, device in enumerate(devices)}
         width = self._columns["present"].shape[1]
         share, promised, tenants, mode, held = (np.zeros(width, dtype=np.int64) for _ in range(5))
+        of_workload = {workload: np.zeros(width, dtype=np.int64) for workload in (None, "Training", "Inference")}
+        guard = np.ones(width)
         cpu = memory = 0
         for key in self._on_node.get(name, ()):
             if key == without:
@@ -348,6 +413,7 @@ class Ledger:
             cpu += entry.claim.cpu_milli
             memory += entry.claim.memory_mib
             code = MODE_CODES[entry.claim.mode]
+            fraction = self._fraction(entry.claim)
             for device in entry.claim.devices:
                 slot = slots.get(device.uuid)
                 if slot is None:
@@ -357,6 +423,8 @@ class Ledger:
                 share[slot] = max(share[slot], device.share_milli) if overlap else share[slot] + device.share_milli
                 promised[slot] += device.memory_mib
                 tenants[slot] += 1
+                guard[slot] = min(guard[slot], fraction)
+                of_workload[entry.claim.workload][slot] += 1
                 mode[slot] = code
                 held[slot] += entry.hold_until is not None
         row = self._rows[name]
@@ -368,7 +436,16 @@ class Ledger:
             "tenants": tenants,
             "mode": mode,
             "held": held,
+            "guard": guard,
+            "training": of_workload["Training"],
+            "inference": of_workload["Inference"],
+            "utilization": self._loads.shown[row] if not self.note(name) else (share / WHOLE_MILLI).clip(0, 1),
         }
+
+    def _fraction(self, claim: Claim) -> float:
+        if claim.mode == "Exclusive":
+            return 1.0
+        return self.limits.guard_fraction if claim.guard is None else GUARD_FRACTIONS[claim.guard]
 
     def _model_code(self, device: DeviceFacts) -> int:
         # The name may leave the memory out; what the card has tells a V100 of 32 GB from one of 16.
@@ -395,8 +472,13 @@ class Ledger:
             **dict.fromkeys(_NODE_INTS, ((rows,), np.int64)),
             **dict.fromkeys(_DEVICE_BOOLS, ((rows, devices), np.bool_)),
             **dict.fromkeys(_DEVICE_INTS, ((rows, devices), np.int64)),
-            "utilization": ((rows, devices), np.float64),
+            **dict.fromkeys(_DEVICE_FLOATS, ((rows, devices), np.float64)),
         }
+        self._loads.grow(rows=rows, devices=devices)
         self._columns = {name: np.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
         for name, column in old.items():
             self._columns[name][tuple(slice(0, size) for size in column.shape)] = column
+
+
+def _or_else(limit: int | None, otherwise: int) -> int:
+    return otherwise if limit is None else limit

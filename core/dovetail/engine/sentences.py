@@ -49,12 +49,28 @@ def ask_text(kind: RefusalKind, ask: Ask) -> str:
         "Cordoned": f"fewer than {count} not cordoned",
         "DevicesBusy": f"need {count} free, too many are busy",
         "ModeConflict": f"GPUs are in another mode than {ask.mode}",
-        "TenantLimit": "all turns on the GPUs are taken",
+        "TenantLimit": _tenant_text(ask),
         "ShareShort": f"no GPU has a share of {gpu.share_milli / 1000:g} left",
         "MemoryGuard": f"no GPU has the memory left{memory}",
         "Held": "GPUs are held for other pods",
     }
     return texts[kind]
+
+
+def _tenant_text(ask: Ask) -> str:
+    of_workload = f"every GPU has its {ask.workload} tenants"
+    if ask.mode != "TimeShared":
+        return of_workload
+    turns = "all turns on the GPUs are taken"
+    return turns if ask.workload is None else f"{turns}, or {of_workload}"
+
+
+def _tenant_message(judged: "Judgement", row: int) -> str:
+    columns, ask = judged.columns, judged.ask
+    if ask.workload is None:
+        return _tenant_text(ask)
+    limits = columns.training_limit if ask.workload == "Training" else columns.inference_limit
+    return f"{_tenant_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
 
 
 def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> str:
@@ -71,7 +87,11 @@ def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> 
     if kind == "MemoryGuard":
         most = max(0, int(judged.free_mib[row][present].max()))
         wanted = int(judged.needed_mib[row][present].min())
-        return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB"
-    if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict", "TenantLimit"}:
+        note = judged.ledger.note(name)
+        aside = f" ({note})" if note else ""
+        return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
+    if kind == "TenantLimit":
+        return f"{name}: {_tenant_message(judged, row)} ({gpus(int(present.sum()))})"
+    if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
         return f"{name}: {ask_text(kind, ask)} ({gpus(int(present.sum()))})"
     return f"{name}: {need(ask.gpu.count, left)}: {ask_text(kind, ask)}"

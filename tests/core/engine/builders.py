@@ -1,7 +1,7 @@
 """Builders of clusters and asks: a test names only what matters to it."""
 
-from dovetail.api.gpujob import Mode, Policy
-from dovetail.engine.claims import Ask, Claim, DeviceClaim
+from dovetail.api.gpujob import Mode, Policy, Workload
+from dovetail.engine.claims import Ask, Claim, DeviceClaim, Guard
 from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
 from dovetail.requests import parse
 
@@ -27,10 +27,18 @@ def make_ledger(**nodes: int) -> Ledger:
     return ledger
 
 
-def make_ask(text: str, *, mode: Mode | None = None, policy: Policy = "Balanced", cpu_milli: int = 0) -> Ask:
+def make_ask(
+    text: str,
+    *,
+    mode: Mode | None = None,
+    policy: Policy = "Balanced",
+    cpu_milli: int = 0,
+    guard: Guard | None = None,
+    workload: Workload | None = None,
+) -> Ask:
     request = parse(text)
     by_request: Mode = "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
-    return Ask(gpu=request, mode=mode or by_request, policy=policy, cpu_milli=cpu_milli)
+    return Ask(gpu=request, mode=mode or by_request, policy=policy, cpu_milli=cpu_milli, guard=guard, workload=workload)
 
 
 def hold_devices(  # a fixture writes promises without asking whether they fit
@@ -42,10 +50,13 @@ def hold_devices(  # a fixture writes promises without asking whether they fit
     memory_mib: int = 0,
     mode: Mode = "Exclusive",
     hold_until: float | None = None,
+    guard: Guard | None = None,
+    workload: Workload | None = None,
 ) -> None:
     devices = tuple(
         DeviceClaim(index=index, uuid=f"{node}-{index}", share_milli=share_milli, memory_mib=memory_mib)
         for index in indexes
     )
     key = key or f"{node}{indexes}{share_milli}{mode}"
-    ledger.commit(Claim(key=key, node=node, mode=mode, devices=devices), hold_until=hold_until)
+    claim = Claim(key=key, node=node, mode=mode, devices=devices, guard=guard, workload=workload)
+    ledger.commit(claim, hold_until=hold_until)

@@ -1,18 +1,21 @@
 """The ledger as a state machine beside a dumb model, and the cases that a machine finds late."""
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from dovetail.engine.claims import Claim
+from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NODES = ("a", "b", "c")
 REQUESTS = ("1", "2", "0.5", "0.3", "8G,0.25", "2x0.4", "20G,0.5", "1@cuda:1")
+GUARDS = (None, "Conservative", "Aggressive")
+WORKLOADS = (None, "Training", "Inference")
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -29,16 +32,17 @@ class LedgerMachine(RuleBasedStateMachine):
         self.count = 0
 
     @rule(target=keys, node=st.sampled_from(NODES), text=st.sampled_from(REQUESTS), hold=st.none() | st.floats(1, 9),
-          mode=st.sampled_from([None, "TimeShared", "Fractional"]))  # fmt: skip
-    def place(self, node: str, text: str, hold: float | None, mode: Any) -> str:
+          mode=st.sampled_from([None, "TimeShared", "Fractional"]), guard=st.sampled_from(GUARDS),
+          workload=st.sampled_from(WORKLOADS))  # fmt: skip
+    def place(self, node: str, text: str, hold: float | None, mode: Any, guard: Any, workload: Any) -> str:
         self.count += 1
         key = f"pod-{self.count}"
-        self._try(key, node=node, text=text, hold=hold, mode=mode)
+        self._try(key, node=node, ask=make_ask(text, mode=mode, guard=guard, workload=workload), hold=hold)
         return key
 
     @rule(key=keys, node=st.sampled_from(NODES), text=st.sampled_from(REQUESTS))
     def place_again(self, key: str, node: str, text: str) -> None:
-        self._try(key, node=node, text=text, hold=None, mode=None)
+        self._try(key, node=node, ask=make_ask(text), hold=None)
 
     @rule(key=consumes(keys))
     def release(self, key: str) -> None:
@@ -58,8 +62,21 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.drop_node(node)
         add_node(self.ledger, node, gpus=gpus)
 
-    def _try(self, key: str, *, node: str, text: str, hold: float | None, mode: Any) -> None:
-        found = check(self.ledger, make_ask(text, mode=mode), node=node, key=key)
+    @rule(node=st.sampled_from(NODES), foreign=st.integers(0, 40000), load=st.floats(0, 1))
+    def the_agent_reports(self, node: str, foreign: int, load: float) -> None:
+        devices = [replace(each, foreign_mib=foreign, utilization=load) for each in self.ledger.devices(node)]
+        self.ledger.set_devices(node, devices, now=self.now)
+
+    @rule(node=st.sampled_from(NODES))
+    def the_agent_falls_silent(self, node: str) -> None:
+        self.ledger.distrust(node, note="nobody knows")
+
+    @rule()
+    def loads_settle(self) -> None:
+        self.ledger.settle_loads(self.now)
+
+    def _try(self, key: str, *, node: str, ask: Ask, hold: float | None) -> None:
+        found = check(self.ledger, ask, node=node, key=key)
         if not isinstance(found, Fit):
             return
         until = None if hold is None else self.now + hold
@@ -79,21 +96,33 @@ class LedgerMachine(RuleBasedStateMachine):
         for node in NODES:
             for device in self.ledger.devices(node):
                 tenants = [
-                    (claim.mode, part)
+                    (claim, part)
                     for claim in self.model.values()
                     for part in claim.devices
                     if claim.node == node and part.uuid == device.uuid
                 ]
-                modes = {mode for mode, _ in tenants}
+                modes = {claim.mode for claim, _ in tenants}
                 assert len(modes) <= 1, "a device serves one mode at a time"
                 if "Exclusive" in modes:
                     assert len(tenants) == 1
                 elif modes:
-                    assert sum(part.memory_mib for _, part in tenants) <= device.memory_mib * 0.8
+                    strictest = min(GUARD_FRACTIONS[claim.guard or "Conservative"] for claim, _ in tenants)
+                    assert sum(part.memory_mib for _, part in tenants) <= device.memory_mib * strictest
+                    workloads = [claim.workload for claim, _ in tenants]
+                    assert workloads.count("Training") <= 1
+                    assert workloads.count("Inference") <= 3
                 if "Fractional" in modes:
                     assert sum(part.share_milli for _, part in tenants) <= 1000
                 if "TimeShared" in modes:
-                    assert len(tenants) <= self.ledger.turns_per_device
+                    assert len(tenants) <= self.ledger.limits.turns_per_device
+
+    @invariant()
+    def what_is_shown_is_a_ratio_and_of_a_silent_node_what_is_promised(self) -> None:
+        columns = self.ledger.columns(NODES)
+        assert ((columns.utilization >= 0) & (columns.utilization <= 1)).all()
+        silent = columns.unmeasured
+        assert (columns.foreign[silent] == 0).all()
+        assert (columns.utilization[silent] * 1000 == (1000 - columns.share_left[silent]).clip(0, 1000)).all()
 
     @invariant()
     def a_copy_is_equal_and_apart(self) -> None:

@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.loads import STEP
+from tests.core.engine.builders import add_node, make_device
+
+T = 120.0
+
+
+def make_loaded(load: float) -> Ledger:
+    ledger = Ledger(smoothing_seconds=T)
+    add_node(ledger, "a", gpus=0)
+    report(ledger, load, at=0.0)
+    return ledger
+
+
+def report(ledger: Ledger, load: float, *, at: float, uuid_of: str = "a") -> None:
+    ledger.set_devices("a", [make_device(uuid_of, 0, utilization=load)], now=at)
+
+
+def shown(ledger: Ledger) -> float:
+    return float(ledger.columns(["a"]).utilization[0, 0])
+
+
+def test_the_first_report_counts_in_full() -> None:
+    assert shown(make_loaded(0.7)) == 0.7
+
+
+def test_a_spike_of_one_report_steers_little() -> None:
+    ledger = make_loaded(0.1)
+    report(ledger, 1.0, at=300.0)
+    assert shown(ledger) == pytest.approx(0.1)
+    report(ledger, 0.1, at=330.0)
+    assert shown(ledger) == pytest.approx(0.1 + 0.9 * (1 - np.exp(-30 / T)))
+    assert float(ledger.columns(["a"]).utilization_now[0, 0]) == 0.1
+
+
+def test_a_load_that_lasts_comes_through_without_another_report() -> None:
+    ledger = make_loaded(0.0)
+    report(ledger, 1.0, at=100.0)
+    ledger.settle_loads(100.0 + T)
+    assert shown(ledger) == pytest.approx(1 - np.exp(-1))
+    ledger.settle_loads(100.0 + 20 * T)
+    assert shown(ledger) == 1.0
+
+
+def test_it_does_not_matter_how_often_somebody_looks() -> None:
+    often, once = make_loaded(0.0), make_loaded(0.0)
+    for ledger in (often, once):
+        report(ledger, 0.8, at=10.0)
+    for second in range(11, 90):
+        often.settle_loads(float(second))
+    for ledger in (often, once):
+        report(ledger, 0.2, at=90.0)
+    assert shown(often) == pytest.approx(shown(once))
+
+
+def test_kept_judgements_are_made_anew_only_for_steps_that_matter() -> None:
+    ledger = make_loaded(0.0)
+    report(ledger, 1.0, at=0.0)
+    position = ledger.changes
+    ledger.settle_loads(T * STEP / 2)
+    assert ledger.touched_since(position) == set()
+    ledger.settle_loads(T * STEP * 2)
+    assert ledger.touched_since(position) == {0}
+    ledger.settle_loads(T * 30)
+    position = ledger.changes
+    ledger.settle_loads(T * 60)
+    assert ledger.touched_since(position) == set()
+
+
+def test_a_clock_that_goes_back_changes_nothing() -> None:
+    ledger = make_loaded(0.5)
+    report(ledger, 1.0, at=100.0)
+    ledger.settle_loads(50.0)
+    report(ledger, 1.0, at=20.0)
+    assert shown(ledger) == pytest.approx(0.5)
+
+
+def test_another_device_in_the_slot_begins_anew() -> None:
+    ledger = make_loaded(0.1)
+    report(ledger, 0.9, at=1.0, uuid_of="other")
+    assert shown(ledger) == 0.9
+
+
+def test_after_a_silence_the_first_report_counts_in_full() -> None:
+    ledger = make_loaded(1.0)
+    ledger.distrust("a", note="old")
+    assert shown(ledger) == 0.0
+    ledger.settle_loads(1000.0)
+    report(ledger, 0.3, at=1000.0)
+    assert shown(ledger) == 0.3
+
+
+def test_a_copy_has_the_same_loads() -> None:
+    ledger = make_loaded(0.4)
+    report(ledger, 0.8, at=60.0)
+    copy = ledger.copy()
+    copy.settle_loads(6000.0)
+    assert (shown(ledger), shown(copy)) == (pytest.approx(0.4), 0.8)
