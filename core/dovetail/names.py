@@ -32,6 +32,9 @@ POLICY: Final = f"{GROUP}/gpu-policy"
 MEMORY_STRATEGY: Final = f"{GROUP}/gpu-memory-strategy"
 WORKLOAD: Final = f"{GROUP}/gpu-workload"
 
+# Annotation of a GPUJob: who made it, set by admission.
+USER: Final = f"{GROUP}/user"
+
 # Pod annotations written by the extender in the Binding, immutable after.
 ALLOCATION: Final = f"{GROUP}/allocation"
 VISIBLE_DEVICES: Final = f"{GROUP}/visible-devices"

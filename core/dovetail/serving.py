@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -94,12 +95,14 @@ def add_health(
 
 
 @asynccontextmanager
-async def listening(app: web.Application, *, host: str, port: int) -> AsyncIterator[int]:
+async def listening(
+    app: web.Application, *, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """Serve `app` while inside; gives the port, which matters for port 0. Open requests get time to end."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host, port, ssl_context=tls)
         try:
             await site.start()
         except OSError as error:

@@ -14,8 +14,9 @@ from dovetail.pods.parts import Parts
 
 Manifest = dict[str, Any]
 
+EPHEMERAL: Final = "ephemeralContainers"
 # Kinds of containers in the order that indices count. Nobody can ask for anything in an ephemeral one.
-_KINDS: Final = ("containers", "initContainers", "ephemeralContainers")
+_KINDS: Final = ("containers", "initContainers", EPHEMERAL)
 _OURS: Final = frozenset(
     {
         names.ENV_VISIBLE_DEVICES,

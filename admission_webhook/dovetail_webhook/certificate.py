@@ -1,0 +1,55 @@
+"""The webhook's certificate: loaded at the start, and again when its files change."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Final
+
+from dovetail import logs
+from dovetail.config.errors import ConfigError
+
+_LOOK_SECONDS: Final = 10.0
+log = logs.get_logger("dovetail.webhook")
+
+
+class Certificate:
+    """`tls.crt` and `tls.key` in a folder, as a mounted Secret has them. Raises `ConfigError` for unusable ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = (folder / "tls.crt", folder / "tls.key")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._loaded = self._contents()
+        self._load()
+
+    def refresh(self) -> bool:
+        """Take over files that changed, for connections from now on; whether there were any that can be used."""
+        try:
+            found = self._contents()
+            if found == self._loaded:
+                return False
+            self._load()
+        except ConfigError as error:
+            # A Secret may be half written; the old one still serves.
+            log.warning("certificate not reloaded", error=str(error))
+            return False
+        self._loaded = found
+        log.info("certificate reloaded")
+        return True
+
+    async def watch(self) -> None:
+        """Look for changed files until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.refresh()
+
+    def _contents(self) -> tuple[bytes, ...]:
+        try:
+            return tuple(path.read_bytes() for path in self._files)
+        except OSError as error:
+            raise ConfigError("certificate", problem=f"cannot read {error.filename}: {error.strerror}") from error
+
+    def _load(self) -> None:
+        try:
+            self.context.load_cert_chain(*self._files)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError("certificate", problem=f"{self._files[0]} cannot be used: {error}") from error

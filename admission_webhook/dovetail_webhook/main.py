@@ -1,0 +1,56 @@
+"""The program `dovetail-webhook`."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from dovetail import serving
+from dovetail.config.settings import Settings
+from dovetail_webhook.app import application
+from dovetail_webhook.certificate import Certificate
+from dovetail_webhook.metrics import Metrics
+
+DEFAULT_PORT: Final = 8443
+DEFAULT_METRICS_PORT: Final = 8084
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Answer the API server until told to stop; gives the exit code."""
+    return serving.run(_serve, args=_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    options = serving.parser("dovetail-webhook", description="Complete the pods that ask for GPUs by an annotation.")
+    options.add_argument(
+        "--certificates", type=Path, required=True, metavar="FOLDER", help="where tls.crt and tls.key are"
+    )
+    options.add_argument("--host", default="0.0.0.0", help="address of /mutate (default: %(default)s)")  # noqa: S104 - the API server comes from outside
+    options.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of /mutate, TLS (default: %(default)s)"
+    )
+    options.add_argument(
+        "--metrics-port",
+        type=int,
+        default=DEFAULT_METRICS_PORT,
+        metavar="N",
+        help="port of /livez, /readyz and /metrics (default: %(default)s)",
+    )
+    return options
+
+
+async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    certificate = Certificate(args.certificates)
+    metrics = Metrics()
+    app = application(policy=settings.policy, vendors=settings.vendors, metrics=metrics)
+    health = web.Application()
+    serving.add_health(health, ready={}, registry=metrics.registry)
+    async with (
+        serving.listening(app, host=args.host, port=args.port, tls=certificate.context),
+        # Last, so that whoever is told that it is ready can ask.
+        serving.listening(health, host="0.0.0.0", port=args.metrics_port),  # noqa: S104 - probes come from outside
+    ):
+        await serving.together(stop, certificate.watch())

@@ -1,0 +1,100 @@
+"""What becomes of a pod or a GPUJob on its way in, as a JSON patch. Pure.
+
+A pod is completed by the same code and checked by the same parser as the pods of GPUJobs. A GPUJob gets the name of the
+user who made it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import Policy
+from dovetail.asks import agree, ask_of_pod
+from dovetail.kube.objects import Pod
+from dovetail.kube.quantity import QuantityError
+from dovetail.pods.completion import EPHEMERAL, Manifest, completed
+from dovetail.pods.parts import Parts, parts_of
+from dovetail.pods.vendor import vendor_devices
+from dovetail.requests import RequestError
+from dovetail.vendor import Vendors
+
+Patch = list[dict[str, Any]]
+
+# What the API server puts into a pod that names no scheduler.
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+def patch_of_pod(pod: Manifest, *, subresource: str, policy: Policy, vendors: Vendors) -> Patch:
+    """The changes that complete a pod; empty for one that is complete. Raises `RequestError` for one that cannot be.
+
+    A pod that exists already comes with a subresource: its new ephemeral containers see no device.
+    """
+    if subresource:
+        return _changes(pod["spec"], completed(pod["spec"], asked=Parts()), keys=[EPHEMERAL])
+    try:
+        spec = _completed(pod, policy=policy, vendors=vendors)
+    except msgspec.ValidationError as error:
+        raise RequestError(
+            _name(pod), field="pod", problem=f"cannot be read: {error}", example="a valid pod"
+        ) from error
+    except QuantityError as error:
+        raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
+    return _changes(pod["spec"], spec, keys=spec)
+
+
+def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch:
+    # Of JSON patch's operations `add` also replaces.
+    return [
+        {"op": "add", "path": f"/spec/{key}", "value": after[key]} for key in keys if after.get(key) != before.get(key)
+    ]
+
+
+def patch_of_job(job: Manifest, *, user: str) -> Patch:
+    """The changes that write down who made a GPUJob, whatever it says itself."""
+    annotations = job.get("metadata", {}).get("annotations") or {}
+    if annotations.get(names.USER) == user:
+        return []
+    return [{"op": "add", "path": "/metadata/annotations", "value": {**annotations, names.USER: user}}]
+
+
+def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
+    typed = _typed(pod)
+    if vendor_devices(typed.spec, vendors=vendors):
+        asked = Parts()
+    else:
+        asked = parts_of(typed)
+        agree(typed, asked=asked, missing_ok=True)
+    annotated = names.REQUEST in typed.metadata.annotations
+    if asked.parts or annotated:
+        _refuse_others_choices(pod["spec"], wants_runtime=bool(asked.parts))
+    spec = completed(pod["spec"], asked=asked)
+    if annotated:
+        spec["schedulerName"] = names.SCHEDULER_NAME
+    # Read as the extender will read it, so that what it would refuse for ever does not come in.
+    ask_of_pod(_typed({**pod, "spec": spec}), default_policy=policy, vendors=vendors)
+    return spec
+
+
+def _refuse_others_choices(spec: Mapping[str, Any], *, wants_runtime: bool) -> None:
+    scheduler, runtime = spec.get("schedulerName"), spec.get("runtimeClassName")
+    if scheduler not in {None, "", _DEFAULT_SCHEDULER, names.SCHEDULER_NAME}:
+        raise RequestError(
+            str(scheduler), field="schedulerName", problem="a pod with GPUs of Dovetail is scheduled by dovetail",
+            example="nothing there",
+        )  # fmt: skip
+    if wants_runtime and runtime not in {None, "", names.RUNTIME_CLASS}:
+        raise RequestError(
+            str(runtime), field="runtimeClassName", problem="a pod with GPUs of Dovetail runs in the class nvidia",
+            example="nothing there",
+        )  # fmt: skip
+
+
+def _typed(pod: Manifest) -> Pod:
+    return msgspec.convert(pod, Pod, strict=False)
+
+
+def _name(pod: Manifest) -> str:
+    metadata = pod.get("metadata") or {}
+    return str(metadata.get("name") or metadata.get("generateName") or "")

@@ -1,0 +1,79 @@
+import base64
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dovetail import names, serving
+from dovetail.vendor import DEFAULT_VENDORS
+from dovetail_webhook.app import application
+from dovetail_webhook.metrics import Metrics
+
+
+def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:
+    """What the API server sends, with its usual ballast."""
+    pod = {"metadata": {"annotations": {names.REQUEST: "1"}}, "spec": {"containers": [{"name": "main"}]}}
+    usual = {"uid": "u-1", "kind": {"group": "", "version": "v1", "kind": kind}, "operation": "CREATE", "object": pod}
+    whole = {**usual, "userInfo": {"username": "ada", "groups": ["x"]}, **request}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": whole}
+
+
+async def post(body: Any, *, metrics: Metrics | None = None) -> tuple[int, str]:
+    app = application(policy="Balanced", vendors=DEFAULT_VENDORS, metrics=metrics or Metrics())
+    async with (
+        serving.listening(app, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession() as http,
+        http.post(f"http://127.0.0.1:{port}/mutate", data=body if isinstance(body, bytes) else json.dumps(body)) as got,
+    ):
+        return got.status, await got.text()
+
+
+async def test_the_answer_is_a_review_with_a_patch() -> None:
+    status, text = await post(make_review())
+    answer = json.loads(text)
+    assert (status, answer["apiVersion"], answer["kind"]) == (200, "admission.k8s.io/v1", "AdmissionReview")
+    response = answer["response"]
+    assert (response["uid"], response["allowed"], response["patchType"]) == ("u-1", True, "JSONPatch")
+    patch = json.loads(base64.b64decode(response["patch"]))
+    assert {"op": "add", "path": "/spec/schedulerName", "value": "dovetail"} in patch
+
+
+async def test_a_request_that_cannot_be_read_is_denied_with_a_sentence() -> None:
+    pod = {"metadata": {"annotations": {names.REQUEST: "-1"}}, "spec": {"containers": [{"name": "main"}]}}
+    response = json.loads((await post(make_review(object=pod)))[1])["response"]
+    assert not response["allowed"]
+    assert response["status"]["message"].startswith('gpu "-1": expected a number')
+
+
+async def test_a_job_gets_its_users_name() -> None:
+    response = json.loads((await post(make_review("GPUJob", object={"metadata": {}})))[1])["response"]
+    (operation,) = json.loads(base64.b64decode(response["patch"]))
+    assert operation["value"] == {names.USER: "ada"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "no AdmissionReview of admission.k8s.io/v1"),
+        ({"request": {"uid": "u"}}, "no AdmissionReview of admission.k8s.io/v1"),
+        (make_review("Node"), "kind Node is not reviewed here; allowed are Pod, GPUJob"),
+    ],
+)
+async def test_what_is_no_review_is_a_bad_request(body: Any, said: str) -> None:
+    status, text = await post(body)
+    assert status == 400
+    assert said in text
+
+
+async def test_every_outcome_is_counted() -> None:
+    metrics = Metrics()
+    await post(make_review(), metrics=metrics)
+    await post(make_review(object={"metadata": {}, "spec": {"containers": [], "schedulerName": "x"}}), metrics=metrics)
+    counted = {
+        (sample.labels["kind"], sample.labels["outcome"]): sample.value
+        for family in metrics.reviews.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
+    assert counted == {("Pod", "patched"): 1, ("Pod", "unchanged"): 1}

@@ -1,0 +1,120 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.asks import ask_of_pod
+from dovetail.kube.objects import Pod
+from dovetail.requests import RequestError, parse
+from dovetail.vendor import DEFAULT_VENDORS
+from dovetail_webhook.mutation import patch_of_job, patch_of_pod
+
+Manifest = dict[str, Any]
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+
+
+def make_pod(gpu: str | None = None, *, limits: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    """A pod as the API server shows it to a webhook; `gpu` is its annotation."""
+    main = {"name": "main", "resources": {"limits": limits, "requests": limits} if limits else {}}
+    metadata = {"name": "p", "annotations": {} if gpu is None else {names.REQUEST: gpu}}
+    return {"metadata": metadata, "spec": {"containers": [main], "schedulerName": "default-scheduler", **spec}}
+
+
+def mutated(pod: Manifest, *, subresource: str = "") -> Manifest:
+    """The pod with its patch applied; each operation replaces one field of the spec."""
+    patch = patch_of_pod(pod, subresource=subresource, policy="Balanced", vendors=DEFAULT_VENDORS)
+    changes = {operation["path"].removeprefix("/spec/"): operation["value"] for operation in patch}
+    return {**pod, "spec": {**pod["spec"], **changes}}
+
+
+def test_a_pod_with_nothing_but_the_annotation_asks_what_it_says() -> None:
+    pod = msgspec.convert(mutated(make_pod("8G,0.5(T4)")), Pod)
+    ask = ask_of_pod(pod, default_policy="Balanced")
+    assert ask is not None
+    assert (ask.gpu, ask.mode) == (parse("8G,0.5(T4)"), "Fractional")
+    assert pod.spec.scheduler_name == "dovetail"
+
+
+def test_a_pod_that_asks_by_resources_alone_is_completed_too() -> None:
+    spec = mutated(make_pod(limits={names.GPU_MILLI: "2k"}))["spec"]
+    assert spec["schedulerName"] == "dovetail"
+    assert spec["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["fieldPath"].endswith("visible-devices.0']")
+
+
+def test_what_is_complete_gets_no_patch() -> None:
+    assert patch_of_pod(mutated(make_pod("2")), subresource="", policy="Pack", vendors=DEFAULT_VENDORS) == []
+
+
+def test_a_pod_on_our_runtime_class_that_asks_nothing_sees_nothing() -> None:
+    spec = mutated(make_pod(runtimeClassName="nvidia"))["spec"]
+    assert spec["containers"][0]["env"] == [VOID]
+    assert spec["schedulerName"] == "default-scheduler"
+
+
+def test_a_pod_that_asks_a_vendors_plugin_is_placed_by_us_when_it_says_a_model() -> None:
+    pod = make_pod("2(V100)", limits={"nvidia.com/gpu": "2"})
+    spec = mutated(pod)["spec"]
+    assert spec == pod["spec"] | {"schedulerName": "dovetail"}
+
+
+def test_an_ephemeral_container_sees_nothing_and_the_rest_stays() -> None:
+    pod = make_pod("not read again", ephemeralContainers=[{"name": "debug"}])
+    spec = mutated(pod, subresource="ephemeralcontainers")["spec"]
+    assert spec["ephemeralContainers"] == [{"name": "debug", "resources": {}, "env": [VOID]}]
+    assert spec["containers"] == pod["spec"]["containers"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "sentence"),
+    [
+        (
+            make_pod("8X,0.5"),
+            'gpu "8X,0.5": unknown memory unit "X" (allowed: M, G) at character 2; write for example 2, 0.5',
+        ),
+        (
+            make_pod("2", limits={names.GPU_MILLI: "1000"}),
+            (
+                'gpu "2": the pod\'s resources are dovetail.dev/gpu-milli: 1000, but the request needs '
+                "dovetail.dev/gpu-milli: 2000"
+            ),
+        ),
+        (
+            make_pod("2", schedulerName="volcano"),
+            (
+                'schedulerName "volcano": a pod with GPUs of Dovetail is scheduled by dovetail; '
+                "write for example nothing there"
+            ),
+        ),
+        (
+            make_pod("2", runtimeClassName="kata"),
+            (
+                'runtimeClassName "kata": a pod with GPUs of Dovetail runs in the class nvidia; '
+                "write for example nothing there"
+            ),
+        ),
+        (make_pod("0.5", limits={"nvidia.com/gpu": "1"}), 'gpu "0.5": a vendor\'s plugin gives whole GPUs as it likes'),
+        (make_pod(limits={names.GPU_MILLI: "much"}), 'resources "much": no quantity; write for example 100m or 2Gi'),
+        (make_pod("1", initContainers=[{"name": 7}]), 'pod "p": cannot be read: Expected `str`, got `int`'),
+    ],
+)
+def test_what_cannot_be_is_refused_with_one_sentence(pod: Manifest, sentence: str) -> None:
+    with pytest.raises(RequestError) as error:
+        mutated(pod)
+    assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("word", [names.MODE, names.POLICY])
+def test_a_word_that_the_extender_would_refuse_does_not_come_in(word: str) -> None:
+    pod = make_pod("1")
+    pod["metadata"]["annotations"][word] = "Wild"
+    with pytest.raises(RequestError, match='"Wild": unknown'):
+        mutated(pod)
+
+
+def test_a_job_carries_its_users_name_whatever_it_says() -> None:
+    job = {"metadata": {"annotations": {names.USER: "somebody", "mine": "x"}}}
+    (operation,) = patch_of_job(job, user="ada")
+    assert operation["value"] == {names.USER: "ada", "mine": "x"}
+    assert patch_of_job({"metadata": {"annotations": operation["value"]}}, user="ada") == []
+    assert patch_of_job({"metadata": {}}, user="ada")[0]["value"] == {names.USER: "ada"}
