@@ -6,23 +6,25 @@ this process is an hour old or was killed a moment ago. The decisions are in `re
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from dovetail import names
-from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import GPUNODES, NODES, PODS
 from dovetail.logs import get_logger
+from dovetail.nodekind import serving
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail.workqueue import WorkQueue
 from dovetail_agent import capacity, report
+from dovetail_agent.assigned import given
 from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
 from dovetail_agent.publish import Pace, Why, worth_publishing
 from dovetail_agent.tenants import Tenant, tenant_of
@@ -42,6 +44,7 @@ class Rules:
     look_every: timedelta
     pace: Pace
     turns_per_device: int
+    vendors: Vendors = DEFAULT_VENDORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,10 @@ class Look:
 
 
 class Agent:
-    """Serves the node of that name, or without a name every managed node that the provider knows."""
+    """Serves the node of that name, or without a name every node that the provider knows.
+
+    On a node that is not managed it only reports: what a vendor's plugin serves is advertised by that.
+    """
 
     def __init__(
         self,
@@ -82,7 +88,6 @@ class Agent:
             NODES,
             Node,
             on_event=self._on_node,
-            label_selector=f"{names.LABEL_MANAGED}=true",
             field_selector=named,
         )
         self.pods = Reflector(
@@ -130,7 +135,7 @@ class Agent:
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
-        tenant = None if event == "DELETED" else tenant_of(pod)
+        tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._rules.vendors)
         tenants = self._tenants.setdefault(pod.spec.node_name, {})
         if tenants.get(pod.metadata.uid) == tenant:
             return
@@ -177,12 +182,30 @@ class Agent:
         provider = self._provider
         try:
             inventory = provider.inventory(node)
+            assignments = self._assignments(inventory, node=node, tenants=tenants, previous=previous)
+            tenants = given(tenants, assignments, inventory=inventory)
             sample = provider.sample(inventory, node=node, tenants=tenants, now=now)
         except InventoryUnreadable as error:
             status = report.unreadable(str(error), provider=provider.name, previous=previous, now=now)
             return Look(status=status, tenants=tenants)
-        status = report.readable(inventory, sample, provider=provider.name, tenants=tenants, previous=previous, now=now)
+        status = report.readable(
+            inventory,
+            sample,
+            provider=provider.name,
+            tenants=tenants,
+            previous=previous,
+            now=now,
+            assignments=assignments,
+        )
         return Look(status=status, tenants=tenants, inventory=inventory, sample=sample)
+
+    def _assignments(
+        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: GPUNodeStatus | None
+    ) -> list[Assignment]:
+        if not serving(node, vendors=self._rules.vendors).resource:
+            return []
+        reported = previous.assignments if previous else []
+        return self._provider.assignments(inventory, node=node, tenants=tenants, previous=reported)
 
     def _announce(self, name: str, look: Look) -> None:
         """Log a node's devices when they are first seen, and whenever they or their health change."""
@@ -215,9 +238,13 @@ class Agent:
         )
 
     async def _advertise(self, node: Node, look: Look) -> None:
-        devices = look.status.devices if look.inventory else []
+        serves = serving(node, vendors=self._rules.vendors)
+        ours = serves.managed and not serves.conflict
+        if not ours and not capacity.advertises(node):
+            return
+        devices = look.status.devices if look.inventory and ours else []
         turns = self._rules.turns_per_device
-        wanted = capacity.advertised(devices, tenants=look.tenants, turns_per_device=turns)
+        wanted = capacity.advertised(devices, tenants=look.tenants if ours else (), turns_per_device=turns)
         patch = capacity.capacity_patch(node, wanted=wanted)
         if patch is None:
             return

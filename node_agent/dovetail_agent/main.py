@@ -71,6 +71,7 @@ def rules_of(settings: Settings) -> Rules:
             threshold=settings.resource_change_threshold, heartbeat=timedelta(seconds=settings.heartbeat_interval)
         ),
         turns_per_device=settings.tenants_per_device,
+        vendors=settings.vendors,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from dovetail.api.gpunode import Enforcement, Links
+from dovetail.api.gpunode import Assignment, Enforcement, Links
 from dovetail.kube.objects import Node
 from dovetail_agent.tenants import Tenant
 
@@ -72,7 +72,7 @@ class Sample:
 
 
 class Provider(Protocol):
-    """A source of figures. Both reads return at once: who asks a driver does so in a thread of its own."""
+    """A source of figures. All reads return at once: who asks a driver does so in a thread of its own."""
 
     @property
     def name(self) -> str:
@@ -85,6 +85,15 @@ class Provider(Protocol):
 
     def inventory(self, node: Node) -> Inventory:
         """The devices of a node. Raises `InventoryUnreadable`."""
+        ...
+
+    def assignments(
+        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
+    ) -> list[Assignment]:
+        """Which tenants kubelet gave which devices, where a vendor's plugin serves the node; by UID.
+
+        `previous` is what was last reported. Raises `InventoryUnreadable`.
+        """
         ...
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail.api.gpunode import Assignment, Device, GPUNodeStatus
 from dovetail.api.meta import Condition, OwnerReference, find_condition
 from dovetail.kube.objects import Node
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
@@ -25,6 +25,7 @@ def readable(
     tenants: Sequence[Tenant],
     previous: GPUNodeStatus | None,
     now: datetime,
+    assignments: Sequence[Assignment] = (),
 ) -> GPUNodeStatus:
     """The status of a node whose devices can be read. `previous` keeps the time at which a condition changed."""
     pairs = list(zip(inventory.devices, sample.devices, strict=True))
@@ -39,6 +40,7 @@ def readable(
         cpu_utilization=_quantised(sample.cpu_utilization),
         memory_utilization=_quantised(sample.memory_utilization),
         devices=[_device(info, state, tenants=tenants) for info, state in pairs],
+        assignments=list(assignments),
         conditions=[_ready("True", reason="DevicesRead", message=message, previous=previous, now=now)],
     )
 

@@ -14,10 +14,11 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dovetail import names
-from dovetail.api.gpunode import Links
+from dovetail.api.gpunode import Assignment, Links
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import mebibytes, milli
 from dovetail.models import VENDORS, normalise
+from dovetail_agent.assigned import deal
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
 
@@ -80,6 +81,13 @@ class SimulatedProvider:
             ),
             driver_version="simulated",
         )
+
+    def assignments(
+        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
+    ) -> list[Assignment]:
+        """What kubelet's device manager would have given: there is no kubelet on a simulated node."""
+        sick = _faults(node, count=len(inventory.devices))
+        return deal(inventory, sick=sick, tenants=tenants, previous=previous)
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
         """Load that follows the running tenants; nothing can be told of a broken device but its fault."""

@@ -9,6 +9,8 @@ from dovetail.api.gpujob import Mode
 from dovetail.asks import host_request
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
+from dovetail.pods.vendor import vendor_devices
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 log = get_logger(__name__)
 
@@ -19,7 +21,8 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class Tenant:
     """A pod that is bound to a node and has not ended. `devices` is empty for a pod without GPUs.
 
-    `workload` is the same for all workers of a job.
+    `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
+    kubelet picks those, and `devices` has them once it has said which.
     """
 
     uid: str
@@ -30,9 +33,12 @@ class Tenant:
     memory_mib: int = 0
     mode: Mode = "Exclusive"
     devices: tuple[AllocatedDevice, ...] = ()
+    namespace: str = ""
+    name: str = ""
+    by_vendor: int = 0
 
 
-def tenant_of(pod: Pod) -> Tenant | None:
+def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
     """The tenant that a pod is, or None for one that is not bound or has ended."""
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return None
@@ -48,6 +54,9 @@ def tenant_of(pod: Pod) -> Tenant | None:
         memory_mib=memory_mib,
         mode=allocation.mode if allocation else "Exclusive",
         devices=tuple(allocation.devices) if allocation else (),
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        by_vendor=sum(vendor_devices(pod.spec, vendors=vendors).values()),
     )
 
 

@@ -33,7 +33,13 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
     }
     annotations = {FAKE_NODE: "fake"}
     if node.devices:
-        labels |= {names.LABEL_MANAGED: "true", names.LABEL_MODEL: node.model}
+        labels |= {names.LABEL_MODEL: node.model}
+        if node.resource:
+            # The plugin of a real node would advertise this; here nobody else does.
+            resources_[node.resource] = str(node.devices)
+            labels |= _discovered(node)
+        else:
+            labels |= {names.LABEL_MANAGED: "true"}
         annotations[names.SIMULATED_DEVICES] = json.dumps(
             {
                 "model": node.model,
@@ -48,6 +54,17 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
         "kind": "Node",
         "metadata": {"name": node.name, "labels": labels, "annotations": annotations},
         "status": {"capacity": resources_, "allocatable": resources_, "nodeInfo": _node_info()},
+    }
+
+
+def _discovered(node: SimulatedNode) -> dict[str, str]:
+    """The labels of NVIDIA's feature discovery; other vendors have none that say as much."""
+    if node.vendor != "nvidia":
+        return {}
+    return {
+        "nvidia.com/gpu.product": node.model,
+        "nvidia.com/gpu.count": str(node.devices),
+        "nvidia.com/gpu.memory": str(node.device_memory_mib),
     }
 
 

@@ -4,6 +4,9 @@ A declaration (YAML) is a list; this adds four nodes `v100-0` … `v100-3` with 
 
     - {name: v100, count: 4, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}
 
+With `resource: nvidia.com/gpu` a vendor's device plugin serves the nodes, else Dovetail manages them; a vendor other
+than NVIDIA always serves its own.
+
 A trace's list (CSV) has the columns sn, cpu_milli, memory_mib, gpu and model.
 """
 
@@ -19,19 +22,25 @@ import yaml
 
 from dovetail import models
 from dovetail.kube import quantity
+from dovetail.vendor import DEFAULT_VENDORS
 from dovetail_sandbox.errors import InvalidInputError
 
 UNKNOWN_MODEL_MIB: Final = 16384  # memory of a card whose model the table does not know, as the smallest common one
 DEFAULT_CPU_MILLI: Final = 64_000
 DEFAULT_MEMORY_MIB: Final = 262_144
-_FIELDS: Final = ("name", "count", "model", "devices", "memory_mib", "cpu", "memory", "vendor")
+_FIELDS: Final = ("name", "count", "model", "devices", "memory_mib", "cpu", "memory", "vendor", "resource")
 _COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_RESOURCES_BY_VENDOR: Final = {DEFAULT_VENDORS.vendor_of(each): each for each in reversed(DEFAULT_VENDORS.resources)}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One node, with `devices` cards of one model (0: a node without GPUs, `model` is "")."""
+    """One node, with `devices` cards of one model (0: a node without GPUs, `model` is "").
+
+    `resource` is what a vendor's plugin advertises there; empty on a node that Dovetail manages.
+    """
 
     name: str
     cpu_milli: int
@@ -40,6 +49,7 @@ class SimulatedNode:
     devices: int = 0
     device_memory_mib: int = 0
     vendor: str = "nvidia"
+    resource: str = ""
 
 
 def read(path: Path | None, *, limit: int | None = None) -> list[SimulatedNode]:
@@ -105,8 +115,9 @@ def _expand(declaration: Mapping[str, Any], *, where: str) -> Iterator[Simulated
     vendor = declaration.get("vendor") or models.vendor_of(model) or "nvidia"
     if vendor not in models.VENDORS:
         raise InvalidInputError(f"{where}.vendor", value=vendor, allowed=", ".join(models.VENDORS))
+    resource = _resource(declaration.get("resource"), vendor=vendor, devices=devices, field=f"{where}.resource")
     for index in range(_whole(declaration.get("count", 1), field=f"{where}.count", least=1)):
-        yield SimulatedNode(name=f"{prefix}-{index}", model=model, vendor=vendor, **shape)
+        yield SimulatedNode(name=f"{prefix}-{index}", model=model, vendor=vendor, resource=resource, **shape)
 
 
 def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
@@ -123,6 +134,16 @@ def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
         device_memory_mib=_card_mib(None, model=model, field=f"{where}, model", unknown_mib=UNKNOWN_MODEL_MIB),
         vendor=models.vendor_of(model) or "nvidia",
     )
+
+
+def _resource(value: object, *, vendor: str, devices: int, field: str) -> str:
+    """What a vendor's plugin advertises on the nodes; empty where Dovetail manages them, as it may NVIDIA's alone."""
+    if value is None:
+        return _RESOURCES_BY_VENDOR[vendor] if devices and vendor != "nvidia" else ""
+    if not isinstance(value, str) or not _RESOURCE.fullmatch(value) or not devices:
+        allowed = "the resource of a vendor's device plugin, such as nvidia.com/gpu, on nodes with devices"
+        raise InvalidInputError(field, value=value, allowed=allowed)
+    return value
 
 
 def _card_mib(value: object, *, model: str, field: str, unknown_mib: int | None = None) -> int:

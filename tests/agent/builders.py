@@ -54,7 +54,9 @@ def make_pod(
     phase: str = "Running",
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
+    resources: dict[str, str] | None = None,
 ) -> Pod:
+    asked = {"cpu": "2", "memory": "4Gi", **(resources or {})}
     if devices:
         allocation = Allocation(
             node=node, mode="Exclusive", containers=[ContainerAllocation(index=0, devices=list(devices))]
@@ -64,8 +66,6 @@ def make_pod(
         metadata=ObjectMeta(
             name="train-0", namespace="ml", uid="pod-uid", labels=labels or {}, annotations=annotations or {}
         ),
-        spec=PodSpec(
-            node_name=node, containers=[Container(resources=Resources(requests={"cpu": "2", "memory": "4Gi"}))]
-        ),
+        spec=PodSpec(node_name=node, containers=[Container(resources=Resources(requests=asked))]),
         status=PodStatus(phase=phase),
     )

@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation
 from dovetail.api.gpujob import Phase, Reason
-from dovetail.api.gpunode import Device, Enforcement, GPUNodeStatus
+from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links
 from dovetail.engine.plan import Shortage
 from dovetail.engine.refusals import UNRESOLVABLE, RefusalKind
 from dovetail.engine.sentences import need
@@ -66,7 +66,13 @@ def test_every_reason_of_a_shortage_is_in_the_closed_set() -> None:
 
 def test_the_fields_of_a_report_stand_in_the_contract() -> None:
     listed = sentence_with("**GPUNode.status**")
-    for field in [*wire_names(GPUNodeStatus), *wire_names(Device), *wire_names(Enforcement)]:
+    for field in [
+        *wire_names(GPUNodeStatus),
+        *wire_names(Device),
+        *wire_names(Enforcement),
+        *wire_names(Links),
+        *wire_names(Assignment),
+    ]:
         assert re.search(rf"\b{field}\b", listed), field
 
 

@@ -45,6 +45,9 @@ def test_a_node_without_a_model_has_no_devices() -> None:
         ("- {name: v, model: Mystery9, devices: 4}", "nodes[0].memory_mib", "None"),
         ("- {name: v, model: V100, devices: 4, memory_mib: 1Gi}", "nodes[0].memory_mib", "'1Gi'"),
         ("- {name: v, model: V100, devices: 4, vendor: matrox}", "nodes[0].vendor", "'matrox'"),
+        ("- {name: v, model: V100, devices: 4, resource: gpu}", "nodes[0].resource", "'gpu'"),
+        ("- {name: v, model: V100, devices: 4, resource: 1}", "nodes[0].resource", "1"),
+        ("- {name: v, resource: nvidia.com/gpu}", "nodes[0].resource", "'nvidia.com/gpu'"),
         ("- {name: v, cpu: much}", "nodes[0].cpu", "'much'"),
         ("- {name: v, cpu: 0}", "nodes[0].cpu", "0"),
         ("- {name: v, memory: 1Ki}", "nodes[0].memory", "'1Ki'"),
@@ -152,6 +155,29 @@ def test_a_manifest_declares_the_devices_to_the_agent() -> None:
     assert json.loads(metadata["annotations"][names.SIMULATED_DEVICES]) == {
         "model": "T4", "count": 4, "memoryMiB": 16384, "reservedMiB": 0, "vendor": "nvidia",
     }  # fmt: skip
+
+
+def test_a_vendor_s_node_advertises_its_resource_and_is_not_managed() -> None:
+    (node,) = nodesets.declared("- {name: v, model: V100, devices: 4, memory_mib: 32768, resource: nvidia.com/gpu}")
+    manifest = kwok.manifest(node)
+    labels = manifest["metadata"]["labels"]
+
+    assert names.LABEL_MANAGED not in labels
+    assert (labels["nvidia.com/gpu.product"], labels["nvidia.com/gpu.memory"]) == ("V100", "32768")
+    assert manifest["status"]["capacity"]["nvidia.com/gpu"] == "4"
+    assert manifest["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    assert names.SIMULATED_DEVICES in manifest["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("model", "vendor", "resource"),
+    [("MI300X", "amd", "amd.com/gpu"), ("910B", "ascend", "huawei.com/npu"), ("V100", "nvidia", "")],
+)
+def test_vendors_other_than_nvidia_serve_their_own_nodes(model: str, vendor: str, resource: str) -> None:
+    (node,) = nodesets.declared(f"- {{name: v, model: {model}, devices: 8}}")
+
+    assert (node.vendor, node.resource) == (vendor, resource)
+    assert (names.LABEL_MANAGED in kwok.manifest(node)["metadata"]["labels"]) is (resource == "")
 
 
 def test_a_manifest_without_devices_is_not_managed() -> None:

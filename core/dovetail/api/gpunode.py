@@ -60,6 +60,15 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     health_reason: Annotated[str, Meta(description="Why it is unhealthy; empty when healthy.")] = ""
 
 
+class Assignment(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """The devices that kubelet gave to a pod that asked for a vendor's resource."""
+
+    uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
+    namespace: Annotated[str, Meta(description="Its namespace.", max_length=63)]
+    name: Annotated[str, Meta(description="Its name.", max_length=253)]
+    devices: Annotated[list[str], Meta(description="UUIDs of the devices.", max_length=128)]
+
+
 class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the agent reports, on a change and as a heartbeat."""
 
@@ -71,6 +80,10 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     cpu_utilization: Annotated[Ratio, Meta(description="The node's CPU load, a ratio from 0 to 1.")] = 0.0
     memory_utilization: Annotated[Ratio, Meta(description="The node's memory in use, a ratio from 0 to 1.")] = 0.0
     devices: Annotated[list[Device], Meta(description="The node's devices by index.", max_length=128)] = []
+    assignments: Annotated[
+        list[Assignment],
+        Meta(description="Where a vendor's plugin serves the node: which pod got which devices.", max_length=128),
+    ] = []
     conditions: Annotated[list[Condition], Meta(description="Ready: the agent reads the devices.")] = []
 
 

@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+import pytest
+
+from dovetail.api.gpunode import Assignment
+from dovetail.kube.objects import Node
+from dovetail_agent.assigned import given
+from dovetail_agent.provider import Inventory
+from dovetail_agent.simulated import SimulatedProvider, device_uuid
+from dovetail_agent.tenants import Tenant, tenant_of
+from tests.agent.builders import NOON, allocated, make_node, make_pod, make_tenant
+
+FOUR = {"model": "V100", "count": 4, "memoryMiB": 32768, "reservedMiB": 768}
+
+
+def asking(count: int, *, uid: str) -> Tenant:
+    return replace(make_tenant(uid=uid), by_vendor=count, namespace="ml", name=f"pod-{uid}")
+
+
+def dealt(*tenants: Tenant, previous: list[Assignment] | None = None, node: Node | None = None) -> list[Assignment]:
+    node = node or make_node(devices=FOUR)
+    provider = SimulatedProvider()
+    return provider.assignments(provider.inventory(node), node=node, tenants=tenants, previous=previous or [])
+
+
+def indexes(assignments: list[Assignment]) -> dict[str, set[int]]:
+    known = {device_uuid("v100-0", index=index): index for index in range(4)}
+    return {each.uid: {known[uuid] for uuid in each.devices} for each in assignments}
+
+
+def test_every_tenant_that_asked_gets_devices_that_no_other_has() -> None:
+    found = dealt(asking(1, uid="a"), asking(2, uid="b"), make_tenant(uid="c"))
+    assert indexes(found) == {"a": {3}, "b": {1, 2}}
+    assert [(each.namespace, each.name) for each in found] == [("ml", "pod-a"), ("ml", "pod-b")]
+
+
+def test_who_has_devices_keeps_them_and_a_new_tenant_gets_what_is_left() -> None:
+    before = dealt(asking(1, uid="b"))
+    assert indexes(dealt(asking(1, uid="a"), asking(1, uid="b"), previous=before)) == {"a": {2}, "b": {3}}
+
+
+def test_the_devices_of_a_tenant_that_has_gone_are_free() -> None:
+    before = dealt(asking(4, uid="a"))
+    assert indexes(dealt(asking(4, uid="b"), previous=before)) == {"b": {0, 1, 2, 3}}
+
+
+def test_a_tenant_for_whom_there_are_too_few_gets_none() -> None:
+    assert indexes(dealt(asking(3, uid="a"), asking(2, uid="b"))) == {"a": {1, 2, 3}}
+
+
+def test_a_sick_device_is_given_to_nobody() -> None:
+    node = make_node(devices=FOUR, faults={"3": "XID79FellOffTheBus"})
+    assert indexes(dealt(asking(1, uid="a"), node=node)) == {"a": {2}}
+
+
+def test_devices_that_a_node_came_back_without_are_given_anew() -> None:
+    gone = Assignment(uid="a", namespace="ml", name="pod-a", devices=["GPU-of-before"])
+    assert indexes(dealt(asking(1, uid="a"), previous=[gone])) == {"a": {3}}
+
+
+def test_a_tenant_s_load_is_on_the_devices_that_it_was_given_and_not_foreign() -> None:
+    node, provider = make_node(devices=FOUR), SimulatedProvider()
+    inventory = provider.inventory(node)
+    tenants = given([asking(1, uid="a")], dealt(asking(1, uid="a")), inventory=inventory)
+    sample = provider.sample(inventory, node=node, tenants=tenants, now=NOON)
+    assert [bool(device.used_mib) for device in sample.devices] == [False, False, False, True]
+    assert tenants[0].devices[0].memory_mib == 32000
+
+
+def test_devices_that_an_allocation_names_are_left_as_they_are() -> None:
+    tenant = make_tenant(allocated(0))
+    assert given([tenant], [], inventory=Inventory(devices=())) == (tenant,)
+
+
+@pytest.mark.parametrize(("resource", "count"), [("nvidia.com/gpu", 2), ("amd.com/gpu", 2), ("example.com/gpu", 0)])
+def test_a_tenant_counts_what_it_asked_of_a_vendor_s_plugin(resource: str, count: int) -> None:
+    tenant = tenant_of(make_pod(resources={resource: "2"}))
+    assert tenant is not None
+    assert tenant.by_vendor == count
