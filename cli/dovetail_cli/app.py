@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "gqueue": Entry("dovetail_cli.gqueue:gqueue", "List the jobs"),
     "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
+    "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
     "audit": Entry("dovetail_cli.audit:audit", "Prove that no device is promised beyond what it has"),
     "simulate": Entry("dovetail_cli.simulate:simulate", "Run a recorded workload under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),

@@ -4,19 +4,14 @@ import asyncio
 from dataclasses import asdict, replace
 from typing import Final
 
-import yaml
-
 from dovetail.api.gpunode import GPUNode
 from dovetail.audit import LAGGING, Report, Rules, audit
-from dovetail.config.settings import Settings
-from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.objects import ConfigMap, Node, Pod
-from dovetail.kube.resources import CONFIGMAPS, GPUNODES, NODES, PODS
+from dovetail.kube.objects import Node, Pod
+from dovetail.kube.resources import GPUNODES, NODES, PODS
 from dovetail_cli import output
-from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster, read_jobs, work
+from dovetail_cli.cluster import Cluster, read_jobs, work
+from dovetail_cli.configuration import settings_of
 
-_CONFIG: Final = "dovetail-config"
-_CONFIG_KEY: Final = "gpu_config.yaml"
 # What is written a moment after the fact must have caught up by then.
 _SECOND_LOOK_SECONDS: Final = 3.0
 COLUMNS: Final = ("kind", "subject", "message")
@@ -80,11 +75,5 @@ async def _look_once(cluster: Cluster) -> Report:
 
 
 async def _rules(cluster: Cluster) -> Rules:
-    """What the cluster's configuration allows; the defaults where it cannot be seen."""
-    try:
-        found = await cluster.client.get(CONFIGMAPS, _CONFIG, as_type=ConfigMap, namespace=RELEASE_NAMESPACE)
-    except (NotFound, Forbidden):
-        settings = Settings()
-    else:
-        settings = Settings.model_validate(yaml.safe_load(found.data.get(_CONFIG_KEY, "")) or {})
+    settings = await settings_of(cluster)
     return Rules(guard_fraction=settings.guard_fraction, turns_per_device=settings.tenants_per_device)

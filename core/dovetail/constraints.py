@@ -5,24 +5,40 @@ pods would be kept off. The rules are those of the Kubernetes scheduler's NodeAf
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from dovetail.kube.objects import Node, Taint
 
 _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 Expression = Mapping[str, Any]
+ExclusionKind = Literal["NodeSelector", "Taint", "NodeAffinity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """What keeps a pod off a node whatever room there is; `what` is the same for every node of one cause."""
+
+    kind: ExclusionKind
+    what: str
 
 
 def admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
     """Whether `node` is one that a pod with `pod_spec` (as in JSON) may go to."""
+    return exclusion(node, pod_spec) is None
+
+
+def exclusion(node: Node, pod_spec: Mapping[str, Any]) -> Exclusion | None:
+    """The first thing in `pod_spec` (as in JSON), or missing in it, that keeps a pod off `node`."""
     selector: Mapping[str, str] = pod_spec.get("nodeSelector") or {}
-    if any(node.metadata.labels.get(name) != value for name, value in selector.items()):
-        return False
+    unmet = [f"{name}={value}" for name, value in selector.items() if node.metadata.labels.get(name) != value]
+    if unmet:
+        return Exclusion(kind="NodeSelector", what=", ".join(sorted(unmet)))
     tolerations: Sequence[Mapping[str, Any]] = pod_spec.get("tolerations") or ()
-    taints = (taint for taint in node.spec.taints if taint.effect in _KEEPING_OFF)
-    if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
-        return False
-    return _affinity_admits(node, pod_spec)
+    for taint in node.spec.taints:
+        if taint.effect in _KEEPING_OFF and not any(_tolerates(each, taint) for each in tolerations):
+            return Exclusion(kind="Taint", what=f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
+    return None if _affinity_admits(node, pod_spec) else Exclusion(kind="NodeAffinity", what="")
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:

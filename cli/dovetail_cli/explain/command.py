@@ -1,0 +1,101 @@
+"""`dovetail explain pod|job|request`: every node's answer, and what would have to change."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dovetail_cli.options import Context, Kubeconfig, Output
+
+
+class _JobByDefault(TyperGroup):
+    """`dovetail explain 7` is `dovetail explain job 7`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["job", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_JobByDefault,
+    help="Why something is where it is, or waits: every node's answer, and what would have to change.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", metavar="NAME", help="Namespace [that of the kubeconfig's context].")
+]
+Everything = Annotated[bool, typer.Option("--all", help="All nodes, not only the first 20.")]
+
+
+@app.command()
+def pod(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pod.")],
+    *,
+    namespace: Namespace = None,
+    everything: Everything = False,
+    form: Output = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Why a pod is where it is, or waits."""
+    from dovetail_cli import output
+    from dovetail_cli.explain import looking, showing
+
+    output.check_format(form)
+    found = looking.look(looking.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    print(showing.render(found, form=form, everything=everything))
+
+
+@app.command()
+def job(
+    name: Annotated[str, typer.Argument(metavar="NAME|NUMBER", help="The job.")],
+    *,
+    namespace: Namespace = None,
+    everything: Everything = False,
+    form: Output = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Why a job is where it is, or waits."""
+    from dovetail_cli import output
+    from dovetail_cli.explain import looking, showing
+
+    output.check_format(form)
+    found = looking.look(looking.find_job(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    print(showing.render(found, form=form, everything=everything))
+
+
+@app.command()
+def request(
+    text: Annotated[str, typer.Argument(metavar="REQUEST", help="Such as 2, 0.5, '2(V100)', '8G,0.5'.")],
+    *,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="Exclusive, Fractional or TimeShared.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
+    cpu: Annotated[
+        str | None, typer.Option("--cpu", metavar="CPU", help="CPU beside the GPUs, such as 4 or 500m.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory-host", metavar="M", help="Memory beside the GPUs, such as 16Gi.")
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", metavar="KIND", help="Training or Inference: tenant limits apply.")
+    ] = None,
+    everything: Everything = False,
+    form: Output = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Where a request would go now, or what it would wait for. Nothing is submitted."""
+    from dovetail_cli import output
+    from dovetail_cli.explain import looking, showing
+
+    output.check_format(form)
+    asked = looking.find_request(text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload)
+    found = looking.look(asked, kubeconfig=kubeconfig, context=context, namespace=None)
+    print(showing.render(found, form=form, everything=everything))

@@ -1,0 +1,188 @@
+"""A pod, a job or a request: what it asks, and how far it is. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import FINISHED, GPUJob, Mode, Workload
+from dovetail.asks import ask_of_job, ask_of_pod, template_spec
+from dovetail.config.settings import Settings
+from dovetail.engine.claims import Ask
+from dovetail.kube.objects import Pod
+from dovetail.kube.quantity import QuantityError, mebibytes, milli
+from dovetail.requests import RequestError, parse
+from dovetail_cli.errors import UsageError
+from dovetail_cli.manifest import parse_policy
+from dovetail_cli.picture import workers_without_node
+
+State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
+_MODES: Final[dict[str, Mode]] = {mode.lower(): mode for mode in get_args(Mode)}
+_WORKLOADS: Final[dict[str, Workload]] = {workload.lower(): workload for workload in get_args(Workload)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is explained. `said` is why there is nothing to ask the engine, for the states that need no answer of it;
+    `notes` are sentences of others, such as the queue's."""
+
+    kind: Literal["Pod", "GPUJob", "Request"]
+    called: str
+    state: State
+    name: str = ""
+    namespace: str = ""
+    number: int | None = None
+    uid: str = ""
+    ask: Ask | None = None
+    workers: int = 1
+    pod_spec: Mapping[str, Any] = field(default_factory=dict)
+    pods: tuple[Pod, ...] = ()
+    said: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def of_request(
+    text: str,
+    *,
+    mode: str | None,
+    policy: str | None,
+    cpu: str | None,
+    memory: str | None,
+    workload: str | None,
+    settings: Settings,
+) -> Subject:
+    """What somebody might ask. Raises `UsageError`."""
+    try:
+        request = parse(text)
+    except RequestError as error:
+        raise UsageError(str(error)) from error
+    by_request: Mode = "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
+    chosen = by_request if mode is None else _mode(mode)
+    if chosen == "Exclusive" and not request.whole:
+        raise UsageError(f'--mode "{mode}": {request} is a share, and Exclusive takes whole GPUs')
+    ask = Ask(
+        gpu=request,
+        mode=chosen,
+        policy=parse_policy(policy) or settings.policy,
+        cpu_milli=0 if cpu is None else _amount(cpu, option="--cpu", read="cpu"),
+        memory_mib=0 if memory is None else _amount(memory, option="--memory-host", read="memory"),
+        workload=None if workload is None else _workload(workload),
+    )
+    return Subject(kind="Request", called=str(request), state="asked", ask=ask)
+
+
+def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
+    """A pod as the API server has it."""
+    pod = msgspec.convert(raw, Pod, strict=False)
+    meta = pod.metadata
+    subject = Subject(
+        kind="Pod",
+        called=f"Pod {meta.namespace}/{meta.name}",
+        state="waiting",
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        pod_spec=raw.get("spec") or {},
+        pods=(pod,),
+        notes=_gates(raw),
+    )
+    try:
+        subject = replace(subject, ask=ask_of_pod(pod, default_policy=settings.policy, vendors=settings.vendors))
+    except (RequestError, QuantityError) as error:
+        return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
+    return _pod_state(subject, pod)
+
+
+def _pod_state(subject: Subject, pod: Pod) -> Subject:
+    if pod.status.phase in {"Succeeded", "Failed"}:
+        why = f" ({pod.status.reason})" if pod.status.reason else ""
+        return replace(subject, state="ended", said=f"has ended: {pod.status.phase}{why}")
+    if subject.ask is None:
+        text = pod.metadata.annotations.get(names.REQUEST)
+        if text is not None:
+            said = f'carries the annotation {names.REQUEST}: "{text}", but its containers ask for none of our resources'
+            return replace(subject, state="not ours", said=said)
+        return replace(subject, state="not ours", said="asks Dovetail for no GPU: kube-scheduler alone places it")
+    if pod.spec.scheduler_name != names.SCHEDULER_NAME:
+        called = pod.spec.scheduler_name or "default-scheduler"
+        said = f"names the scheduler {called}, not {names.SCHEDULER_NAME}: Dovetail never sees it"
+        return replace(subject, state="not ours", said=said)
+    return replace(subject, state="placed") if pod.spec.node_name else subject
+
+
+def _gates(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    gates = [gate.get("name", "") for gate in (raw.get("spec") or {}).get("schedulingGates") or ()]
+    return (f"kube-scheduler does not look at it while it has the gates {', '.join(gates)}",) if gates else ()
+
+
+def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings) -> Subject:
+    """A GPUJob with its pods."""
+    meta, status = job.metadata, job.status
+    subject = Subject(
+        kind="GPUJob",
+        called=f"Job {status.number} ({meta.name})" if status.number else f"Job {meta.name}",
+        state="waiting",
+        name=meta.name,
+        namespace=meta.namespace,
+        number=status.number,
+        uid=meta.uid,
+        workers=job.spec.workers,
+        pods=tuple(pods),
+    )
+    if status.phase in FINISHED:
+        return replace(subject, state="ended", said=f"has ended: {status.phase}{_because(job)}")
+    try:
+        subject = replace(subject, ask=ask_of_job(job, default_policy=settings.policy), pod_spec=template_spec(job))
+    except (RequestError, QuantityError) as error:
+        return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
+    if subject.ask is not None and subject.ask.gpu is None:
+        return replace(subject, state="not ours", said="asks for no GPU: kube-scheduler alone places its pods")
+    return _job_state(subject, job)
+
+
+def _job_state(subject: Subject, job: GPUJob) -> Subject:
+    status = job.status
+    missing = workers_without_node(job, subject.pods)
+    if status.phase in {"Starting", "Running"} and not missing:
+        return replace(subject, state="placed")
+    if status.phase == "Starting":
+        note = f"the queue has let it go: {missing} of {job.spec.workers} workers have no node yet"
+        return replace(subject, workers=missing, notes=(note,))
+    if status.phase in {"Held", "Suspended"}:
+        return replace(subject, state="held", notes=(f"it is {status.phase.lower()}{_because(job)}",))
+    if status.phase is None:
+        return replace(subject, notes=("no operator has seen it yet",))
+    return replace(subject, notes=(f"the queue says {status.reason}: {status.message}",) if status.reason else ())
+
+
+def _because(job: GPUJob) -> str:
+    status = job.status
+    said = ": ".join(filter(None, (status.reason, status.message)))
+    return f" ({said})" if said else ""
+
+
+def _mode(text: str) -> Mode:
+    mode = _MODES.get(text.lower())
+    if mode is None:
+        raise UsageError(f'--mode "{text}": allowed are {", ".join(_MODES.values())}')
+    return mode
+
+
+def _workload(text: str) -> Workload:
+    workload = _WORKLOADS.get(text.lower())
+    if workload is None:
+        raise UsageError(f'--workload "{text}": allowed are {", ".join(_WORKLOADS.values())}')
+    return workload
+
+
+def _amount(text: str, *, option: str, read: Literal["cpu", "memory"]) -> int:
+    example = "4, 500m" if read == "cpu" else "16Gi, 512Mi"
+    try:
+        amount = milli(text) if read == "cpu" else mebibytes(text)
+    except QuantityError as error:
+        raise UsageError(f'{option} "{text}": write a Kubernetes quantity, such as {example}') from error
+    if amount < 0:
+        raise UsageError(f'{option} "{text}": must not be negative')
+    return amount

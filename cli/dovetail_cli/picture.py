@@ -1,0 +1,128 @@
+"""The whole cluster as it is now: its objects, read side by side, and the view of them that the engine judges by."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import ObjectMeta
+from dovetail.asks import ask_of_job
+from dovetail.cluster import ClusterView
+from dovetail.config.settings import Settings
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.errors import NotFound
+from dovetail.kube.objects import Node, Pod
+from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
+from dovetail.queue.admission import Candidate, claim_on_the_way
+from dovetail.requests import RequestError
+from dovetail_cli.cluster import Cluster, read_jobs
+from dovetail_cli.configuration import settings_of
+from dovetail_cli.errors import MissingError
+from dovetail_cli.patience import Say
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """What was read."""
+
+    nodes: Sequence[Node]
+    gpunodes: Sequence[GPUNode]
+    pods: Sequence[Pod]
+    jobs: Sequence[GPUJob]
+    settings: Settings
+
+    def view(self) -> ClusterView:
+        """Nodes, devices and what bound pods hold."""
+        settings = self.settings
+        ledger = Ledger(limits=settings.limits)
+        view = ClusterView(ledger=ledger)
+        for node in self.nodes:
+            view.node_changed(node)
+        for gpunode in self.gpunodes:
+            view.gpunode_changed(gpunode)
+        for pod in self.pods:
+            view.pod_changed(pod)
+        return view
+
+    def pods_by_job(self) -> Mapping[tuple[str, str], Sequence[Pod]]:
+        """The pods of each GPUJob, by namespace and name."""
+        found: dict[tuple[str, str], list[Pod]] = {}
+        for pod in self.pods:
+            if job := pod.metadata.labels.get(names.LABEL_JOB):
+                found.setdefault((pod.metadata.namespace, job), []).append(pod)
+        return found
+
+
+async def take(cluster: Cluster, *, say: Say) -> Picture:
+    """Read it all. Raises `MissingError` where Dovetail is not installed."""
+    counts: dict[str, int] = {}
+
+    def noted(kind: str, more: int) -> None:
+        counts[kind] = counts.get(kind, 0) + more
+        say("Reading " + ", ".join(f"{count:,} {kind}" for kind, count in counts.items()) + " …")
+
+    async def read(resource: Resource, as_type: type[T]) -> list[T]:
+        items: list[T] = []
+        async for page in cluster.client.pages(resource, as_type=as_type):
+            items += page.items or ()
+            noted(resource.plural, len(page.items or ()))
+        return items
+
+    try:
+        # Pods first, as the audit does: a device that is reported later than the pod that holds it is none too few.
+        pods = await read(PODS, Pod)
+        nodes, gpunodes, jobs, settings = await asyncio.gather(
+            read(NODES, Node), read(GPUNODES, GPUNode), read_jobs(cluster), settings_of(cluster)
+        )
+    except NotFound as error:
+        raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
+    return Picture(nodes=nodes, gpunodes=gpunodes, pods=pods, jobs=jobs, settings=settings)
+
+
+def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") -> Mapping[str, GPUJob]:
+    """Set room aside in the view for workers that were admitted and have no node yet, as the queue does.
+
+    `but` is the UID of a job that is left out. Returns the job of each claim that was made.
+    """
+    candidates, sites, starting = [], {}, {}
+    pods_of = picture.pods_by_job()
+    for job in picture.jobs:
+        uid = job.metadata.uid
+        missing = workers_without_node(job, pods_of.get(key_of(job.metadata), ()))
+        if job.status.phase != "Starting" or uid == but or not missing:
+            continue
+        try:
+            ask = ask_of_job(job, default_policy=picture.settings.policy)
+        except RequestError:
+            continue
+        sites[uid] = view.eligible_nodes(job.spec.template.spec)
+        starting.update({f"{uid}/{worker}": job for worker in range(missing)})
+        candidates.append(
+            Candidate(
+                key=uid,
+                ask=ask,
+                workers=missing,
+                priority=job.spec.priority,
+                created=job.metadata.creation_timestamp,
+                name="/".join(key_of(job.metadata)),
+                site=uid,
+            )
+        )
+    claim_on_the_way(candidates, ledger=view.ledger, sites=sites)
+    return starting
+
+
+def workers_without_node(job: GPUJob, pods: Sequence[Pod]) -> int:
+    """How many of a job's workers have no pod that is bound."""
+    bound = sum(bool(pod.spec.node_name) and pod.status.phase != "Failed" for pod in pods)
+    return max(0, job.spec.workers - max(bound, job.status.workers_succeeded))
+
+
+def key_of(meta: ObjectMeta) -> tuple[str, str]:
+    """Namespace and name."""
+    return meta.namespace, meta.name

@@ -1,0 +1,45 @@
+"""What would have to change so that one more pod fits: few sentences, the same ones for the same cluster."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dovetail.cluster import ClusterView
+from dovetail.engine.plan import place
+from dovetail.explain.answer import Change
+from dovetail.explain.departing import departures
+from dovetail.explain.mending import mended
+from dovetail.explain.question import KEY, Question
+from dovetail.explain.relaxing import most_workers, relaxed
+
+
+def changes(question: Question) -> list[Change]:
+    """What others could do, then what the pod could ask instead; where nothing would do, more nodes."""
+    found = [*_of_others(question), *relaxed(question)]
+    return found or [_more(question)]
+
+
+def _of_others(question: Question) -> Iterator[Change]:
+    if question.workers == 1:
+        yield from departures(question)
+        yield from mended(question)
+        return
+    for change in _of_others(_next_worker(question)):
+        yield replace(change, text=f"for one more worker: {change.text}")
+
+
+def _next_worker(question: Question) -> Question:
+    """The question for one worker, with as many others in place as fit."""
+    view = ClusterView(ledger=question.view.ledger.copy())
+    view.nodes = question.view.nodes
+    workers = most_workers(question, below=question.workers)
+    placed = place(view.ledger, question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
+    for claim in placed if isinstance(placed, list) else ():
+        view.ledger.commit(claim)
+    return replace(question, view=view, workers=1)
+
+
+def _more(question: Question) -> Change:
+    gpu = question.ask.gpu
+    each = "" if gpu is None else f" with room for {gpu}"
+    count = f"{question.workers} nodes" if question.workers > 1 else "a node"
+    return Change(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))

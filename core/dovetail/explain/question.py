@@ -1,0 +1,54 @@
+"""What is asked, of which cluster. Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from dovetail.cluster import ClusterView
+from dovetail.constraints import Exclusion, exclusion
+from dovetail.engine.claims import Ask
+from dovetail.engine.score import DEFAULT_WEIGHTS, Weights
+
+# No claim has this key: what is asked stands nowhere yet.
+KEY: Final = "explained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who stands behind a claim: `job 17`, `pod default/notebook`. `ends_by` is when its time limit ends it at the
+    latest (RFC 3339); empty without one."""
+
+    name: str
+    ends_by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """`workers` times `ask`, by pods with `pod_spec` (as in JSON). `holders` names who is behind the view's claims.
+
+    The view is only looked at; what would be otherwise is tried on copies.
+    """
+
+    view: ClusterView
+    ask: Ask
+    workers: int = 1
+    pod_spec: Mapping[str, Any] = field(default_factory=dict)
+    holders: Mapping[str, Holder] = field(default_factory=dict)
+    weights: Weights = DEFAULT_WEIGHTS
+
+    @cached_property
+    def exclusions(self) -> dict[str, Exclusion]:
+        """What keeps the pods off nodes whatever room there is."""
+        nodes = self.view.nodes
+        found = {name: exclusion(nodes[name], self.pod_spec) for name in self._known}
+        return {name: each for name, each in found.items() if each is not None}
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """The nodes that the pods may go to, by name."""
+        return [name for name in self._known if name not in self.exclusions]
+
+    @cached_property
+    def _known(self) -> list[str]:
+        return sorted(name for name in self.view.ledger.nodes() if name in self.view.nodes)

@@ -1,0 +1,84 @@
+"""What would be, tried on a copy of the ledger: one node after the other, each put back as it was."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from dovetail.cluster import node_facts
+from dovetail.engine.claims import Claim
+from dovetail.engine.fit import Fit, check
+from dovetail.engine.ledger import DeviceFacts, Ledger
+from dovetail.explain.question import KEY, Question
+
+T = TypeVar("T")
+
+
+class Trial:
+    """One node of a copied ledger, on which claims are released and facts are changed."""
+
+    def __init__(self, question: Question, *, ledger: Ledger, node: str) -> None:
+        self.node = node
+        self.ledger = ledger
+        self.devices = ledger.devices(node)
+        self.facts = node_facts(question.view.nodes[node])
+        self._note = ledger.note(node)
+        self._ask = question.ask
+        self._claims = ledger.claims_on(node)
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The claims that stand on the node."""
+        return self._claims
+
+    def fits_without(self, claims: Sequence[Claim]) -> bool:
+        """Whether the ask would fit if these claims were gone."""
+        for claim in claims:
+            self.ledger.release(claim.key)
+        fits = self._fits()
+        for claim in claims:
+            self.ledger.commit(claim)
+        return fits
+
+    def fits_with(self, devices: Sequence[DeviceFacts], *, node_ready: bool = False, uncordoned: bool = False) -> bool:
+        """Whether the ask would fit if these were the node's devices, and the node were ready or not cordoned."""
+        facts = self.facts
+        changed = replace(
+            facts,
+            obstacle="" if node_ready else facts.obstacle,
+            cordoned=facts.cordoned and not uncordoned,
+        )
+        self.ledger.set_node(changed)
+        self.ledger.set_devices(self.node, devices, note=self._note)
+        fits = self._fits()
+        self.ledger.set_node(facts)
+        self.ledger.set_devices(self.node, self.devices, note=self._note)
+        return fits
+
+    def _fits(self) -> bool:
+        return isinstance(check(self.ledger, self._ask, node=self.node, key=KEY), Fit)
+
+
+def needed(parts: Sequence[T], *, enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
+    """A small selection of `parts` that is enough: none of them can be left out. None when all are not enough.
+
+    A shortest beginning that does, and of it what cannot be missed.
+    """
+    length = next((length for length in range(len(parts) + 1) if enough(parts[:length])), None)
+    if length is None:
+        return None
+    chosen = list(parts[:length])
+    for part in parts[:length]:
+        without = [each for each in chosen if each is not part]
+        if enough(without):
+            chosen = without
+    return chosen
+
+
+def nearest(
+    question: Question, *, rows: np.typing.NDArray[np.intp], distance: np.typing.NDArray[np.int64], most: int
+) -> list[str]:
+    """The `most` nodes with the least distance, of equals the first by name."""
+    order = np.argsort(distance[rows], kind="stable")[:most]
+    return [question.nodes[row] for row in rows[order].tolist()]
