@@ -22,6 +22,7 @@ LISTS = {
     "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/dovetail-system/leases"
 _POD = "/api/v1/namespaces/{namespace}/pods/{name}"
 
 
@@ -44,6 +45,10 @@ class ApiServer:
         self.listing.set()
         self.answers_bindings = True
         self.binding_status: int | None = None
+        self.leases: dict[str, dict[str, Any]] = {}
+        self.lease_writes: list[dict[str, Any]] = []
+        self.waiting_leases = 0
+        self.answers_leases = True
         self._versions = itertools.count(1)
         self._watches: dict[str, set[asyncio.Queue[dict[str, Any]]]] = {kind: set() for kind in LISTS}
         self._closing = asyncio.Event()
@@ -55,6 +60,9 @@ class ApiServer:
             app.router.add_get(path, self._list_or_watch(kind))
         app.router.add_get(_POD, self._read)
         app.router.add_post(f"{_POD}/binding", self._bind)
+        app.router.add_get(f"{LEASES}/{{name}}", self._read_lease)
+        app.router.add_post(LEASES, self._write_lease)
+        app.router.add_put(f"{LEASES}/{{name}}", self._write_lease)
         app.router.add_patch(WAKEUP, self._wake)
         server = TestServer(app, host="127.0.0.1")
         await server.start_server(shutdown_timeout=0.1)
@@ -125,6 +133,31 @@ class ApiServer:
         await self.answering.wait()
         pod = self.objects["pods"].get("{namespace}/{name}".format(**request.match_info))
         return _status(404, "NotFound", "no such pod") if pod is None else web.json_response(pod)
+
+    async def _read_lease(self, request: web.Request) -> web.Response:
+        await self.answering.wait()
+        found = self.leases.get(request.match_info["name"])
+        return _status(404, "NotFound", "no such lease") if found is None else web.json_response(found)
+
+    async def _write_lease(self, request: web.Request) -> web.Response:
+        self.waiting_leases += 1
+        await self.answering.wait()
+        self.waiting_leases -= 1
+        lease = await request.json()
+        name = lease["metadata"]["name"]
+        found = self.leases.get(name)
+        if found is None and request.method == "PUT":
+            return _status(404, "NotFound", "no such lease")
+        if found is not None and request.method == "POST":
+            return _status(409, "AlreadyExists", "there is one")
+        if found is not None and found["metadata"]["resourceVersion"] != lease["metadata"].get("resourceVersion"):
+            return _status(409, "Conflict", "the object has been modified")
+        lease["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.leases[name] = lease
+        self.lease_writes.append(lease["spec"])
+        if not self.answers_leases:
+            await self._closing.wait()
+        return web.json_response(lease)
 
     async def _wake(self, request: web.Request) -> web.Response:
         await self.answering.wait()

@@ -223,6 +223,23 @@ class ConfigMap(_Read, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
 
+class LeaseSpec(_Read, frozen=True, kw_only=True):
+    """Who holds a Lease; times are of the holder's own clock."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(_Read, frozen=True, kw_only=True):
+    """A right that one holds at a time."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
 class NamespaceStatus(_Read, frozen=True, kw_only=True):
     """Active, or Terminating."""
 
