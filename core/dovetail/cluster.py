@@ -1,30 +1,35 @@
 """API objects into the ledger. Pure: the watching is done elsewhere."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from dovetail import names
 from dovetail.allocation import Allocation, AllocationError, allocation_in
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
-from dovetail.asks import MOST, host_request
+from dovetail.asks import MOST, guard_in, host_request, workload_in
 from dovetail.constraints import admits
 from dovetail.engine.claims import Claim, DeviceClaim
 from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
+from dovetail.freshness import Freshness
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.quantity import mebibytes, milli
+from dovetail.requests import RequestError
 
 log = logging.getLogger("dovetail.cluster")
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+Word = TypeVar("Word")
 
 
 class ClusterView:
     """The ledger as the API server's objects have it. Feed it every change; the order between kinds does not matter."""
 
-    def __init__(self, *, ledger: Ledger) -> None:
+    def __init__(self, *, ledger: Ledger, freshness: Freshness | None = None) -> None:
+        """Without `freshness` measurements count however old they are, and each report's load counts in full."""
         self.ledger = ledger
+        self._freshness = freshness
         self.nodes: dict[str, Node] = {}
 
     def node_changed(self, node: Node) -> None:
@@ -39,10 +44,15 @@ class ClusterView:
 
     def gpunode_changed(self, gpunode: GPUNode) -> None:
         """A GPUNode was added or modified."""
-        self.ledger.set_devices(gpunode.metadata.name, device_facts(gpunode))
+        name, fresh = gpunode.metadata.name, self._freshness
+        note = "" if fresh is None else fresh.report(name, gpunode.status)
+        now = None if fresh is None else fresh.clock()
+        self.ledger.set_devices(name, device_facts(gpunode), now=now, note=note)
 
     def gpunode_gone(self, name: str) -> None:
         """A GPUNode was deleted: its node has no devices that anyone vouches for."""
+        if self._freshness is not None:
+            self._freshness.forget(name)
         self.ledger.set_devices(name, ())
 
     def pod_changed(self, pod: Pod) -> None:
@@ -55,6 +65,16 @@ class ClusterView:
     def pod_gone(self, pod: Pod) -> None:
         """A Pod was deleted: its claim or its hold goes."""
         self.ledger.release(pod.metadata.uid)
+
+    def time_passes(self) -> list[str]:
+        """Let measurements grow old and loads settle; to be called every few seconds. What does not count any more."""
+        if self._freshness is None:
+            return []
+        self.ledger.settle_loads(self._freshness.clock())
+        notes = self._freshness.grown_old()
+        for name, note in notes.items():
+            self.ledger.distrust(name, note=note)
+        return list(notes.values())
 
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
         """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
@@ -77,7 +97,7 @@ def node_facts(node: Node) -> NodeFacts:
 
 def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
     """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy."""
-    status = gpunode.status
+    status, limits = gpunode.status, gpunode.spec.tenant_limits
     ready = find_condition(status.conditions, "Ready")
     readable = ready is None or ready.status == "True"
     return [
@@ -95,6 +115,8 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             numa_node=device.numa_node,
             nvlink=tuple(device.links.nvlink),
             switch=tuple(device.links.switch),
+            training_limit=limits[device.uuid].training if device.uuid in limits else None,
+            inference_limit=limits[device.uuid].inference if device.uuid in limits else None,
         )
         for device in status.devices
     ]
@@ -120,4 +142,14 @@ def claim_of_pod(pod: Pod) -> Claim:
         ),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
+        guard=_said(guard_in, pod),
+        workload=_said(workload_in, pod),
     )
+
+
+def _said(read: Callable[[Mapping[str, str]], Word | None], pod: Pod) -> Word | None:
+    """What a bound pod's annotations say; what cannot be read was never promised and binds nobody."""
+    try:
+        return read(pod.metadata.annotations)
+    except RequestError:
+        return None

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
+from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
 from dovetail.kube.objects import Job, Node, Pod
@@ -35,6 +37,7 @@ class Options:
     policy: Policy = "Balanced"
     limits: Limits = field(default_factory=Limits)
     smoothing_seconds: float = 120.0
+    measurement_max_age_seconds: float = 660.0
 
 
 class Operator:
@@ -45,7 +48,8 @@ class Operator:
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
-        state = State(ClusterView(ledger=ledger), default_policy=options.policy)
+        freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
+        state = State(ClusterView(ledger=ledger, freshness=freshness), default_policy=options.policy)
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
             client,

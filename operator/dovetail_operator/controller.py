@@ -38,6 +38,7 @@ _SETTLING_SECONDS: Final = 0.05
 # A cycle may take this part of the time, so that changes that come without end leave room for the rest.
 _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02
+_CLOCK_SECONDS: Final = 5.0
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
@@ -116,6 +117,11 @@ class Controller:
             self.state.view.gpunode_changed(gpunode)
         self._unsettled.set()
 
+    def time_passes(self) -> None:
+        """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
+        if self.state.view.time_passes():
+            self._unsettled.set()
+
     def _touch(self, key: str) -> None:
         self.queue.add(key)
         self._unsettled.set()
@@ -130,6 +136,12 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
             tasks.create_task(self._admit_always())
+            tasks.create_task(self._let_time_pass())
+
+    async def _let_time_pass(self) -> None:
+        while True:
+            await asyncio.sleep(_CLOCK_SECONDS)
+            self.time_passes()
 
     async def _timed(self, key: str) -> None:
         with self._counters.reconcile_seconds.time():

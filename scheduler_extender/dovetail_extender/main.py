@@ -78,8 +78,9 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
             ),
             hold_ttl_seconds=settings.hold_ttl_seconds,
         ),
-        guard_fraction=settings.guard_fraction,
-        turns_per_device=settings.tenants_per_device,
+        limits=settings.limits,
+        smoothing_seconds=settings.utilization_smoothing,
+        measurement_max_age_seconds=settings.measurement_max_age,
         bind_deadline_seconds=settings.bind_deadline_seconds,
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
     )

@@ -9,6 +9,7 @@ from typing import Final
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
+from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
 from dovetail.logs import get_logger
 from dovetail_extender.app import Verbs
@@ -30,8 +31,9 @@ class Options:
     """What the configuration says, in the extender's own terms."""
 
     rules: Rules = field(default_factory=Rules)
-    guard_fraction: float = 0.8
-    turns_per_device: int = 4
+    limits: Limits = field(default_factory=Limits)
+    smoothing_seconds: float = 120.0
+    measurement_max_age_seconds: float = 660.0
     bind_deadline_seconds: float = 4.0
     # Where the extender's own objects are.
     namespace: str = DEFAULT_NAMESPACE
@@ -41,11 +43,10 @@ class Extender:
     """One extender: serve its `verbs`, and keep `run()` going meanwhile."""
 
     def __init__(self, client: Client, *, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
-        self.ledger = Ledger(
-            limits=Limits(guard_fraction=options.guard_fraction, turns_per_device=options.turns_per_device)
-        )
+        self.ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
         self._clock = clock
-        view = ClusterView(ledger=self.ledger)
+        freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
+        self._view = view = ClusterView(ledger=self.ledger, freshness=freshness)
         decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, shapes=decisions.shapes, clock=clock)
         self.watching = Watching(client, view=view, on_leave=self._waiting.forget)
@@ -75,7 +76,7 @@ class Extender:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watching.run(), name="watching")
             # Apart, for settling waits for the API server and the end of a hold must not.
-            group.create_task(self._expire_again_and_again(), name="holds")
+            group.create_task(self._let_time_pass(), name="time")
             group.create_task(self._settle_again_and_again(), name="binds")
             group.create_task(self._waking.run(), name="waking")
 
@@ -83,6 +84,11 @@ class Extender:
         """Drop the holds whose time has come."""
         for claim in self.ledger.expire_holds(self._clock()):
             log.info("hold expired", pod_uid=claim.key, node=claim.node)
+
+    def age_measurements(self) -> None:
+        """Let the smoothed load follow the time, and stop counting what was measured too long ago."""
+        for note in self._view.time_passes():
+            log.warning("measurements do not count", why=note)
 
     async def settle(self) -> None:
         """Find out what became of binds that the cache does not show."""
@@ -96,10 +102,11 @@ class Extender:
         """Let the binds that are under way end; each does by its deadline."""
         await self._binder.drain()
 
-    async def _expire_again_and_again(self) -> None:
+    async def _let_time_pass(self) -> None:
         while True:
             await asyncio.sleep(CHORES_SECONDS)
             self.expire_holds()
+            self.age_measurements()
 
     async def _settle_again_and_again(self) -> None:
         while True:

@@ -21,16 +21,25 @@ def make_node(name: str = "a", **more: Any) -> Node:
     return msgspec.convert(node, Node)
 
 
-def make_gpunode(name: str = "a", *, gpus: int = 2, cordoned: tuple[str, ...] = (), ready: str = "True") -> GPUNode:
+def make_gpunode(
+    name: str = "a",
+    *,
+    gpus: int = 2,
+    cordoned: tuple[str, ...] = (),
+    ready: str = "True",
+    observed_at: str | None = None,
+    limits: dict[str, Any] | None = None,
+    **device: Any,
+) -> GPUNode:
     devices = [
-        {"index": i, "uuid": f"{name}-{i}", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
+        {"index": i, "uuid": f"{name}-{i}", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768} | device
         for i in range(gpus)
     ]
     condition = {"type": "Ready", "status": ready, "reason": "", "message": "", "lastTransitionTime": ""}
     gpunode = {
         "metadata": {"name": name},
-        "spec": {"cordoned": list(cordoned)},
-        "status": {"devices": devices, "conditions": [condition]},
+        "spec": {"cordoned": list(cordoned), "tenantLimits": limits or {}},
+        "status": {"devices": devices, "conditions": [condition], "observedAt": observed_at},
     }
     return msgspec.convert(gpunode, GPUNode)
 

@@ -47,6 +47,27 @@ def test_a_bound_pod_holds_its_devices_until_it_has_ended() -> None:
     assert free(view) == 2
 
 
+def test_a_bound_pod_keeps_what_it_said_of_itself() -> None:
+    view = make_view()
+    said = {names.MEMORY_STRATEGY: "Aggressive", names.WORKLOAD: "Inference"}
+    view.pod_changed(make_pod(annotations=said, node="a", uid="plain"))
+    view.pod_changed(make_pod(annotations={names.WORKLOAD: "Knitting"}, node="a", uid="odd"))
+    plain, odd = view.ledger.claim("plain"), view.ledger.claim("odd")
+    assert plain is not None
+    assert odd is not None
+    assert (plain.guard, plain.workload) == ("Aggressive", "Inference")
+    assert (odd.guard, odd.workload) == (None, None)
+
+
+def test_people_may_give_a_device_tenant_limits_of_its_own() -> None:
+    view = make_view()
+    view.gpunode_changed(make_gpunode(limits={"a-1": {"training": 2}}))
+    first, second = view.ledger.devices("a")
+    assert (first.training_limit, second.training_limit, second.inference_limit) == (None, 2, None)
+    columns = view.ledger.columns(["a"])
+    assert columns.training_limit[0, :2].tolist() == [1, 2]
+
+
 def test_a_deleted_pod_frees_its_devices() -> None:
     view = make_view()
     view.pod_changed(make_allocated_pod())

@@ -24,7 +24,9 @@ def make_gpunode(name: str = "a", *, gpus: int = 8, model: str = "V100", **devic
         | device
         for at in range(gpus)
     ]
-    return {"metadata": {"name": name, "uid": f"gpunode-{name}"}, "status": {"devices": devices}}
+    # A time that is still to come counts as now: the tests' reports are new whenever they run.
+    status = {"devices": devices, "observedAt": "2100-01-01T00:00:00Z"}
+    return {"metadata": {"name": name, "uid": f"gpunode-{name}"}, "status": status}
 
 
 def make_pod(name: str = "p", gpu: str = "1", *, milli: int = 1000, **changes: Any) -> dict[str, Any]:

@@ -122,5 +122,6 @@ def test_what_the_configuration_says_reaches_the_decisions() -> None:
     assert options.rules.default_policy == "Pack"
     assert options.rules.weights == Weights(cpu=0.9)
     assert options.rules.hold_ttl_seconds == 60
-    assert (options.guard_fraction, options.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)
+    limits = options.limits
+    assert (limits.guard_fraction, limits.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)
     assert options.namespace == "gpus"

@@ -14,6 +14,17 @@ Mib = Annotated[int, Meta(ge=0)]
 NumaNode = Annotated[int, Meta(ge=0)]
 
 
+class TenantLimits(Described, frozen=True, kw_only=True):
+    """How many tenants of a workload may share one device; what is not said is the configured number."""
+
+    training: Annotated[Annotated[int, Meta(ge=0, le=48)] | None, Meta(description="How many that say Training.")] = (
+        None
+    )
+    inference: Annotated[Annotated[int, Meta(ge=0, le=48)] | None, Meta(description="How many that say Inference.")] = (
+        None
+    )
+
+
 class GPUNodeSpec(Described, frozen=True, kw_only=True):
     """What people decide about a node's devices."""
 
@@ -21,6 +32,10 @@ class GPUNodeSpec(Described, frozen=True, kw_only=True):
         list[str],
         Meta(description="UUIDs of devices that take no new work; work that is there stays.", max_length=128),
     ] = []
+    tenant_limits: Annotated[
+        dict[str, TenantLimits],
+        Meta(description="Tenant limits of single devices, by UUID, in the place of the configured ones."),
+    ] = {}
 
 
 class Enforcement(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -40,6 +55,13 @@ class Links(Described, frozen=True, kw_only=True):
     switch: Annotated[list[int], Meta(description="Within one PCIe switch.", max_length=128)] = []
 
 
+class TenantUse(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What one pod uses of a device, as measured."""
+
+    uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
+    used_mib: Annotated[Mib, Meta(description="Memory that its processes use, in MiB.")]
+
+
 class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     """One device of a node as its agent sees it. None is a value that the driver does not give."""
 
@@ -51,6 +73,10 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     reserved_mib: Annotated[Mib, Meta(description="Memory that the driver keeps for itself, in MiB.")] = 0
     used_mib: Annotated[Mib, Meta(description="Memory in use as measured, in MiB.")] = 0
     foreign_mib: Annotated[Mib, Meta(description="Memory in use beyond what was promised to tenants, in MiB.")] = 0
+    tenants: Annotated[
+        list[TenantUse],
+        Meta(description="What each pod uses, where processes can be told apart; by UID.", max_length=128),
+    ] = []
     utilization: Annotated[Ratio, Meta(description="Utilization as measured, a ratio from 0 to 1.")] = 0.0
     temperature_celsius: Annotated[int | None, Meta(description="Temperature in degrees Celsius.")] = None
     power_watts: Annotated[int | None, Meta(description="Power draw in watts.")] = None

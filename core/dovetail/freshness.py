@@ -1,0 +1,82 @@
+"""How old each node's measurements are, and when they are too old to count. Pure: both clocks are arguments.
+
+Agents write their own machine's time, which may be anything. So a report's age counts from when this process saw it
+change, by a clock that never jumps; only of a report that was there already when its node was first seen does the age
+come from the time in it, and then one from the future counts as new. A wrong clock can thus hide a silence for one
+bound at the most, or leave a node's measurements uncounted until its next report.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dovetail.api.gpunode import GPUNodeStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    status: GPUNodeStatus
+    since: float
+
+
+class Freshness:
+    """The age of each node's report. `clock` is monotonic, in seconds; `wall` is the time of day."""
+
+    def __init__(
+        self, *, max_age_seconds: float, clock: Callable[[], float], wall: Callable[[], datetime] | None = None
+    ) -> None:
+        self.clock = clock
+        self._wall = wall or _utc_now
+        self._max_age_seconds = max_age_seconds
+        self._reports: dict[str, _Report] = {}
+        self._due: list[tuple[float, str]] = []
+
+    def report(self, name: str, status: GPUNodeStatus) -> str:
+        """A GPUNode was seen. Why its measurements do not count, or nothing when they do."""
+        known = self._reports.get(name)
+        if known is None:
+            since = self.clock() - self._age_at_first_sight(status)
+        elif known.status == status:
+            since = known.since
+        else:
+            since = self.clock()
+        self._reports[name] = _Report(status=status, since=since)
+        if status.observed_at is None:
+            return f"nothing measured on node {name} yet: promises alone count"
+        heapq.heappush(self._due, (since + self._max_age_seconds, name))
+        return self._note(name) if self._is_old(name) else ""
+
+    def forget(self, name: str) -> None:
+        """The GPUNode is gone."""
+        self._reports.pop(name, None)
+
+    def grown_old(self) -> dict[str, str]:
+        """Nodes whose measurements have become too old since the last call, and why they do not count."""
+        notes: dict[str, str] = {}
+        while self._due and self._due[0][0] <= self.clock():
+            _, name = heapq.heappop(self._due)
+            if name in self._reports and self._is_old(name):
+                notes[name] = self._note(name)
+        return notes
+
+    def _is_old(self, name: str) -> bool:
+        return self.clock() - self._reports[name].since >= self._max_age_seconds
+
+    def _note(self, name: str) -> str:
+        # Not the age itself: who keeps what was said would have to say it anew every minute.
+        bound = (
+            f"{self._max_age_seconds / 60:.0f} min" if self._max_age_seconds >= 120 else f"{self._max_age_seconds:g} s"
+        )
+        return f"measurements of node {name} are more than {bound} old: promises alone count"
+
+    def _age_at_first_sight(self, status: GPUNodeStatus) -> float:
+        try:
+            age = self._wall() - datetime.fromisoformat(status.observed_at or "")
+        except (ValueError, TypeError):
+            return float("inf")
+        return max(0.0, age.total_seconds())
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
