@@ -56,6 +56,8 @@ def check(ledger: Ledger, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
             memory_mib=ask.memory_mib,
             guard=ask.guard,
             workload=ask.workload,
+            unnamed=ask.gpu.count if ask.gpu is not None and ask.resource else 0,
+            resource=ask.resource,
         ),
         note=ledger.note(node),
     )
@@ -106,16 +108,16 @@ class Judgement:
 
     @cached_property
     def candidates(self) -> Bools:
-        """Devices of the right vendor and model, whatever stands on them, shape [n, d]."""
+        """Devices of nodes of the right kind, of the right vendor and model, whatever stands on them, shape [n, d]."""
         if not self._gpu.models:
             return self._of_vendor
         codes = self.ledger.model_codes([normalise(name) for name in self._gpu.models])
-        return self._of_vendor & np.isin(self.columns.model, codes)
+        return self._all_of_a_node(self._of_vendor & np.isin(self.columns.model, codes))
 
     @cached_property
     def sized_devices(self) -> Bools:
         """Candidates that are large enough for the memory that is asked, shape [n, d]."""
-        return self.candidates & self._large_enough
+        return self._all_of_a_node(self.candidates & self._large_enough)
 
     @cached_property
     def indexed_devices(self) -> Bools:
@@ -177,7 +179,7 @@ class Judgement:
 
     def devices(self, row: int) -> tuple[DeviceClaim, ...]:
         """The devices that the ask would get on a node that fits, in the order of the policy's preference."""
-        if self.ask.gpu is None:
+        if self.ask.gpu is None or self.ask.resource:
             return ()
         facts = self.ledger.devices(self.nodes[row])
         slots = np.flatnonzero(self.free_devices[row])
@@ -193,6 +195,20 @@ class Judgement:
             for slot in chosen
         )
 
+    @cached_property
+    def right_kind(self) -> Bools:
+        """Nodes whose devices are to be had as asked: from us where we manage, or from the vendor's plugin, [n]."""
+        if self.ask.resource:
+            return np.asarray(self.columns.resource == self.ledger.resource_code(self.ask.resource), dtype=np.bool_)
+        return self.columns.managed
+
+    def _all_of_a_node(self, devices: Bools) -> Bools:
+        """The devices; where kubelet picks, only of nodes of which every device will do."""
+        if not self.ask.resource:
+            return devices
+        every = np.all(devices | ~self.columns.present, axis=1, keepdims=True)
+        return np.asarray(devices & every, dtype=np.bool_)
+
     @property
     def _gpu(self) -> GPURequest:
         assert self.ask.gpu is not None, "only asked where a device is wanted"
@@ -205,7 +221,7 @@ class Judgement:
 
     @cached_property
     def _of_vendor(self) -> Bools:
-        present = self.columns.present
+        present = self.columns.present & self.right_kind[:, np.newaxis]
         if self._gpu.vendor is None:
             return present
         return present & (self.columns.vendor == self.ledger.vendor_code(self._gpu.vendor))
@@ -277,14 +293,18 @@ class Judgement:
         columns = self.columns
         causes = [
             _Cause("NoGPU", ~_some(columns.present)),
-            _Cause("NotManaged", ~columns.managed),
+            _Cause("NotManaged", ~self.right_kind),
             _Cause("WrongVendor", ~_some(self._of_vendor)),
             _Cause("WrongModel", ~_some(self.candidates)),
             self._short_of("TooFewDevices", self.sized_devices),
             _Cause("DeviceIndex", ~_some(self.indexed_devices)),
         ]
         healthy = self.indexed_devices & columns.healthy
-        return [*causes, self._short_of("Unhealthy", healthy), self._short_of("Cordoned", healthy & ~columns.cordoned)]
+        causes += [self._short_of("Unhealthy", healthy), self._short_of("Cordoned", healthy & ~columns.cordoned)]
+        if self.ask.resource:
+            # kubelet knows of no cordon: as long as it could pick such a device it must not be asked for any.
+            causes.append(_Cause("Cordoned", _some(columns.present & columns.cordoned & (columns.mode == NO_MODE))))
+        return causes
 
     def _capacity_causes(self) -> list[_Cause]:
         """What a departure would mend, each counted over the devices that the causes before it left."""

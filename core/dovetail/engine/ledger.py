@@ -16,6 +16,7 @@ from dovetail.api.gpujob import Mode
 from dovetail.engine.claims import GUARD_FRACTIONS, Claim
 from dovetail.engine.limits import Limits
 from dovetail.engine.loads import Loads
+from dovetail.engine.standins import stand_ins, withdrawn
 from dovetail.models import Model, normalise
 from dovetail.requests import WHOLE_MILLI
 
@@ -33,7 +34,11 @@ MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does."""
+    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does.
+
+    Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
+    order, given away or not.
+    """
 
     name: str
     managed: bool = True
@@ -41,6 +46,8 @@ class NodeFacts:
     cordoned: bool = False
     cpu_milli: int = 0
     memory_mib: int = 0
+    resource: str = ""
+    offered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,8 @@ class Columns:
     cpu_free: Ints
     memory_mib: Ints
     memory_free: Ints
+    resource: Ints
+    offered: Ints
     present: Bools
     healthy: Bools
     cordoned: Bools
@@ -127,7 +136,7 @@ class _Entry:
 
 
 _NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned", "unmeasured")
-_NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free")
+_NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free", "resource", "offered")
 _DEVICE_BOOLS: Final = ("present", "healthy", "cordoned")
 _DEVICE_INTS: Final = (
     "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
@@ -151,6 +160,7 @@ class Ledger:
         self._on_node: dict[str, set[str]] = {}
         self._models: dict[Model, int] = {}
         self._vendors: dict[str, int] = {}
+        self._resources: dict[str, int] = {"": 0}
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self._touched: list[int] = []
         self._forgotten = 0
@@ -168,6 +178,8 @@ class Ledger:
         columns["node_cordoned"][row] = facts.cordoned
         columns["cpu_milli"][row] = facts.cpu_milli
         columns["memory_mib"][row] = facts.memory_mib
+        columns["resource"][row] = self._resources.setdefault(facts.resource, len(self._resources))
+        columns["offered"][row] = facts.offered
         self._obstacles[facts.name] = facts.obstacle
         self._recount(facts.name)
 
@@ -337,9 +349,17 @@ class Ledger:
         codes = [code for model, code in self._models.items() if any(want.admits(model) for want in wanted)]
         return np.array(codes, dtype=np.int64)
 
+    def model_names(self) -> list[str]:
+        """The models by their code in the column `model`, in words that `normalise` reads."""
+        return [f"{model.family} {model.memory_gb}GB" for model in self._models]
+
     def vendor_code(self, vendor: str) -> int:
         """Code of a vendor in the column `vendor`; -1 when no device has it."""
         return self._vendors.get(vendor, -1)
+
+    def resource_code(self, resource: str) -> int:
+        """Code of a vendor's resource in the column `resource`; -1 when no node has it, 0 for none."""
+        return self._resources.get(resource, -1)
 
     def totals(self) -> Totals:
         """Sums over the nodes that exist and their healthy devices."""
@@ -369,6 +389,7 @@ class Ledger:
         other._on_node = {node: set(keys) for node, keys in self._on_node.items()}
         other._models = dict(self._models)
         other._vendors = dict(self._vendors)
+        other._resources = dict(self._resources)
         other._columns = {name: column.copy() for name, column in self._columns.items()}
         return other
 
@@ -405,11 +426,16 @@ class Ledger:
         share, promised, tenants, mode, held = (np.zeros(width, dtype=np.int64) for _ in range(5))
         of_workload = {workload: np.zeros(width, dtype=np.int64) for workload in (None, "Training", "Inference")}
         guard = np.ones(width)
-        cpu = memory = 0
+        unnamed: list[_Entry] = []
+        cpu = memory = by_vendor = 0
         for key in self._on_node.get(name, ()):
             if key == without:
                 continue
             entry = self._entries[key]
+            if entry.claim.resource:
+                by_vendor += len(entry.claim.devices) + entry.claim.unnamed
+            if entry.claim.unnamed:
+                unnamed.append(entry)
             cpu += entry.claim.cpu_milli
             memory += entry.claim.memory_mib
             code = MODE_CODES[entry.claim.mode]
@@ -428,6 +454,14 @@ class Ledger:
                 mode[slot] = code
                 held[slot] += entry.hold_until is not None
         row = self._rows[name]
+        for entry in unnamed:
+            taken = self._unnamed_slots(row, taken=tenants > 0, count=entry.claim.unnamed)
+            share[taken] = WHOLE_MILLI
+            promised[taken] = self._columns["total"][row, taken]
+            tenants[taken] += 1
+            mode[taken] = MODE_CODES["Exclusive"]
+            held[taken] += entry.hold_until is not None
+        mode[self._withdrawn_slots(row, taken=tenants > 0, promised=by_vendor)] = MODE_CODES["Exclusive"]
         return {
             "cpu_free": int(self._columns["cpu_milli"][row]) - cpu,
             "memory_free": int(self._columns["memory_mib"][row]) - memory,
@@ -441,6 +475,19 @@ class Ledger:
             "inference": of_workload["Inference"],
             "utilization": self._loads.shown[row] if not self.note(name) else (share / WHOLE_MILLI).clip(0, 1),
         }
+
+    def _unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
+        columns = self._columns
+        present = columns["present"][row]
+        good = present & columns["healthy"][row] & ~columns["cordoned"][row]
+        return stand_ins(present=present, good=good, taken=taken, count=count)
+
+    def _withdrawn_slots(self, row: int, *, taken: Bools, promised: int) -> Ints:
+        columns = self._columns
+        if not columns["resource"][row]:
+            return np.zeros(0, dtype=np.int64)
+        good = columns["present"][row] & columns["healthy"][row]
+        return withdrawn(good=good, taken=taken, offered=int(columns["offered"][row]), promised=promised)
 
     def _fraction(self, claim: Claim) -> float:
         if claim.mode == "Exclusive":

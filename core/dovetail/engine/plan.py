@@ -95,7 +95,7 @@ def _shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) ->
 def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
     """How many devices of each node could take the ask now, whatever CPU and memory there is beside them."""
     columns = judged.columns
-    takes = columns.known & columns.managed & ~columns.blocked & ~columns.node_cordoned
+    takes = columns.known & ~columns.blocked & ~columns.node_cordoned
     return np.where(takes, judged.free_devices.sum(axis=1), 0)
 
 
@@ -138,7 +138,7 @@ def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int, int]:
     """On an empty cluster: the most devices of this kind on one node, in all, and how many workers would fit."""
     columns = judged.columns
     host_ok = (columns.cpu_milli >= judged.ask.cpu_milli) & (columns.memory_mib >= judged.ask.memory_mib)
-    per_node = np.where(host_ok & columns.managed & columns.known, judged.indexed_devices.sum(axis=1), 0)
+    per_node = np.where(host_ok & columns.known, judged.indexed_devices.sum(axis=1), 0)
     layers = 1 if gpu.whole else WHOLE_MILLI // gpu.share_milli
     # Shares of one device go to different workers; one worker's devices are distinct.
     workers = per_node * layers if gpu.count == 1 else (per_node // gpu.count) * layers
@@ -163,9 +163,10 @@ def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: i
 def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
     """Why not one device will ever do, and the nearest that there is."""
     ledger = judged.ledger
-    there = [device for name in judged.nodes for device in ledger.devices(name)]
+    nodes = [name for name, right in zip(judged.nodes, judged.right_kind, strict=True) if right]
+    there = [device for name in nodes for device in ledger.devices(name)]
     if not there:
-        return "no node reports a GPU"
+        return _no_such_nodes(judged)
     if gpu.vendor is not None and all(device.vendor != gpu.vendor for device in there):
         return f"no node has vendor {gpu.vendor}, there is {_listed(device.vendor for device in there)}"
     if not judged.candidates.any():
@@ -177,6 +178,15 @@ def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
         most = int(np.where(judged.sized_devices, judged.columns.index, 0).max())
         return f"no node has a device cuda:{gpu.device_index}, the highest is cuda:{most}"
     return f"no node has the {_host(judged.ask)} beside its GPUs"
+
+
+def _no_such_nodes(judged: Judgement) -> str:
+    """Why no node has devices that are to be had as asked."""
+    if judged.ask.resource:
+        return f"no node advertises {judged.ask.resource}"
+    if any(judged.ledger.devices(name) for name in judged.nodes):
+        return "the nodes with GPUs are served by a vendor's plugin, which gives whole ones only"
+    return "no node reports a GPU"
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -40,13 +40,13 @@ def ask_text(kind: RefusalKind, ask: Ask) -> str:
     memory = "" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB"
     texts: dict[RefusalKind, str] = {
         "NoGPU": "no GPU reported",
-        "NotManaged": "not a node that Dovetail manages",
+        "NotManaged": f"no {ask.resource} here" if ask.resource else "not a node that Dovetail manages",
         "WrongVendor": f"no GPU of vendor {gpu.vendor}",
         "WrongModel": f"no GPU of model {' or '.join(gpu.models)}",
         "TooFewDevices": f"fewer than {count}{memory}",
         "DeviceIndex": f"no such device as cuda:{gpu.device_index}",
         "Unhealthy": f"fewer than {count} healthy",
-        "Cordoned": f"fewer than {count} not cordoned",
+        "Cordoned": "kubelet could pick a cordoned GPU" if ask.resource else f"fewer than {count} not cordoned",
         "DevicesBusy": f"need {count} free, too many are busy",
         "ModeConflict": f"GPUs are in another mode than {ask.mode}",
         "TenantLimit": _tenant_text(ask),
