@@ -60,7 +60,13 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
         memory_utilization=0.0,
         devices=[
             msgspec.structs.replace(
-                device, used_mib=0, foreign_mib=0, utilization=0.0, temperature_celsius=None, power_watts=None
+                device,
+                used_mib=0,
+                foreign_mib=0,
+                tenants=[],
+                utilization=0.0,
+                temperature_celsius=None,
+                power_watts=None,
             )
             for device in status.devices
         ],
@@ -74,8 +80,16 @@ def _load_moved(report: GPUNodeStatus, published: GPUNodeStatus, *, threshold: f
         (report.memory_utilization, published.memory_utilization),
     ]
     for now, before in zip(report.devices, published.devices, strict=True):
+        if _tenant_grew(now, before, threshold=threshold):
+            return True
         pairs += zip(_load(now), _load(before), strict=True)
     return any(abs(now - before) > threshold + _ROUNDING for now, before in pairs)
+
+
+def _tenant_grew(now: Device, before: Device, *, threshold: float) -> bool:
+    """Whether a tenant uses more than was told, by that part of it: what a job needs is learned from its peak."""
+    told = {tenant.uid: tenant.used_mib for tenant in before.tenants}
+    return any(tenant.used_mib > told.get(tenant.uid, 0) * (1 + threshold) for tenant in now.tenants)
 
 
 def _load(device: Device) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.api.gpunode import Assignment, Device, GPUNodeStatus
+from dovetail.api.gpunode import Assignment, Device, GPUNodeStatus, TenantUse
 from dovetail.api.meta import Condition, OwnerReference, find_condition
 from dovetail.kube.objects import Node
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
@@ -120,12 +120,19 @@ def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]
         links=info.links,
         used_mib=sample.used_mib or 0,
         foreign_mib=foreign_mib(sample, promised=promised),
+        tenants=_uses(sample, promised=promised),
         utilization=_quantised(sample.utilization),
         temperature_celsius=sample.temperature_celsius,
         power_watts=sample.power_watts,
         health="Unhealthy" if sample.unhealthy_reason else "Healthy",
         health_reason=sample.unhealthy_reason,
     )
+
+
+def _uses(sample: DeviceSample, *, promised: dict[str, int]) -> list[TenantUse]:
+    """What each tenant of the device uses; none where processes cannot be told apart."""
+    used = sample.used_by_tenant_mib or {}
+    return [TenantUse(uid=uid, used_mib=used[uid]) for uid in sorted(promised.keys() & used.keys())]
 
 
 def _quantised(ratio: float | None) -> float:

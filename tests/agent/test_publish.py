@@ -4,13 +4,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail.api.gpunode import Device, GPUNodeStatus, TenantUse
 from dovetail_agent import report
 from dovetail_agent.publish import Pace, Why, worth_publishing
 from tests.agent.builders import NOON
 
 PACE = Pace(threshold=0.05, heartbeat=timedelta(seconds=300))
-DEVICE = Device(index=0, uuid="GPU-0", vendor="nvidia", model="V100", memory_mib=1000, utilization=0.5, used_mib=100)
+
+
+def use(used_mib: int, *, uid: str = "pod-uid") -> TenantUse:
+    return TenantUse(uid=uid, used_mib=used_mib)
+
+
+DEVICE = Device(
+    index=0, uuid="GPU-0", vendor="nvidia", model="V100", memory_mib=1000, utilization=0.5, used_mib=100,
+    tenants=[use(100)],
+)  # fmt: skip
 PUBLISHED = GPUNodeStatus(observed_at=report.timestamp(NOON), provider="simulated", devices=[DEVICE])
 
 
@@ -43,6 +52,12 @@ def test_an_object_without_a_report_gets_one() -> None:
         pytest.param(seen(used_mib=150), None, id="memory moved by the threshold of the total"),
         pytest.param(seen(used_mib=151), Why.LOAD, id="memory moved beyond it"),
         pytest.param(seen(foreign_mib=60), Why.LOAD, id="foreign memory appeared"),
+        pytest.param(seen(tenants=[use(100)]), None, id="a tenant uses what was told"),
+        pytest.param(seen(tenants=[use(105)]), None, id="a tenant grew by the threshold of what was told"),
+        pytest.param(seen(tenants=[use(106)]), Why.LOAD, id="a tenant grew beyond it"),
+        pytest.param(seen(tenants=[use(106), use(1, uid="new")]), Why.LOAD, id="a new tenant uses memory"),
+        pytest.param(seen(tenants=[use(0, uid="new")]), None, id="a new tenant uses none yet"),
+        pytest.param(seen(tenants=[]), None, id="a tenant left"),
         pytest.param(seen(cpu_utilization=0.2), Why.LOAD, id="the host's load moved"),
         pytest.param(seen(temperature_celsius=80, power_watts=300), None, id="temperature and power are for metrics"),
         pytest.param(seen(health="Unhealthy", health_reason="XID79"), Why.CHANGE, id="a device broke"),

@@ -3,9 +3,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.allocation import AllocatedDevice
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail_agent import report
-from dovetail_agent.provider import DeviceSample, Sample
+from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.simulated import SimulatedProvider
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
@@ -47,6 +48,15 @@ def test_what_is_not_available_is_left_out_of_the_write() -> None:
 def test_utilization_is_told_in_hundredths() -> None:
     utilization = status(make_tenant(allocated(0))).devices[0].utilization
     assert utilization == round(utilization, 2) > 0
+
+
+@pytest.mark.parametrize(("by_tenant", "told"), [({"pod-uid": 700, "gone": 5}, {"pod-uid": 700}), (None, {})])
+def test_each_tenants_use_is_told_where_processes_can_be_told_apart(by_tenant: Any, told: Any) -> None:
+    inventory = Inventory(devices=(DeviceInfo(index=0, uuid="g", vendor="nvidia", model="V100", memory_mib=1000),))
+    sample = Sample(devices=(DeviceSample(used_mib=700, used_by_tenant_mib=by_tenant),))
+    here = AllocatedDevice(uuid="g", index=0, share_milli=500, memory_mib=800)
+    status = report.readable(inventory, sample, provider="nvml", tenants=[make_tenant(here)], previous=None, now=NOON)
+    assert {tenant.uid: tenant.used_mib for tenant in status.devices[0].tenants} == told
 
 
 @pytest.mark.parametrize(
