@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.constraints import admits
+from dovetail.constraints import Exclusion, admits, exclusion
 from dovetail.kube.objects import Node
 
 
@@ -71,3 +71,13 @@ def test_a_taint_keeps_off_whoever_does_not_tolerate_it(toleration: dict[str, st
 
 def test_a_soft_taint_keeps_nobody_off() -> None:
     assert admits(make_node(taint=TAINT | {"effect": "PreferNoSchedule"}), {})
+
+
+def test_what_keeps_a_pod_off_is_named() -> None:
+    node = make_node(taint=TAINT, zone="z1")
+    assert exclusion(node, {"nodeSelector": {"zone": "z1", "rack": "r2", "pool": "p"}}) == Exclusion(
+        kind="NodeSelector", what="pool=p, rack=r2"
+    )
+    assert exclusion(node, {}) == Exclusion(kind="Taint", what="team=vision:NoSchedule")
+    assert exclusion(make_node(), affinity({})) == Exclusion(kind="NodeAffinity", what="")
+    assert exclusion(make_node(), {}) is None

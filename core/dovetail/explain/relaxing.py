@@ -8,6 +8,7 @@ import numpy as np
 
 from dovetail.engine.claims import Ask
 from dovetail.engine.fit import Judgement
+from dovetail.engine.ledger import Floats, Ints
 from dovetail.engine.plan import Shortage, place
 from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
@@ -93,7 +94,7 @@ def _less_host(question: Question) -> Iterator[Change]:
     columns = judged.columns
     cpu = np.minimum(columns.cpu_free, ask.cpu_milli)
     memory = np.minimum(columns.memory_free, ask.memory_mib)
-    kept = np.minimum(cpu / max(1, ask.cpu_milli), memory / max(1, ask.memory_mib))
+    kept = np.minimum(_part(cpu, of=ask.cpu_milli), _part(memory, of=ask.memory_mib))
     usable = judged.fits & (columns.cpu_free >= 0) & (columns.memory_free >= 0)
     if not usable.any():
         return
@@ -106,6 +107,11 @@ def _less_host(question: Question) -> Iterator[Change]:
     )
     node = question.nodes[row]
     yield Change(kind="LessHost", node=node, text=f"ask for at most {' and '.join(short)}: fits on {node}")
+
+
+def _part(amounts: Ints, *, of: int) -> Floats:
+    """How much of what is asked there is, 0 to 1; what is not asked for is not short."""
+    return amounts / of if of else np.ones(len(amounts))
 
 
 def _reduced(word: str, asked: int, most: int, *, unit: str) -> list[str]:

@@ -25,7 +25,8 @@ class Trial:
         self.facts = node_facts(question.view.nodes[node])
         self._note = ledger.note(node)
         self._ask = question.ask
-        self._claims = ledger.claims_on(node)
+        # A gang's other workers are of the question and do not go.
+        self._claims = [claim for claim in ledger.claims_on(node) if not claim.key.startswith(f"{KEY}/")]
 
     @property
     def claims(self) -> Sequence[Claim]:

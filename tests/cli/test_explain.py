@@ -1,0 +1,254 @@
+"""Explanations of pods, jobs and requests out of a picture of the cluster: text, records, and what needs no engine."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, PodTemplate, ResourceRequest
+from dovetail.api.meta import ObjectMeta
+from dovetail.config.settings import Settings
+from dovetail.kube.objects import Pod
+from dovetail_cli.app import main
+from dovetail_cli.errors import UsageError
+from dovetail_cli.explain import showing, subjects
+from dovetail_cli.explain.subjects import Subject
+from dovetail_cli.explain.telling import Explanation, explain
+from dovetail_cli.picture import Picture
+from tests.cli.builders import make_gpunode, make_pod
+from tests.core.explain.builders import make_node
+
+SETTINGS = Settings()
+
+
+def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> Picture:
+    """Nodes a and b with two V100s each, and t with one but tainted."""
+    nodes = [make_node("a"), make_node("b"), make_node("t", taint=True)]
+    gpunodes = [make_gpunode("a"), make_gpunode("b"), make_gpunode("t", gpus=1)]
+    return Picture(nodes=nodes, gpunodes=gpunodes, pods=pods or [], jobs=jobs or [], settings=SETTINGS)
+
+
+def job_pod(job: str, number: int, *, node: str, devices: int = 2) -> Pod:
+    labels = {names.LABEL_JOB: job, names.LABEL_JOB_NUMBER: str(number)}
+    held = tuple((index, 1000, 32768) for index in range(devices))
+    return make_pod(f"{job}-0", node=node, held=held, labels=labels)
+
+
+def make_job(name: str, *, gpu: str = "1", number: int = 1, phase: Any = "Running", **changes: Any) -> GPUJob:
+    spec = GPUJobSpec(
+        gpu=gpu,
+        template=PodTemplate(spec={"containers": [{"name": "main"}]}),
+        workers=changes.pop("workers", 1),
+        active_deadline_seconds=changes.pop("limit", None),
+    )
+    meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}-job")
+    return GPUJob(metadata=meta, spec=spec, status=GPUJobStatus(number=number, phase=phase, **changes))
+
+
+def raw_pod(
+    name: str = "p", *, gpu_milli: str = "2000", scheduler: str = names.SCHEDULER_NAME, **spec: Any
+) -> dict[str, Any]:
+    resources = {"requests": {names.GPU_MILLI: gpu_milli}} if gpu_milli else {}
+    container = {"name": "main", "resources": resources}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"schedulerName": scheduler, "containers": [container], **spec},
+    }
+
+
+def ask(text: str, **options: str) -> Subject:
+    given = dict.fromkeys(("mode", "policy", "cpu", "memory", "workload")) | options
+    return subjects.of_request(text, settings=SETTINGS, **given)  # type: ignore[arg-type]
+
+
+def filled() -> Picture:
+    jobs = [
+        make_job("train", number=17, start_time="2026-11-21T11:00:00Z", limit=3600),
+        make_job("other", number=18),
+    ]
+    pods = [job_pod("train", 17, node="a"), job_pod("other", 18, node="b", devices=1)]
+    return make_picture(pods=pods, jobs=jobs)
+
+
+GOLDEN = """\
+Pod default/p waits: Need 2 GPUs, only 1 available
+
+What would have to change:
+  - frees on a when job 17 ends, at the latest 2026-11-21T12:00:00Z
+  - frees on b when job 18 ends
+  - ask for at most 1 GPU instead of 2: 1 fits on b
+
+NODES  REASON       WHY
+2      DevicesBusy  need 2 GPUs free, too many are busy
+1      Taint        the taint team=vision:NoSchedule is not tolerated
+
+NODE  ANSWER       SCORE  WHY
+a     DevicesBusy         Need 2 GPUs, only 0 available: need 2 GPUs free, too many are busy
+b     DevicesBusy         Need 2 GPUs, only 1 available: need 2 GPUs free, too many are busy
+t     Taint               the taint team=vision:NoSchedule is not tolerated"""
+
+
+def test_a_waiting_pod_is_told_from_the_sentence_down_to_the_nodes() -> None:
+    found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), filled())
+    assert showing.render(found, form="table", everything=False) == GOLDEN
+
+
+def test_a_record_has_everything_with_numbers() -> None:
+    found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), filled())
+    record = json.loads(showing.render(found, form="json", everything=False))
+    assert record == yaml.safe_load(showing.render(found, form="yaml", everything=False))
+    assert (record["kind"], record["state"], record["fits"], record["reason"]) == ("Pod", "waiting", False, "Resources")
+    assert record["ask"]["gpu"] == "2"
+    assert [change["kind"] for change in record["changes"]] == ["Departure", "Departure", "FewerGPUs"]
+    assert [(node["node"], node["reason"]) for node in record["nodes"]] == [
+        ("a", "DevicesBusy"), ("b", "DevicesBusy"), ("t", "Taint"),
+    ]  # fmt: skip
+
+
+def test_a_request_that_fits_tells_where_and_with_which_devices() -> None:
+    found = explain(ask("1"), filled())
+    assert found.summary == "Fits now on 1 of 3 nodes, best on b with GPU 1"
+    (row, *_) = csv.DictReader(io.StringIO(showing.render(found, form="csv", everything=False)))
+    assert (row["node"], row["fits"], row["devices"]) == ("b", "True", "GPU-b-1")
+
+
+def test_many_nodes_are_cut_in_the_text_only() -> None:
+    nodes = [make_node(f"n{at:02d}") for at in range(30)]
+    gpunodes = [make_gpunode(f"n{at:02d}") for at in range(30)]
+    found = explain(ask("1"), Picture(nodes=nodes, gpunodes=gpunodes, pods=[], jobs=[], settings=SETTINGS))
+    text = showing.render(found, form="table", everything=False)
+    assert text.endswith("… and 10 more nodes: --all shows them, -o json has everything")
+    assert "n29" in showing.render(found, form="table", everything=True)
+    assert len(json.loads(showing.render(found, form="json", everything=False))["nodes"]) == 30
+
+
+def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
+    picture = filled()
+    raw = msgspec.to_builtins(picture.pods[1])
+    raw["spec"]["schedulerName"] = names.SCHEDULER_NAME
+    raw["spec"]["containers"][0]["resources"] = {"requests": {names.GPU_MILLI: "1000"}}
+    found = explain(subjects.of_pod(raw, settings=SETTINGS), picture)
+    text = showing.render(found, form="table", everything=False)
+    assert text.splitlines()[0] == "Pod default/other-0 is on b with GPU 0"
+    assert text.splitlines()[-2:] == [
+        "b     0    V100   0/32768     In use by job 18",
+        "b     1    V100   0/32768     Available",
+    ]
+    assert found.held[0].uuid == "GPU-b-0"
+
+
+def test_a_running_job_is_told_with_the_devices_of_all_its_workers() -> None:
+    picture = filled()
+    subject = subjects.of_job(picture.jobs[0], pods=[picture.pods[0]], settings=SETTINGS)
+    assert explain(subject, picture).summary == "Job 17 (train) is on a with GPU 0,1"
+
+
+def told_job(picture: Picture, **job: Any) -> Explanation:
+    return explain(subjects.of_job(make_job("x", number=3, **job), pods=(), settings=SETTINGS), picture)
+
+
+def test_a_queued_job_is_told_by_its_shortage_and_the_queue_only_where_it_says_something_else() -> None:
+    shortage = "Need 2 GPUs, only 1 available"
+    found = told_job(filled(), gpu="2", phase="Queued", reason="Resources", message=shortage)
+    assert (found.summary, found.subject.notes) == (f"Job 3 (x) waits: {shortage}", ())
+    found = told_job(filled(), gpu="1", phase="Queued", reason="Priority", message="job 2 goes first")
+    assert found.summary == "Job 3 (x) waits for the queue: fits now on 1 of 3 nodes, best on b with GPU 1"
+    assert found.subject.notes == ("the queue says Priority: job 2 goes first",)
+
+
+def test_room_that_other_jobs_were_let_go_on_counts_as_taken() -> None:
+    starting = make_job("starting", number=2, phase="Starting")
+    picture = filled()
+    picture = Picture(
+        nodes=picture.nodes, gpunodes=picture.gpunodes, pods=picture.pods, jobs=[*picture.jobs, starting],
+        settings=SETTINGS,
+    )  # fmt: skip
+    found = told_job(picture, phase="Queued")
+    assert found.summary == "Job 3 (x) waits: Need 1 GPU, only 0 available"
+    assert found.answer is not None
+    assert "frees on b when job 18 ends" in [change.text for change in found.answer.changes]
+
+
+def test_a_job_does_not_stand_in_its_own_way() -> None:
+    starting = make_job("starting", number=2, phase="Starting")
+    picture = make_picture(jobs=[starting])
+    found = explain(subjects.of_job(starting, pods=(), settings=SETTINGS), picture)
+    assert found.summary.startswith("Job 2 (starting) waits for kube-scheduler: fits now on 2 of 3 nodes")
+
+
+@pytest.mark.parametrize(
+    ("job", "sentence"),
+    [
+        ({"phase": "Failed", "reason": "Failed", "message": "exit code 3"}, "has ended: Failed (Failed: exit code 3)"),
+        ({"phase": "Queued", "gpu": "1.5"}, "its request cannot be read: gpu"),
+        ({"phase": "Held", "reason": "Held", "message": "spec.suspend is set"}, "is held; without that: fits now on 2"),
+    ],
+)
+def test_a_job_that_does_not_wait_for_room_says_so(job: dict[str, Any], sentence: str) -> None:
+    assert told_job(make_picture(), **job).summary.startswith(f"Job 3 (x) {sentence}")
+
+
+def test_a_job_without_gpus_is_not_ours_to_explain() -> None:
+    spec = GPUJobSpec(
+        resources=ResourceRequest(device="cpu"), template=PodTemplate(spec={"containers": [{"name": "main"}]})
+    )
+    job = GPUJob(metadata=ObjectMeta(name="x", namespace="default"), spec=spec)
+    found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), make_picture())
+    assert found.summary == "Job x asks for no GPU: kube-scheduler alone places its pods"
+
+
+@pytest.mark.parametrize(
+    ("pod", "sentence"),
+    [
+        (raw_pod(gpu_milli=""), "asks Dovetail for no GPU: kube-scheduler alone places it"),
+        (raw_pod(scheduler="other"), "names the scheduler other, not dovetail: Dovetail never sees it"),
+        (raw_pod(gpu_milli="1500"), "its request cannot be read: "),
+        ({**raw_pod(), "status": {"phase": "Succeeded"}}, "has ended: Succeeded"),
+    ],
+)
+def test_a_pod_that_is_not_ours_to_place_says_why(pod: dict[str, Any], sentence: str) -> None:
+    found = explain(subjects.of_pod(pod, settings=SETTINGS), make_picture())
+    assert found.summary.startswith(f"Pod default/p {sentence}")
+    assert found.answer is None
+    assert json.loads(showing.render(found, form="json", everything=False))["nodes"] == []
+
+
+def test_scheduling_gates_are_told() -> None:
+    subject = subjects.of_pod(raw_pod(schedulingGates=[{"name": "wait"}]), settings=SETTINGS)
+    assert subject.notes == ("kube-scheduler does not look at it while it has the gates wait",)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentence"),
+    [
+        ("2x", {}, 'gpu "2x": unknown memory unit'),
+        ("2", {"mode": "Fast"}, '--mode "Fast": allowed are Exclusive, Fractional, TimeShared'),
+        ("0.5", {"mode": "exclusive"}, "0.5 is a share, and Exclusive takes whole GPUs"),
+        ("2", {"policy": "Best"}, '--policy "Best": allowed are'),
+        ("2", {"cpu": "much"}, '--cpu "much": write a Kubernetes quantity'),
+        ("2", {"memory": "-1Gi"}, '--memory-host "-1Gi": must not be negative'),
+        ("2", {"workload": "Play"}, '--workload "Play": allowed are Training, Inference'),
+    ],
+)
+def test_a_request_that_cannot_be_is_told_in_one_sentence(text: str, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UsageError) as told:
+        ask(text, **options)
+    assert sentence in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_options_of_a_request_reach_the_ask() -> None:
+    asked = ask("1", mode="timeshared", policy="pack", cpu="500m", memory="2Gi", workload="training").ask
+    assert asked is not None
+    assert (asked.mode, asked.policy, asked.cpu_milli, asked.memory_mib) == ("TimeShared", "Pack", 500, 2048)
+    assert asked.workload == "Training"
+
+
+def test_one_job_is_explained_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "1-3"]) == 2
+    assert 'JOB "1-3": name one job' in capsys.readouterr().err
