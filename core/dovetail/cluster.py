@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from dovetail import names
 from dovetail.allocation import Allocation, AllocationError, allocation_in
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
@@ -15,7 +15,10 @@ from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
 from dovetail.freshness import Freshness
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.quantity import mebibytes, milli
-from dovetail.requests import RequestError
+from dovetail.nodekind import labelled_devices, serving
+from dovetail.pods.vendor import vendor_devices
+from dovetail.requests import WHOLE_MILLI, RequestError
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 log = logging.getLogger("dovetail.cluster")
 
@@ -26,41 +29,59 @@ Word = TypeVar("Word")
 class ClusterView:
     """The ledger as the API server's objects have it. Feed it every change; the order between kinds does not matter."""
 
-    def __init__(self, *, ledger: Ledger, freshness: Freshness | None = None) -> None:
+    def __init__(
+        self, *, ledger: Ledger, freshness: Freshness | None = None, vendors: Vendors = DEFAULT_VENDORS
+    ) -> None:
         """Without `freshness` measurements count however old they are, and each report's load counts in full."""
         self.ledger = ledger
+        self.vendors = vendors
         self._freshness = freshness
         self.nodes: dict[str, Node] = {}
+        # Nodes of which an agent tells devices, and the UUIDs that kubelet gave to pods there, by the pods' UIDs.
+        self._reported: set[str] = set()
+        self._given: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def node_changed(self, node: Node) -> None:
         """A Node was added or modified."""
         self.nodes[node.metadata.name] = node
-        self.ledger.set_node(node_facts(node))
+        self.ledger.set_node(node_facts(node, vendors=self.vendors))
+        self._read_labels(node.metadata.name)
 
     def node_gone(self, name: str) -> None:
         """A Node was deleted."""
         self.nodes.pop(name, None)
         self.ledger.drop_node(name)
 
-    def gpunode_changed(self, gpunode: GPUNode) -> None:
-        """A GPUNode was added or modified."""
+    def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
+        """A GPUNode was added or modified. UIDs of pods of which it tells other devices than before."""
         name, fresh = gpunode.metadata.name, self._freshness
         note = "" if fresh is None else fresh.report(name, gpunode.status)
         now = None if fresh is None else fresh.clock()
         self.ledger.set_devices(name, device_facts(gpunode), now=now, note=note)
+        if not gpunode.status.devices:
+            self._reported.discard(name)
+            self._read_labels(name)
+        else:
+            self._reported.add(name)
+        self._given[name] = {each.uid: tuple(each.devices) for each in gpunode.status.assignments}
+        return self._name_devices(name)
 
     def gpunode_gone(self, name: str) -> None:
-        """A GPUNode was deleted: its node has no devices that anyone vouches for."""
+        """A GPUNode was deleted: its node has no devices that anyone vouches for, but what a vendor's labels tell."""
         if self._freshness is not None:
             self._freshness.forget(name)
+        self._reported.discard(name)
+        self._given.pop(name, None)
         self.ledger.set_devices(name, ())
+        self._read_labels(name)
+        self._name_devices(name)
 
     def pod_changed(self, pod: Pod) -> None:
         """A Pod was added or modified. A bound one holds what its allocation says until it has ended or is gone."""
         if pod.status.phase in _ENDED:
             self.ledger.release(pod.metadata.uid)
         elif pod.spec.node_name:
-            self.ledger.commit(claim_of_pod(pod))
+            self.ledger.commit(self._named(claim_of_pod(pod, vendors=self.vendors)))
 
     def pod_gone(self, pod: Pod) -> None:
         """A Pod was deleted: its claim or its hold goes."""
@@ -76,22 +97,52 @@ class ClusterView:
             self.ledger.distrust(name, note=note)
         return list(notes.values())
 
+    def _read_labels(self, name: str) -> None:
+        """Where no agent reports, take the devices of a vendor's node as its labels tell them."""
+        node = self.nodes.get(name)
+        if node is None or name in self._reported:
+            return
+        serves = serving(node, vendors=self.vendors)
+        devices = labelled_devices(node, serves=serves, vendors=self.vendors) if serves.resource else []
+        if list(self.ledger.devices(name)) != devices:
+            self.ledger.set_devices(name, devices)
+
+    def _name_devices(self, name: str) -> list[str]:
+        """Let the claims on a vendor's node name the devices that kubelet gave them; keys of those that changed."""
+        claims = [claim for claim in self.ledger.claims_on(name) if claim.resource]
+        changed = [named for claim in claims if (named := self._named(claim)) != claim]
+        for claim in changed:
+            self.ledger.commit(claim)
+        return [claim.key for claim in changed]
+
+    def _named(self, claim: Claim) -> Claim:
+        """A claim by a vendor's resource, with the devices that the node's report names; the rest has no names."""
+        if not claim.resource:
+            return claim
+        count = len(claim.devices) + claim.unnamed
+        given = self._given.get(claim.node, {}).get(claim.key, ())
+        devices = tuple(_whole(facts) for facts in self.ledger.devices(claim.node) if facts.uuid in given)
+        return replace(claim, devices=devices, unnamed=max(0, count - len(devices)))
+
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
         """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
         return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
 
 
-def node_facts(node: Node) -> NodeFacts:
+def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeFacts:
     """What the ledger needs of a Node."""
+    serves = serving(node, vendors=vendors)
     ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     allocatable = node.status.allocatable
     return NodeFacts(
         name=node.metadata.name,
-        managed=node.metadata.labels.get(names.LABEL_MANAGED) == "true",
-        obstacle="" if ready is not None and ready.status == "True" else "node is not ready",
+        managed=serves.managed,
+        obstacle=serves.conflict if ready is not None and ready.status == "True" else "node is not ready",
         cordoned=node.spec.unschedulable,
         cpu_milli=min(MOST, milli(allocatable.get("cpu", "0"), rounding="down")),
         memory_mib=min(MOST, mebibytes(allocatable.get("memory", "0"), rounding="down")),
+        resource=serves.resource,
+        offered=serves.count,
     )
 
 
@@ -122,13 +173,13 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
     ]
 
 
-def claim_of_pod(pod: Pod) -> Claim:
-    """What a bound pod holds of its node. A broken allocation holds no device; the audit reports it."""
-    allocation: Allocation | None = None
-    try:
-        allocation = allocation_in(pod.metadata.annotations)
-    except AllocationError as error:
-        log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
+    """What a bound pod holds of its node. A broken allocation holds no device; the audit reports it.
+
+    Of a vendor's devices, whoever bound the pod, only the number is known here.
+    """
+    by_vendor = vendor_devices(pod.spec, vendors=vendors)
+    allocation = None if by_vendor else _allocation_of(pod)
     cpu_milli, memory_mib = host_request(pod.spec)
     return Claim(
         key=pod.metadata.uid,
@@ -144,7 +195,22 @@ def claim_of_pod(pod: Pod) -> Claim:
         memory_mib=memory_mib,
         guard=_said(guard_in, pod),
         workload=_said(workload_in, pod),
+        unnamed=sum(by_vendor.values()),
+        resource=next(iter(by_vendor), ""),
     )
+
+
+def _allocation_of(pod: Pod) -> Allocation | None:
+    try:
+        return allocation_in(pod.metadata.annotations)
+    except AllocationError as error:
+        log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+        return None
+
+
+def _whole(facts: DeviceFacts) -> DeviceClaim:
+    memory_mib = max(0, facts.memory_mib - facts.reserved_mib)
+    return DeviceClaim(index=facts.index, uuid=facts.uuid, share_milli=WHOLE_MILLI, memory_mib=memory_mib)
 
 
 def _said(read: Callable[[Mapping[str, str]], Word | None], pod: Pod) -> Word | None:
