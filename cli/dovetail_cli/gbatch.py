@@ -65,7 +65,7 @@ def gbatch(
         limit_seconds=None if limit is None else times.limit_seconds(limit),
         max_retries=manifest.check_retries(max_retries),
         workers=manifest.check_workers(workers),
-        image=image,
+        image=manifest.check_image(image),
         workdir=workdir,
         policy=manifest.parse_policy(policy),
     )

@@ -1,5 +1,6 @@
 """A GPUJob out of gbatch's options. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
@@ -20,6 +21,7 @@ from dovetail_cli.errors import UsageError
 
 CONTAINER: Final = "main"
 _POLICIES: Final = {policy.lower(): policy for policy in get_args(Policy)}
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _MOST_WORKERS: Final = 1024
 
 
@@ -85,6 +87,13 @@ def check_priority(priority: int) -> int:
     if not 0 <= priority <= 255:
         raise UsageError(f"--priority {priority}: allowed are 0 to 255, higher goes first")
     return priority
+
+
+def check_image(image: str) -> str:
+    """The name of an image. Raises `UsageError` for one that no registry can have."""
+    if not _IMAGE.fullmatch(image):
+        raise UsageError(f'--image "{image}": write an image without blanks, such as busybox:1.37')
+    return image
 
 
 def check_workers(workers: int) -> int:

@@ -1,4 +1,4 @@
-"""Names for jobs that got none: two words and a number, such as `brave-river-1234`. Pure: randomness is an argument."""
+"""Names: for jobs that got none two words and a number, such as `brave-river-1234`, and what Kubernetes takes. Pure."""
 
 import random
 import re
@@ -8,6 +8,7 @@ from dovetail_cli.errors import UsageError
 
 # The name also stands in the Job, in the pods' labels and, with an index and a suffix behind it, in the pods' names.
 MAX_LENGTH: Final = 52
+MAX_NAMESPACE_LENGTH: Final = 63
 _ALLOWED: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 _ADJECTIVES: Final = (
@@ -38,6 +39,16 @@ def check_name(name: str) -> str:
     if len(name) > MAX_LENGTH or not _ALLOWED.fullmatch(name):
         raise UsageError(
             f'--name "{name}": write up to {MAX_LENGTH} lower-case letters, digits and hyphens, '
+            "with a letter or digit at both ends"
+        )
+    return name
+
+
+def check_namespace(name: str) -> str:
+    """The name of a namespace as a user gave it. Raises `UsageError` for one that Kubernetes would refuse."""
+    if len(name) > MAX_NAMESPACE_LENGTH or not _ALLOWED.fullmatch(name):
+        raise UsageError(
+            f'--namespace "{name}": write up to {MAX_NAMESPACE_LENGTH} lower-case letters, digits and hyphens, '
             "with a letter or digit at both ends"
         )
     return name

@@ -76,4 +76,8 @@ async def _look_once(cluster: Cluster) -> Report:
 
 async def _rules(cluster: Cluster) -> Rules:
     settings = await settings_of(cluster)
-    return Rules(guard_fraction=settings.guard_fraction, turns_per_device=settings.tenants_per_device)
+    return Rules(
+        guard_fraction=settings.guard_fraction,
+        turns_per_device=settings.tenants_per_device,
+        vendor_resources=settings.vendors.resources,
+    )

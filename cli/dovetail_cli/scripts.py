@@ -17,6 +17,10 @@ MAX_SCRIPT_BYTES: Final = 100 * 1024
 # How each interpreter takes a program as an argument.
 _FLAGS: Final = {"sh": "-c", "python": "-c", "perl": "-e", "ruby": "-e"}
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
+_VERSION: Final = re.compile(r"\d[\d.]*$")
+# `-` and `--` at the end of a #! line; and options whose value is the next word, as in `bash -euo pipefail`.
+_OPTIONS_END: Final = frozenset({"-", "--"})
+_WITH_VALUE: Final = re.compile(r"[-+][A-Za-z]*[oOWX]")
 _DIRECTIVE: Final = re.compile(r"#SBATCH\s|# ?GFLOW\s")
 _SHELL_SYNTAX: Final = re.compile(r"[\s|&;<>()$`\"'*?\[\]{}~#=]")
 
@@ -32,7 +36,7 @@ class Script:
 def read_script(data: bytes, *, name: str) -> Script:
     """A script out of a file's bytes. Raises `UsageError` for what is no text, is empty, or is too long."""
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
@@ -47,19 +51,42 @@ def read_script(data: bytes, *, name: str) -> Script:
 def script_command(script: Script, arguments: Sequence[str]) -> list[str]:
     """The container's command that runs the script with these arguments, by its `#!` line or else by `sh`."""
     first = script.text.splitlines()[0]
-    words = shlex.split(first.removeprefix("#!")) if first.startswith("#!") else ["/bin/sh"]
-    words = [word for word in words if word != "-S"] if words and PurePath(words[0]).name == "env" else words
-    program = next((PurePath(word).name for word in words if PurePath(word).name != "env"), "")
-    family = "sh" if program in _SHELLS else program.rstrip("0123456789.")
+    words = _interpreter(script, first) if first.startswith("#!") else ["/bin/sh"]
+    at = 1 if PurePath(words[0]).name == "env" else 0
+    program = PurePath(words[at]).name if len(words) > at else ""
+    family = "sh" if program in _SHELLS else _VERSION.sub("", program)
     flag = _FLAGS.get(family)
-    if flag is None:
+    if flag is None or (family == "sh" and program not in _SHELLS):
         raise UsageError(
             f'{script.name}: its first line "{first}" names no interpreter that takes a script as text; '
             f"allowed are {', '.join(sorted({*_SHELLS, *_FLAGS}))}"
         )
+    _check_options(words[at + 1 :], script=script, first=first)
     # A shell takes the word after the program as $0, the others have no such word.
     called = [script.name] if family == "sh" else []
     return [*words, flag, script.text, *called, *arguments]
+
+
+def _interpreter(script: Script, first: str) -> list[str]:
+    """The words of a `#!` line, without those that only say that the script's file comes next."""
+    try:
+        words = shlex.split(first.removeprefix("#!"))
+    except ValueError as error:
+        raise UsageError(f'{script.name}: its first line "{first}" cannot be read: {error}') from error
+    if words and PurePath(words[0]).name == "env":
+        words = [word for word in words if word != "-S"]
+    while words and words[-1] in _OPTIONS_END:
+        words.pop()
+    return words or [""]
+
+
+def _check_options(words: Sequence[str], *, script: Script, first: str) -> None:
+    """Beside the interpreter there may be options and their values: any other word it would take for a file to run."""
+    before = ""
+    for word in words:
+        if not word.startswith(("-", "+")) and not _WITH_VALUE.fullmatch(before):
+            raise UsageError(f'{script.name}: its first line "{first}" would run "{word}" instead of the script')
+        before = word
 
 
 def plain_command(words: Sequence[str]) -> list[str]:

@@ -16,13 +16,15 @@ def limit_seconds(text: str) -> int:
     found = _CLOCK.fullmatch(text)
     if found:
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        # A part that has a larger one before it is below that one's unit; the first may be any number, as in 90:00.
+        carried = seconds > 59 or (bool(found[2]) and minutes > 59) or (bool(found[1]) and hours > 23)
+        total = 0 if carried else ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     elif text.isascii() and text.isdigit():
         total = int(text) * 60
     else:
         total = 0
     if total < 1:
-        raise UsageError(f'--time "{text}": write HH:MM:SS, MM:SS or whole minutes, at least one second')
+        raise UsageError(f'--time "{text}": write HH:MM:SS, MM:SS or whole minutes, at least one second, such as 90:00')
     return total
 
 

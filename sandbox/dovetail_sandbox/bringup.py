@@ -36,6 +36,7 @@ from dovetail_sandbox.state import Component, Desired, State
 # Values of the chart that are ports; each sandbox has its own.
 PORT_VALUES: Final = (
     "operator.metricsPort", "extender.port", "extender.metricsPort", "agent.metricsPort", "scheduler.securePort",
+    "webhook.port", "webhook.metricsPort",
 )  # fmt: skip
 _KWOKCTL: Final = "kwokctl"
 _CONTROL_PLANE_SECONDS: Final = 120.0
@@ -78,6 +79,9 @@ def up(
         _Bringup(cluster=cluster, plan=plan, programs=programs, report=report).run()
     except KeyboardInterrupt:
         report.say("Interrupted: ending what was started.")
+        cluster.down()
+        raise
+    except InvalidInputError:
         cluster.down()
         raise
     except Exception as error:
@@ -155,7 +159,9 @@ class _Bringup:
     report: Reporter
 
     def run(self) -> None:
-        rendered = self._render()  # first: it is quick, and refuses wrong values
+        # First: both are quick, and refuse wrong values.
+        rendered = self._render()
+        workloads.check_names(rendered, names=self.plan.without, option="without")
         with self.report.task("Control plane: etcd, kube-apiserver, controllers, kwok"):
             self._start_control_plane()
         with self.report.task(f"{len(self.plan.nodes)} simulated nodes"):
@@ -236,6 +242,8 @@ class _Bringup:
         cluster = self.cluster
         values: dict[str, object] = {key: cluster.state().ports[key] for key in PORT_VALUES}
         values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(self._kubeconfig("kube-scheduler"))}
+        # The API server is a process beside it.
+        values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}
         rendered = chart.render(helm=self.programs["helm"], values=values, overrides=self.plan.overrides)
         (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
         return rendered

@@ -13,9 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dovetail_cli.errors import CommandError, MissingError, UsageError
 from dovetail_sandbox import cluster, progress, state
 from dovetail_sandbox.cluster import Status
-from dovetail_sandbox.errors import InvalidInputError, SandboxError
+from dovetail_sandbox.errors import InvalidInputError, NotRunningError, SandboxError
 
 app = typer.Typer(
     help="A real Kubernetes control plane with simulated GPU nodes, as processes of this machine.", no_args_is_help=True
@@ -46,7 +47,9 @@ def up(
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(help="Leave a component out, to run your own: operator, extender, agent, kube-scheduler."),
+        typer.Option(
+            help="Leave a component out, to run your own: operator, extender, agent, webhook, kube-scheduler."
+        ),
     ] = None,
 ) -> None:
     """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
@@ -112,7 +115,7 @@ def fetch(
 @app.command()
 def logs(
     component: Annotated[
-        str, typer.Argument(help="Such as operator, extender, agent, kube-scheduler, kube-apiserver.")
+        str, typer.Argument(help="Such as operator, extender, agent, webhook, kube-scheduler, kube-apiserver.")
     ],
     name: Name = state.DEFAULT_NAME,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
@@ -127,7 +130,7 @@ def logs(
 
 @app.command()
 def restart(
-    component: Annotated[str, typer.Argument(help="operator, extender, agent or kube-scheduler.")],
+    component: Annotated[str, typer.Argument(help="operator, extender, agent, webhook or kube-scheduler.")],
     name: Name = state.DEFAULT_NAME,
 ) -> None:
     """End a component of Dovetail and start it again; returns when it is ready."""
@@ -139,12 +142,15 @@ def restart(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors of the sandbox as one text on stderr: exit status 2 for what was given, 1 for the rest."""
+    """Errors of the sandbox as those of every command: one text, and an exit status by their kind."""
     try:
         yield
+    except InvalidInputError as error:
+        raise UsageError(str(error)) from error
+    except NotRunningError as error:
+        raise MissingError(str(error)) from error
     except SandboxError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2 if isinstance(error, InvalidInputError) else 1) from error
+        raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

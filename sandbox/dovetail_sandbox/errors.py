@@ -22,7 +22,7 @@ class InvalidInputError(SandboxError):
     """A value that was given is not one that can be used."""
 
     def __init__(self, field: str, *, value: object, allowed: str) -> None:
-        super().__init__(f"{field}: {value!r} is not allowed; use {allowed}.")
+        super().__init__(f"{field}: {value!r} is not allowed; use {allowed}")
         self.field = field
 
 
@@ -49,7 +49,7 @@ class NotRunningError(SandboxError):
 
     def __init__(self, name: str) -> None:
         hint = "" if name == "default" else f" --name {name}"
-        super().__init__(f"There is no sandbox {name!r}. Start it with: dovetail sandbox up{hint}")
+        super().__init__(f"there is no sandbox {name!r}: start it with `dovetail sandbox up{hint}`")
 
 
 class ChartError(SandboxError):

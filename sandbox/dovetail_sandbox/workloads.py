@@ -1,7 +1,7 @@
 """The containers of the chart's workloads as local processes, with the command lines that they have in a cluster. Pure.
 
-What a kubelet would provide is mapped to this machine: files of mounted ConfigMaps to copies of them, empty volumes to
-folders, the service account to a kubeconfig, the downward API to values that fit.
+What a kubelet would provide is mapped to this machine: files of mounted ConfigMaps and Secrets to copies of them, empty
+volumes to folders, the service account to a kubeconfig, the downward API to values that fit.
 """
 
 import re
@@ -27,14 +27,17 @@ class Place:
 
 
 def files(rendered: Rendered, *, place: Place) -> dict[Path, str]:
-    """Every file of every ConfigMap that a workload mounts, and where its copy goes."""
+    """Every file of every ConfigMap and Secret that a workload mounts, and where its copy goes."""
     found: dict[Path, str] = {}
     for workload in rendered.workloads:
         for volume in _pod(workload).get("volumes") or []:
+            contents: dict[str, str] = {}
             if config_map := volume.get("configMap"):
-                contents = rendered.files_of(config_map["name"])
-                target = _volume_folder(workload, volume["name"], place=place)
-                found |= {target / key: text for key, text in contents.items()}
+                contents = rendered.files_of("ConfigMap", name=config_map["name"])
+            if secret := volume.get("secret"):
+                contents = rendered.files_of("Secret", name=secret["secretName"])
+            target = _volume_folder(workload, volume["name"], place=place)
+            found |= {target / key: text for key, text in contents.items()}
     return found
 
 
@@ -47,16 +50,21 @@ def service_account(workload: Manifest, *, container: str, known: set[str]) -> s
 def components(rendered: Rendered, *, place: Place, without: Collection[str] = ()) -> Iterator[tuple[str, Component]]:
     """Each container as a component, with its service account. Raises `ChartError` for what has no match here."""
     accounts = rendered.service_accounts()
-    containers = [
-        (workload, container) for workload in rendered.workloads for container in _pod(workload)["containers"]
-    ]
-    present = [container["name"] for _, container in containers]
-    if unknown := [name for name in without if name not in present]:
-        raise InvalidInputError("without", value=unknown[0], allowed=", ".join(present))
-    for workload, container in containers:
+    for workload, container in _containers(rendered):
         if container["name"] not in without:
             account = service_account(workload, container=container["name"], known=accounts)
             yield account, _component(workload, container=container, place=place)
+
+
+def check_names(rendered: Rendered, *, names: Collection[str], option: str) -> None:
+    """Raises `InvalidInputError` for a name that no container of the chart has."""
+    present = [container["name"] for _, container in _containers(rendered)]
+    if unknown := [name for name in names if name not in present]:
+        raise InvalidInputError(option, value=unknown[0], allowed=", ".join(present))
+
+
+def _containers(rendered: Rendered) -> list[tuple[Manifest, Mapping[str, Any]]]:
+    return [(workload, container) for workload in rendered.workloads for container in _pod(workload)["containers"]]
 
 
 def _component(workload: Manifest, *, container: Mapping[str, Any], place: Place) -> Component:

@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
+from dovetail_cli.app import main
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, MissingError
 from dovetail_cli.replay import campaign
@@ -82,3 +83,11 @@ async def test_a_job_that_the_api_server_refuses_ends_the_campaign(api: Api, clu
     with pytest.raises(Exception, match="no such mode") as refused:
         await campaign.run(cluster, [make_job("x")], watcher=lambda *_: None)
     assert "unhandled errors in a TaskGroup" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "Replay", "a/b", "x" * 64])
+def test_a_namespace_that_cannot_be_is_refused_before_anything_starts(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", "--pods", "none.csv", "--namespace", name]) == 2
+    assert f'--namespace "{name}": write up to 63 lower-case letters' in capsys.readouterr().err

@@ -139,3 +139,14 @@ def test_a_job_without_a_name_is_called_by_two_words_and_a_number() -> None:
 def test_a_name_that_kubernetes_would_refuse_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="lower-case letters"):
         naming.check_name(name)
+
+
+@pytest.mark.parametrize("image", ["", " ", "busybox latest", "-x"])
+def test_an_image_that_no_registry_can_have_is_refused(image: str) -> None:
+    with pytest.raises(UsageError, match=f'--image "{image}": write an image'):
+        manifest.check_image(image)
+
+
+@pytest.mark.parametrize("image", ["busybox", "busybox:1.37", "r.example:5000/team/x@sha256:0a"])
+def test_an_image_stays_as_it_is(image: str) -> None:
+    assert manifest.check_image(image) == image

@@ -21,6 +21,8 @@ def script(text: str) -> Script:
         ("#!/usr/bin/env python3", ["/usr/bin/env", "python3", "-c"]),
         ("#!/usr/bin/env -S python3.12 -u", ["/usr/bin/env", "python3.12", "-u", "-c"]),
         ("#!/usr/bin/perl", ["/usr/bin/perl", "-e"]),
+        ("#!/bin/sh -", ["/bin/sh", "-c"]),
+        ("#!/usr/bin/env -S bash -euo pipefail", ["/usr/bin/env", "bash", "-euo", "pipefail", "-c"]),
     ],
 )
 def test_the_first_line_says_what_runs_a_script(first: str, command: list[str]) -> None:
@@ -37,10 +39,30 @@ def test_a_python_script_sees_its_arguments() -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "['a b']\n"
 
 
-@pytest.mark.parametrize("first", ["#!/usr/bin/gnuplot", "#!", "#!/usr/bin/env"])
+@pytest.mark.parametrize(
+    "first", ["#!/usr/bin/gnuplot", "#!", "#!/usr/bin/env", "#!/usr/bin/env A=1 bash", "#!/bin/sh9", "#!-e"]
+)
 def test_an_interpreter_that_takes_no_text_is_refused(first: str) -> None:
     with pytest.raises(UsageError, match="names no interpreter"):
         scripts.script_command(script(f"{first}\n"), [])
+
+
+@pytest.mark.parametrize(
+    ("first", "problem"),
+    [
+        ("#!/bin/bash 'half", 'its first line "#!/bin/bash \'half" cannot be read: No closing quotation'),
+        ("#!/bin/bash other.sh", 'would run "other.sh" instead of the script'),
+        ("#!/usr/bin/env python3 -u gnuplot", 'would run "gnuplot" instead of the script'),
+    ],
+)
+def test_a_first_line_that_would_run_something_else_is_refused(first: str, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        scripts.script_command(script(f"{first}\n"), [])
+    assert problem in str(refused.value)
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_script() -> None:
+    assert read_script(b"\xef\xbb\xbf#!/bin/bash\n", name="x").text == "#!/bin/bash\n"
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,23 @@ from tests.cli.builders import NOW, ago
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("01:30:00", 5400), ("30:00", 1800), ("10", 600), ("1-00:00:00", 86400), ("00:01", 1), ("100:00:00", 360000)],
+    [
+        ("01:30:00", 5400),
+        ("30:00", 1800),
+        ("10", 600),
+        ("1-00:00:00", 86400),
+        ("00:01", 1),
+        ("100:00:00", 360000),
+        ("90:59", 5459),
+    ],
 )
 def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int) -> None:
     assert times.limit_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "00:00", "ten", "1:2:3:4", "-5", "1.5", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "00:00", "ten", "1:2:3:4", "-5", "1.5", "٣", "99:99", "1:60:00", "1-24:00:00"]
+)
 def test_another_time_limit_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(UsageError, match="HH:MM:SS, MM:SS or whole minutes"):
         times.limit_seconds(text)

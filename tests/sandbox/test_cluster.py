@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_cli.app import main
 from dovetail_sandbox import cluster, processes, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError
@@ -48,7 +49,7 @@ def make_observed(made: Cluster, **more: object) -> Observed:
     ],
 )
 def test_what_is_not_there_is_said_with_how_to_start_it(made: Cluster, use) -> None:
-    with pytest.raises(NotRunningError, match=r"no sandbox 'one'\. Start it with: dovetail sandbox up --name one"):
+    with pytest.raises(NotRunningError, match=r"no sandbox 'one': start it with `dovetail sandbox up --name one`"):
         use(made)
 
 
@@ -109,3 +110,21 @@ def test_an_unknown_component_is_refused_with_those_that_there_are(made: Cluster
 
 def test_the_tail_of_no_log_is_empty(tmp_path: Path) -> None:
     assert cluster.tail(tmp_path / "none.log") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["status", "--name", "nope"], 3, "dovetail: there is no sandbox 'nope': start it with `dovetail sandbox up"),
+        (["logs", "etcd", "--name", "nope"], 3, "dovetail: there is no sandbox 'nope'"),
+        (["up", "--name", "BAD NAME"], 2, "dovetail: name: 'BAD NAME' is not allowed; use at most 30"),
+        (["fetch", "nonesuch"], 2, "dovetail: program: 'nonesuch' is not allowed"),
+    ],
+)
+def test_errors_are_told_as_those_of_every_command(
+    words: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sandbox", *words]) == code
+    told = capsys.readouterr().err
+    assert told.startswith(sentence)
+    assert told.count("\n") == 1

@@ -187,7 +187,7 @@ def test_the_command_line_tells_what_people_and_programs_need(shared: Cluster) -
     assert json.loads(shown.stdout)["kubeconfig"] == str(shared.kubeconfig)
     assert "ready to serve client requests" in log.stdout
     assert (nobody.returncode, nobody.stdout) == (2, "")
-    assert nobody.stderr.startswith("component: 'nobody' is not allowed; use ")
+    assert nobody.stderr.startswith("dovetail: component: 'nobody' is not allowed; use ")
 
 
 JOBS = """

@@ -28,6 +28,7 @@ def make_rendered(*containers: dict[str, Any], volumes: list[dict[str, Any]] | N
         {"kind": "ServiceAccount", "metadata": {"name": "dovetail-pod"}},
         {"kind": "ServiceAccount", "metadata": {"name": "dovetail-extender"}},
         {"kind": "ConfigMap", "metadata": {"name": "dovetail-config"}, "data": {"gpu_config.yaml": "a: 1\n"}},
+        {"kind": "Secret", "metadata": {"name": "dovetail-webhook"}, "data": {"tls.crt": "Y2VydGlmaWNhdGUK"}},
         {"kind": "Pod", "metadata": {"name": "test", "annotations": {"helm.sh/hook": "test"}}},
     ]
     return chart.split(yaml.safe_dump_all(manifests))
@@ -123,7 +124,15 @@ def test_a_component_can_be_left_out_but_not_an_unknown_one() -> None:
     left = [each.name for _, each in workloads.components(rendered, place=PLACE, without=["operator"])]
     assert left == ["extender"]
     with pytest.raises(InvalidInputError, match="without: 'nobody' is not allowed; use operator, extender"):
-        list(workloads.components(rendered, place=PLACE, without=["nobody"]))
+        workloads.check_names(rendered, names=["nobody"], option="without")
+
+
+def test_a_mounted_secret_is_decoded() -> None:
+    rendered = make_rendered(make_container(), volumes=[{"name": "c", "secret": {"secretName": "dovetail-webhook"}}])
+
+    assert workloads.files(rendered, place=PLACE) == {
+        FOLDER / "volumes" / "dovetail-operator" / "c" / "tls.crt": "certificate\n"
+    }
 
 
 def test_a_config_map_that_the_chart_does_not_have_is_said() -> None:

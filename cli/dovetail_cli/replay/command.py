@@ -46,7 +46,7 @@ def replay(
 
     Exit code 1 if a job failed, is left waiting for something that could come, or an audit found anything.
     """
-    from dovetail_cli import output, times
+    from dovetail_cli import naming, output, times
     from dovetail_cli.errors import UsageError
     from dovetail_cli.replay import driving
     from dovetail_cli.replay.jobs import Pace
@@ -58,6 +58,7 @@ def replay(
         raise UsageError("--nodes and --limit-nodes are for a sandbox: with --here the cluster has its own nodes")
     if not here and (kubeconfig or context):
         raise UsageError("--kubeconfig and --context need --here: otherwise the replay has a sandbox of its own")
+    naming.check_namespace(namespace)
     pace = Pace(
         speedup=speedup,
         shortest_seconds=times.span_seconds(min_run, option="--min-run"),

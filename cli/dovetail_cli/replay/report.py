@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from dovetail.audit import Finding
+from dovetail.findings import Finding
 from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import output
 from dovetail_cli.replay.campaign import Ended
