@@ -40,7 +40,7 @@ class Picture:
         """Nodes, devices and what bound pods hold."""
         settings = self.settings
         ledger = Ledger(limits=settings.limits)
-        view = ClusterView(ledger=ledger)
+        view = ClusterView(ledger=ledger, vendors=settings.vendors)
         for node in self.nodes:
             view.node_changed(node)
         for gpunode in self.gpunodes:

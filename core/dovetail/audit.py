@@ -6,37 +6,25 @@ request and the text of an allocation. Each finding names one object and says in
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final
 
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
+from dovetail.audit_vendor import VendorPods, model_of
+from dovetail.findings import Finding, FindingKind
 from dovetail.kube import quantity
 from dovetail.kube.objects import Container, Node, Pod
-from dovetail.models import Model, normalise
+from dovetail.models import normalise
 from dovetail.requests import WHOLE_MILLI, RequestError, parse
-
-FindingKind = Literal[
-    "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
-    "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
-    "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
-]  # fmt: skip
+from dovetail.vendor import DEFAULT_VENDORS
 
 # The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
 LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _HOLDING: Final = frozenset({"Starting", "Running"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Finding:
-    """One thing that must not be. `subject` is `node/index` for a device, `namespace/name` for a pod or a job."""
-
-    kind: FindingKind
-    subject: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +38,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What may be promised: the part of a shared device's memory, and how many tenants may take turns on one."""
+    """What may be promised: the part of a shared device's memory, and how many tenants may take turns on one.
+
+    `vendor_resources` are whole devices that kubelet gives out; the pods that ask them have no allocation.
+    """
 
     guard_fraction: float = 0.8
     turns_per_device: int = 4
+    vendor_resources: Sequence[str] = DEFAULT_VENDORS.resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +65,16 @@ def audit(
 ) -> Report:
     """Everything that the objects promise and must not. Pods that have ended promise nothing."""
     rules = rules or Rules()
+    nodes, gpunodes, pods = list(nodes), list(gpunodes), list(pods)
     ours = [
         pod
         for pod in pods
         if pod.status.phase not in _ENDED and (names.ALLOCATION in pod.metadata.annotations or _asked(pod))
     ]
     known = {node.metadata.name for node in nodes}
+    by_vendor = VendorPods(
+        [pod for pod in pods if pod.status.phase not in _ENDED], gpunodes=gpunodes, resources=rules.vendor_resources
+    )
     devices = {
         (gpunode.metadata.name, device.uuid): device for gpunode in gpunodes for device in gpunode.status.devices
     }
@@ -88,8 +84,9 @@ def audit(
     for place, tenants in _promises(allocations).items():
         if place in devices:
             findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
-    findings += _of_jobs(jobs, pods=ours, allocations=allocations)
-    return Report(pods=len(ours), devices=len(devices), findings=tuple(sorted(findings)))
+    findings += by_vendor.findings(nodes)
+    findings += _of_jobs(jobs, pods=ours, allocations=allocations, by_vendor=by_vendor)
+    return Report(pods=len(ours) + len(by_vendor.pods), devices=len(devices), findings=tuple(sorted(findings)))
 
 
 def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
@@ -229,16 +226,10 @@ def _against_kind(pod: Pod, devices: Sequence[Device]) -> str:
         return ""
     wanted = [normalise(name) for name in request.models]
     for device in devices:
-        of_model = not wanted or any(model.admits(_model_of(device)) for model in wanted)
+        of_model = not wanted or any(model.admits(model_of(device)) for model in wanted)
         if not of_model or request.vendor not in {None, device.vendor}:
             return f"its request {request} is not for a {device.vendor} {device.model}, but it holds {device.uuid}"
     return ""
-
-
-def _model_of(device: Device) -> Model:
-    model = normalise(device.model)
-    # The name may leave the memory out; the card itself tells.
-    return model if model.memory_gb is not None else replace(model, memory_gb=round(device.memory_mib / 1024))
 
 
 def _asked(pod: Pod) -> dict[str, int]:
@@ -294,7 +285,7 @@ def _usable_mib(device: Device, modes: Sequence[str], *, rules: Rules) -> int:
 
 
 def _of_jobs(
-    jobs: Iterable[GPUJob], *, pods: Iterable[Pod], allocations: Mapping[str, Allocation]
+    jobs: Iterable[GPUJob], *, pods: Iterable[Pod], allocations: Mapping[str, Allocation], by_vendor: VendorPods
 ) -> Iterator[Finding]:
     """Devices that a running job's status names and that no live pod of it holds."""
     held: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -303,6 +294,9 @@ def _of_jobs(
         if allocation is not None:
             owner = pod.metadata.labels.get(names.LABEL_JOB, "")
             held[pod.metadata.namespace, owner] |= {device.uuid for device in allocation.devices}
+    for pod in by_vendor.pods:
+        owner = pod.metadata.labels.get(names.LABEL_JOB, "")
+        held[pod.metadata.namespace, owner] |= by_vendor.given(pod)
     for job in jobs:
         if job.status.phase not in _HOLDING:
             continue

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.audit import Finding, Report
+from dovetail.audit import Report
+from dovetail.findings import Finding
 from dovetail_cli.demo import board, showing
 from dovetail_cli.jobrows import View
 from dovetail_cli.replay import live

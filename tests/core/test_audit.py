@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.audit import Finding, Report, Rules, audit
+from dovetail.audit import Report, Rules, audit
+from dovetail.findings import Finding
 from dovetail.kube.objects import Container, Pod, Resources
 from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
 

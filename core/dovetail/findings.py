@@ -1,0 +1,20 @@
+"""What an audit can find, as values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FindingKind = Literal[
+    "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
+    "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
+    "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
+    "CountOverpromised", "GivenTwice", "BothKinds",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Finding:
+    """One thing that must not be. `subject` is `node/index` for a device, `namespace/name` for a pod or a job."""
+
+    kind: FindingKind
+    subject: str
+    message: str
