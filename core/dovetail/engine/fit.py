@@ -4,7 +4,7 @@ One pass of array operations judges all nodes that are asked about; a node that 
 explains it, from what can never change (no GPU, another model) to what a departure would mend (busy, short of memory).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -12,12 +12,15 @@ from typing import Final
 import numpy as np
 
 from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim
-from dovetail.engine.ledger import MODE_CODES, NO_MODE, Bools, Ints, Ledger
+from dovetail.engine.devices import best_fit_values, chosen
+from dovetail.engine.ledger import MODE_CODES, NO_MODE, Bools, Floats, Ints, Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
 from dovetail.engine.sentences import ask_text, node_text, refusal
 from dovetail.models import normalise
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
+# How good each device of a node is, by its row in a judgement, [d].
+DeviceValues = Callable[["Judgement", int], Floats]
 # A whole card on which others keep more than this part of its memory is not whole.
 FOREIGN_LIMIT: Final = 0.05
 # The causes that come first are of the node itself: it is away or not ready, or it is cordoned.
@@ -40,8 +43,13 @@ class Screening:
     refusals: dict[str, Refusal]
 
 
-def check(ledger: Ledger, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
-    """Whether `ask` fits on `node`, with the devices it would get; a claim that stands under `key` is not counted."""
+def check(
+    ledger: Ledger, ask: Ask, *, node: str, key: str, device_values: DeviceValues = best_fit_values
+) -> Fit | Refusal:
+    """Whether `ask` fits on `node`, with the devices it would get; a claim that stands under `key` is not counted.
+
+    `device_values` tells how good each device of the node is for the ask.
+    """
     judged = Judgement(ledger, ask, nodes=[node], key=key)
     found = judged.refusal(0)
     if found is not None:
@@ -51,7 +59,7 @@ def check(ledger: Ledger, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
             key=key,
             node=node,
             mode=ask.mode,
-            devices=judged.devices(0),
+            devices=judged.devices(0, values=device_values),
             cpu_milli=ask.cpu_milli,
             memory_mib=ask.memory_mib,
             guard=ask.guard,
@@ -177,13 +185,13 @@ class Judgement:
         left = int(cause.left[row]) if cause.left.size else 0
         return refusal(cause.kind, judged=self, row=row, left=left)
 
-    def devices(self, row: int) -> tuple[DeviceClaim, ...]:
-        """The devices that the ask would get on a node that fits, in the order of the policy's preference."""
+    def devices(self, row: int, *, values: DeviceValues = best_fit_values) -> tuple[DeviceClaim, ...]:
+        """The devices that the ask would get on a node that fits: the best connected, and the best by their values."""
         if self.ask.gpu is None or self.ask.resource:
             return ()
         facts = self.ledger.devices(self.nodes[row])
         slots = np.flatnonzero(self.free_devices[row])
-        chosen = sorted(slots[np.argsort(self._preference(row, slots), kind="stable")][: self._gpu.count])
+        best = chosen(slots, count=self._gpu.count, values=values(self, row)[slots], facts=facts)
         return tuple(
             DeviceClaim(
                 index=facts[slot].index,
@@ -192,7 +200,7 @@ class Judgement:
                 # Of a whole device, what the few MiB that strangers may keep there leave.
                 memory_mib=int(min(self.needed_mib[row, slot], self.free_mib[row, slot])),
             )
-            for slot in chosen
+            for slot in best
         )
 
     @cached_property
@@ -267,14 +275,6 @@ class Judgement:
         columns = self.columns
         quiet = columns.foreign <= columns.total * FOREIGN_LIMIT
         return quiet if self._gpu.memory_mib is None else quiet & (self.free_mib >= self._gpu.memory_mib)
-
-    def _preference(self, row: int, slots: Ints) -> Ints:
-        """Sort keys of free devices, best first: Spread takes the emptiest, Pack and Balanced the fullest that fits."""
-        columns = self.columns
-        room = columns.share_left[row, slots] * 1_000_000 + self.free_mib[row, slots]
-        if self.ask.mode == "TimeShared":
-            room -= columns.tenants[row, slots] * WHOLE_MILLI * 1_000_000
-        return -room if self.ask.policy == "Spread" else room
 
     def _judge(self) -> list[_Cause]:
         """The causes in the order in which they are told, each with the nodes that it keeps off."""

@@ -2,7 +2,7 @@
 
 The score is a weighted sum (design §6): 0.4 device utilization + 0.3 memory + 0.2 CPU + 0.1 fragmentation by default.
 SPREAD prefers what is idle, BALANCED packs what is promised but keeps away from what is measured hot, and PACK looks at
-the fragmentation term alone (contracts §3.10).
+the fragmentation term alone (contracts §3.10). What that term is, and how it is kept, is in `tidy`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from dovetail.api.gpujob import Policy
 from dovetail.engine.claims import Ask
 from dovetail.engine.fit import Judgement
 from dovetail.engine.ledger import Columns, Floats, Ledger
-from dovetail.requests import WHOLE_MILLI, GPURequest
+from dovetail.engine.tidy import tidiness
+from dovetail.requests import WHOLE_MILLI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,8 @@ DEFAULT_WEIGHTS = Weights()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the score is made of, for some nodes, each 0 to 1 and of shape [n]; higher is better in all of them."""
+    """What the score is made of, for some nodes, each of shape [n]; higher is better in all of them. `tidy`, the
+    fragmentation term, is on a scale of its own, the others are 0 to 1."""
 
     calm: Floats
     memory: Floats
@@ -40,13 +42,14 @@ class Terms:
     tidy: Floats
 
 
-def terms(judged: Judgement) -> Terms:
-    """The terms of nodes for an ask, in the sense of its policy."""
+def terms(judged: Judgement, *, tidy: Floats | None = None) -> Terms:
+    """The terms of nodes for an ask, in the sense of its policy. Fragmentation is best fit's when none is given."""
+    tidy = tidiness(judged) if tidy is None else tidy
     columns, ask = judged.columns, judged.ask
     cpu = _ratio(columns.cpu_milli - columns.cpu_free, columns.cpu_milli).clip(0, 1)
     if ask.gpu is None:
         idle = np.zeros_like(cpu)
-        return Terms(calm=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, tidy=idle)
+        return Terms(calm=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, tidy=tidy)
     memory = _mean_over_devices(columns, _ratio(columns.promised + columns.foreign, columns.total))
     if ask.policy == "Spread":
         memory, cpu = 1 - memory, 1 - cpu
@@ -54,14 +57,14 @@ def terms(judged: Judgement) -> Terms:
         calm=1 - _mean_over_devices(columns, _load(columns, policy=ask.policy)),
         memory=memory,
         cpu=cpu,
-        tidy=1 - _fragmentation(judged, ask.gpu),
+        tidy=tidy,
     )
 
 
 def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
     """The score of nodes that all fit, 0 to 1, shape [n]: the fragmentation term is scaled over just these."""
     if policy == "Pack":
-        return parts.tidy
+        return _scaled(parts.tidy)
     total = weights.utilization + weights.memory + weights.cpu + weights.fragmentation
     score = (
         weights.utilization * parts.calm
@@ -75,29 +78,10 @@ def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
 def rank(
     ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, weights: Weights = DEFAULT_WEIGHTS
 ) -> list[float]:
-    """How well each of `nodes` would do for `ask`, 0 to 1. Nodes are taken to fit; the order is that of `nodes`."""
+    """How well each of `nodes` would do for `ask`, 0 to 1, with best fit as the fragmentation term. Nodes are taken to
+    fit; the order is that of `nodes`."""
     judged = Judgement(ledger, ask, nodes=nodes, key=key)
     return list(combine(terms(judged), policy=ask.policy, weights=weights).tolist())
-
-
-def _fragmentation(judged: Judgement, gpu: GPURequest) -> Floats:
-    """What the placement costs the future, 0 to 1: how much of the node's idle capacity it leaves in pieces.
-
-    For a share: what is left on the device that it would get, and a whole device that it would break counts most. For
-    whole devices: the free ones that remain, so that the node with the fewest goes first (best fit).
-    """
-    columns = judged.columns
-    free = judged.free_devices
-    width = max(1, free.shape[1])
-    whole_left = (free & (columns.tenants == 0)).sum(axis=1)
-    if gpu.whole:
-        return np.asarray((whole_left - gpu.count) / width, dtype=np.float64).clip(0, 1)
-    left_after = np.where(free, columns.share_left - gpu.share_milli, WHOLE_MILLI)
-    started = np.where(columns.tenants > 0, left_after, WHOLE_MILLI).min(axis=1, initial=WHOLE_MILLI)
-    # A started device beats any untouched one; among untouched ones the node with the fewest goes first.
-    untouched = 0.5 + whole_left / (2 * width)
-    breaks = whole_left > 0 if judged.ask.policy == "Spread" else started == WHOLE_MILLI
-    return np.where(breaks, untouched, started / (2 * WHOLE_MILLI)).clip(0, 1)
 
 
 def _load(columns: Columns, *, policy: Policy) -> Floats:

@@ -13,41 +13,49 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
-from dovetail.engine.fit import NODE_CAUSES, Judgement
+from dovetail.engine.fit import NODE_CAUSES, Fit, Judgement, check
 from dovetail.engine.ledger import NOTHING_READ, Floats, Ints, Ledger
 from dovetail.engine.refusals import Refusal
 from dovetail.engine.score import DEFAULT_WEIGHTS, Terms, Weights, combine, terms
+from dovetail.engine.tidy import BestFit, Tidy
 
 Rows = npt.NDArray[np.intp]
 
-# Shapes that are kept; the one that was not asked for the longest goes first. 5,000 nodes cost about 0.2 MB a shape.
+# Shapes that are kept; the one that was not asked for the longest goes first. 5,000 nodes cost about 0.2 MB a shape,
+# and 2 MB where headroom is priced for a hundred classes.
 KEPT: Final = 256
-_TERMS: Final = ("calm", "memory", "cpu", "tidy")
+KEPT_BYTES: Final = 128 << 20
+_TERMS: Final = ("calm", "memory", "cpu")
 
 
 class _Shape:
     """What is known for one ask, by row."""
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Ask, *, tidy: Tidy) -> None:
+        self.ask = ask
         self.position = NOTHING_READ
+        self.generation = tidy.generation
         self.cause: Ints = np.zeros(64, dtype=np.int64)
         self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
+        self.tidy = tidy.keep(ask)
 
-    def refresh(self, ledger: Ledger, ask: Ask) -> None:
+    @property
+    def size_bytes(self) -> int:
+        return (1 + len(_TERMS)) * self.cause.nbytes + self.tidy.size_bytes
+
+    def refresh(self, ledger: Ledger) -> None:
         """Judge anew the rows that changed since the last time."""
         if self.position == ledger.changes:
             return
-        rows = sorted(ledger.touched_since(self.position))
+        rows = np.array(sorted(ledger.touched_since(self.position)), dtype=np.int64)
         self._grow(ledger.size)
-        self.store(rows, Judgement(ledger, ask, nodes=[ledger.name(row) for row in rows], key=""))
-        self.position = ledger.changes
-
-    def store(self, rows: Sequence[int], judged: Judgement) -> None:
-        """Take over a judgement of these rows."""
+        judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
         self.cause[rows] = judged.first_cause
-        parts = terms(judged)
+        self.tidy.store(rows, judged)
+        parts = terms(judged, tidy=np.zeros(len(rows)))
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
+        self.position = ledger.changes
 
     def _grow(self, size: int) -> None:
         if size > len(self.cause):
@@ -57,12 +65,21 @@ class _Shape:
 
 
 class Shapes:
-    """Answers about many nodes at once, out of what is kept for each shape."""
+    """Answers about many nodes at once, out of what is kept for each shape. `tidy` is the fragmentation term."""
 
-    def __init__(self, ledger: Ledger, *, weights: Weights = DEFAULT_WEIGHTS) -> None:
+    def __init__(self, ledger: Ledger, *, weights: Weights = DEFAULT_WEIGHTS, tidy: Tidy | None = None) -> None:
         self._ledger = ledger
         self._weights = weights
+        self._tidy = tidy or BestFit()
         self._kept: OrderedDict[Ask, _Shape] = OrderedDict()
+
+    def check(self, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
+        """As `fit.check`, with the devices that the fragmentation term prefers."""
+
+        def values(judged: Judgement, row: int) -> Floats:
+            return self._tidy.device_values(judged, row, key=key)
+
+        return check(self._ledger, ask, node=node, key=key, device_values=values)
 
     def best(self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None) -> list[str]:
         """The nodes of `nodes` that fit: all of them in the order asked, or with `limit` at most that many, best first.
@@ -99,25 +116,32 @@ class Shapes:
         # Whatever row -1 reads, a node that was never seen has the first cause.
         cause = np.where(rows < 0, 0, shape.cause[rows])
         parts = {name: column[rows] for name, column in shape.terms.items()}
+        parts["tidy"] = shape.tidy.values(rows)
         own = self._ledger.claim(key)
         at = np.flatnonzero(rows == self._ledger.rows([own.node])[0]) if own is not None else ()
         if own is not None and len(at):
             # The pod's own claim does not stand in its way: its node is judged as if it were not there.
             judged = Judgement(self._ledger, ask, nodes=[own.node], key=key)
             cause[at] = judged.first_cause
-            alone = terms(judged)
-            for name in _TERMS:
-                parts[name][at] = getattr(alone, name)
+            alone = terms(judged, tidy=self._tidy.alone(judged, key=key))
+            for name, part in parts.items():
+                part[at] = getattr(alone, name)
         return cause, Terms(**parts)
 
     def _shape(self, ask: Ask) -> _Shape:
-        shape = self._kept.pop(ask, None) or _Shape()
+        self._tidy.follow()
+        shape = self._kept.pop(ask, None)
+        if shape is None or shape.generation != self._tidy.generation:
+            shape = _Shape(ask, tidy=self._tidy)
         self._kept[ask] = shape
-        if len(self._kept) > KEPT:
+        shape.refresh(self._ledger)
+        while len(self._kept) > 1 and (len(self._kept) > KEPT or self._size_bytes() > KEPT_BYTES):
             self._kept.popitem(last=False)
-        shape.refresh(self._ledger, ask)
         return shape
+
+    def _size_bytes(self) -> int:
+        return sum(shape.size_bytes for shape in self._kept.values())
 
 
 def _select(parts: Terms, rows: Rows) -> Terms:
-    return Terms(**{name: getattr(parts, name)[rows] for name in _TERMS})
+    return Terms(calm=parts.calm[rows], memory=parts.memory[rows], cpu=parts.cpu[rows], tidy=parts.tidy[rows])

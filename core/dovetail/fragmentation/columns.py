@@ -47,7 +47,8 @@ class Columns:
     `left` [N, D] is 0 for a device that is not there. `spare` [N, 4] holds free CPU milli, free memory MiB, the most
     milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits;
     `capacity` is what it was when nothing ran. `distinct` [N, D] marks the first device of each residual on its node:
-    equal devices are scored once. `width` is the least D.
+    equal devices are scored once. `width` is the least D, and
+    `more_models` are those that nodes may have later.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class Columns:
         gpus: Sequence[int],
         models: Sequence[str],
         width: int = 1,
+        more_models: Sequence[str] = (),
     ) -> None:
-        count, width = len(cpu_milli), max(width, *gpus)
-        self.model_names: tuple[str, ...] = tuple(sorted(set(models)))
+        count, width = len(cpu_milli), max([width, *gpus])
+        self.model_names: tuple[str, ...] = tuple(sorted({*models, *more_models}))
         codes = {name: code for code, name in enumerate(self.model_names)}
         self.model: Ints = np.array([codes[name] for name in models], dtype=np.int64)
         self.gpus: Ints = np.array(gpus, dtype=np.int64)

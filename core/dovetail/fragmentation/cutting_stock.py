@@ -9,9 +9,9 @@ The master is solved by HiGHS; patterns are priced by a knapsack in hundredths o
 """
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Final
 
-import highspy
 import numpy as np
 
 from dovetail.fragmentation.columns import Floats
@@ -21,6 +21,11 @@ from dovetail.fragmentation.shapes import WHOLE_MILLI
 HUNDREDTHS: Final = 100
 _STEP_MILLI: Final = WHOLE_MILLI // HUNDREDTHS
 _TOLERANCE: Final = 1e-9
+
+
+def available() -> bool:
+    """Whether HiGHS is installed: it comes with the extras `extender` and `simulate`."""
+    return find_spec("highspy") is not None
 
 
 def share_demand(mix: Mix) -> dict[int, float]:
@@ -88,16 +93,19 @@ class _Master:
     """Fewest rolls by how often each pattern is cut, every demand met."""
 
     def __init__(self, demand: list[float]) -> None:
+        import highspy  # noqa: PLC0415 - an optional dependency: without it there are still best fit and FGD
+
+        self._infinity = highspy.kHighsInf
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._solver.silent()
         for amount in demand:
-            self._solver.addRow(amount, highspy.kHighsInf, 0, np.array([], dtype=np.int32), np.array([]))
+            self._solver.addRow(amount, self._infinity, 0, np.array([], dtype=np.int32), np.array([]))
 
     def add(self, pattern: Mapping[int, int]) -> None:
         """A further pattern: pieces by row."""
         rows = np.array(sorted(pattern), dtype=np.int32)
         counts = np.array([pattern[int(row)] for row in rows], dtype=np.float64)
-        self._solver.addCol(1.0, 0.0, highspy.kHighsInf, len(rows), rows, counts)
+        self._solver.addCol(1.0, 0.0, self._infinity, len(rows), rows, counts)
 
     def solve(self) -> list[float]:
         """Dual values of the demands at the optimum."""

@@ -121,12 +121,17 @@ class LearnedMix:
         if seen < self._next_look:
             return False
         self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
+        before = self.mix
+        self.renew(columns)
+        if drift(before, self.mix) > learning.tolerated_drift:
+            return True
+        self.mix = before
+        return False
+
+    def renew(self, columns: Columns) -> None:
+        """Take the mix as it is now, however little it moved."""
         self.learner.expect(columns)
-        mix = self.learner.mix()
-        if drift(self.mix, mix) <= learning.tolerated_drift:
-            return False
-        self.mix = mix
-        return True
+        self.mix = self.learner.mix()
 
 
 class Online:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dovetail.fragmentation.appraisal import Appraisal, FGDAppraisal
 from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.fgd import fgd
 from dovetail.fragmentation.learning import Make, Online
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.ph import PH
 from dovetail.fragmentation.policy import Policy
+from dovetail.fragmentation.priced import PHAppraisal
 from dovetail.fragmentation.prices import PHSettings
 from dovetail.fragmentation.shapes import Choice, Shape
 
@@ -35,21 +37,35 @@ class TunerSettings:
     arrivals_between_rounds: int = 2048
 
 
-def candidates(settings: PHSettings | None = None) -> dict[str, Make]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One that a tuner chooses from: PH with these settings, or FGD without any."""
+
+    name: str
+    settings: PHSettings | None = None
+
+    def make(self, columns: Columns, mix: Mix) -> Policy:
+        """The policy."""
+        return fgd(columns, mix) if self.settings is None else PH(columns, mix, settings=self.settings)
+
+    def appraise(self, columns: Columns, mix: Mix) -> Appraisal:
+        """Its reckoning, for a caller that decides itself what fits."""
+        if self.settings is None:
+            return FGDAppraisal(columns, mix)
+        return PHAppraisal(columns, mix, settings=self.settings)
+
+
+def candidates(settings: PHSettings | None = None) -> dict[str, Candidate]:
     """What a tuner chooses from: PH as set, three variants of its weights, and FGD. The first is the default."""
     default = settings or PHSettings()
-    variants = {
+    variants: dict[str, PHSettings | None] = {
         "ph": default,
         "ph without newsvendor": replace(default, prices=replace(default.prices, newsvendor=0.0)),
         "ph with double scarcity": replace(default, prices=replace(default.prices, scarcity=0.3)),
         "ph with half scarcity": replace(default, prices=replace(default.prices, scarcity=0.075)),
+        "fgd": None,
     }
-    made: dict[str, Make] = {name: _ph(one) for name, one in variants.items()}
-    return made | {"fgd": fgd}
-
-
-def _ph(settings: PHSettings) -> Make:
-    return lambda columns, mix: PH(columns, mix, settings=settings)
+    return {name: Candidate(name=name, settings=one) for name, one in variants.items()}
 
 
 class Tuner:
@@ -158,7 +174,7 @@ class SelfTuned:
         arrivals_per_choice: int = 0,
     ) -> None:
         self._columns = columns
-        self._makes = candidates(settings)
+        self._makes = {name: one.make for name, one in candidates(settings).items()}
         self._tuning = tuning or TunerSettings()
         self._arrivals_per_choice = arrivals_per_choice
         self._tuner = Tuner(self._makes, random=random, settings=self._tuning)

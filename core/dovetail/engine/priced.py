@@ -1,0 +1,189 @@
+"""What a placement is worth to the future, kept row by row for one ask, at prices that change under it.
+
+`static` and the headroom `loss` of a row change with its node alone; `score` adds them up at the prices of the day. So
+a request costs the rows that were touched since this ask came last, and now and then a multiplication by new prices.
+"""
+
+from typing import Final, Protocol
+
+import numpy as np
+
+from dovetail.engine.claims import Ask
+from dovetail.engine.fit import Judgement
+from dovetail.engine.ledger import Bools, Floats, Ints
+from dovetail.engine.tidy import FIRST_ROWS, grown
+from dovetail.fragmentation.appraisal import Appraisal
+from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.headroom import Counts
+from dovetail.fragmentation.policy import MANY_ROWS
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.taking import Taking
+from dovetail.requests import GPURequest
+
+# Scores are equal when they agree so far: single precision tells no finer. Of equals the first node has it.
+_DIGITS: Final = 5
+_NOT_FREE: Final = WHOLE_MILLI + 1
+# Devices of a node whose set fits into a number beside the number of its kind.
+_BITS: Final = 32
+
+
+class Source(Protocol):
+    """Where today's reckoning is."""
+
+    @property
+    def appraisal(self) -> Appraisal:
+        """What placements are worth now."""
+        ...
+
+    @property
+    def columns(self) -> Columns:
+        """The free capacity that it looks at."""
+        ...
+
+
+class PricedRows:
+    """The term of one ask by row of the ledger."""
+
+    def __init__(self, source: Source, ask: Ask) -> None:
+        self._source = source
+        self._ask = ask
+        self._static: Counts = np.zeros(FIRST_ROWS, dtype=np.float32)
+        self._score: Counts = np.zeros(FIRST_ROWS, dtype=np.float32)
+        self._loss: Counts = np.zeros((FIRST_ROWS, len(source.appraisal.price)), dtype=np.float32)
+        self._epoch = source.appraisal.epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that is taken."""
+        return self._static.nbytes + self._score.nbytes + self._loss.nbytes
+
+    def store(self, rows: Ints, judged: Judgement) -> None:
+        """Take over a judgement of these rows."""
+        self._static = grown(self._static, rows=rows)
+        self._score = grown(self._score, rows=rows)
+        self._loss = grown(self._loss, rows=rows)
+        fits = np.flatnonzero(judged.fits)
+        if not fits.size:
+            return
+        some, kind = _alike(self._source.columns, rows=rows[fits], free=judged.free_devices[fits], ask=self._ask)
+        static, loss = _terms(self._source, judged, rows=rows[fits[some]], at=fits[some])
+        rows = rows[fits]
+        self._static[rows] = static[kind]
+        self._loss[rows] = loss[kind]
+        if self._epoch == self._source.appraisal.epoch:
+            self._score[rows] = (loss @ self._source.appraisal.price + static)[kind]
+
+    def values(self, rows: Ints) -> Floats:
+        """The term of these rows, in GPUs (of FGD: its score)."""
+        appraisal = self._source.appraisal
+        if self._epoch != appraisal.epoch:
+            self._epoch = appraisal.epoch
+            self._score = self._loss @ appraisal.price + self._static
+        return np.asarray(self._score[rows], dtype=np.float64).round(_DIGITS)
+
+
+def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
+    """The term of nodes that are not kept, [n]; 0 where the ask does not fit."""
+    value = np.zeros(len(rows))
+    fits = np.flatnonzero(judged.fits)
+    if fits.size:
+        static, loss = _terms(source, judged, rows=rows[fits], at=fits)
+        value[fits] = loss @ source.appraisal.price + static
+    return np.round(value, _DIGITS)
+
+
+def device_values(source: Source, judged: Judgement, *, row: int, at: int) -> Floats:
+    """What a share is worth on each device of the node in `row`, which is at `at` in `judged`, [d]."""
+    free = np.flatnonzero(judged.free_devices[at])
+    value = np.full(judged.free_devices.shape[1], -np.inf)
+    left = source.columns.left[row, free]
+    rows = np.full(len(free), row)
+    taking = _taking(judged.ask, rows=rows, before=left[:, np.newaxis], taken=_taken(judged)[at, free][:, np.newaxis])
+    value[free] = source.appraisal.static(taking)
+    return value
+
+
+def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
+    """The class of pods that an ask belongs to. An amount of memory counts as the part of a device that it takes; a
+    device has `memory_mib` on the average."""
+    gpu = ask.gpu
+    if gpu is None:
+        return Shape(cpu_milli=ask.cpu_milli, memory_mib=ask.memory_mib)
+    share = gpu.share_milli if ask.mode == "Fractional" else WHOLE_MILLI
+    if ask.mode == "Fractional" and gpu.memory_mib is not None and memory_mib > 0:
+        share = max(share, min(WHOLE_MILLI, gpu.memory_mib * WHOLE_MILLI // memory_mib))
+    return Shape(
+        cpu_milli=ask.cpu_milli,
+        memory_mib=ask.memory_mib,
+        gpus=gpu.count + sum(each.count for each in ask.more),
+        share_milli=share,
+        models=gpu.models,
+    )
+
+
+def _terms(source: Source, judged: Judgement, *, rows: Ints, at: Ints) -> tuple[Counts, Counts]:
+    """Both parts of the term for nodes that fit: `rows` of the columns, which are at `at` in `judged`."""
+    appraisal, ask = source.appraisal, judged.ask
+    gpu = ask.gpu
+    assert gpu is not None, "without a device there is nothing to appraise"
+    free = judged.free_devices[at]
+    left = source.columns.left[rows][:, : free.shape[1]]
+    taken = _taken(judged)[at]
+    if ask.mode == "Fractional" and gpu.count == 1 and ask.policy != "Spread":
+        slots = _best_devices(appraisal, ask, rows=rows, left=left, free=free, taken=taken)
+    else:
+        slots = _simple_devices(ask, gpu, left=left, free=free)
+    before, cut = (np.take_along_axis(each, slots, axis=1) for each in (left, taken))
+    taking = _taking(ask, rows=rows, before=before, taken=cut)
+    return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
+
+
+def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, free: Bools, taken: Ints) -> Ints:
+    """The device of each node where a share is worth most, [n, 1]; equal devices are looked at once."""
+    earlier = np.tri(left.shape[1], k=-1, dtype=np.bool_)
+    same = (left[:, :, np.newaxis] == left[:, np.newaxis, :]) & free[:, np.newaxis, :] & earlier
+    at, device = np.nonzero(free & ~same.any(axis=2))
+    taking = _taking(ask, rows=rows[at], before=left[at, device][:, np.newaxis], taken=taken[at, device][:, np.newaxis])
+    value = np.full(left.shape, -np.inf)
+    value[at, device] = appraisal.static(taking)
+    return value.argmax(axis=1)[:, np.newaxis]
+
+
+def _simple_devices(ask: Ask, gpu: GPURequest, *, left: Ints, free: Bools) -> Ints:
+    """As many free devices as are asked: the fullest, or for Spread the emptiest, [n, k]."""
+    order = left if ask.policy != "Spread" else WHOLE_MILLI - left
+    count = min(left.shape[1], gpu.count + sum(each.count for each in ask.more))
+    return np.argsort(np.where(free, order, _NOT_FREE), axis=1, kind="stable")[:, :count]
+
+
+def _taken(judged: Judgement) -> Ints:
+    """Milli that the ask takes of each device, by share or by memory, whichever is more, [n, d]."""
+    ask, gpu = judged.ask, judged.ask.gpu
+    shape = judged.columns.total.shape
+    if gpu is None or ask.mode != "Fractional":
+        return np.full(shape, WHOLE_MILLI)
+    if gpu.memory_mib is None:
+        return np.full(shape, gpu.share_milli)
+    by_memory = -(-gpu.memory_mib * WHOLE_MILLI // np.maximum(1, judged.allowed_mib))
+    return np.clip(by_memory, gpu.share_milli, WHOLE_MILLI)
+
+
+def _taking(ask: Ask, *, rows: Ints, before: Ints, taken: Ints) -> Taking:
+    return Taking(
+        rows=rows,
+        before=before,
+        after=np.maximum(0, before - taken),
+        cpu_milli=ask.cpu_milli,
+        memory_mib=ask.memory_mib,
+        whole=ask.mode != "Fractional" or (ask.gpu is not None and ask.gpu.whole),
+    )
+
+
+def _alike(columns: Columns, *, rows: Ints, free: Bools, ask: Ask) -> tuple[Ints | slice, Ints | slice]:
+    """Positions of some rows that stand for all, and for each row the position of its own among them: nodes that are
+    equal in all that is left, and offer the same devices, are reckoned once."""
+    if len(rows) < MANY_ROWS or ask.mode == "TimeShared" or free.shape[1] > _BITS:
+        return slice(None), slice(None)
+    names = (columns.kinds.of[rows] << _BITS) | (free << np.arange(free.shape[1])).sum(axis=1)
+    _, first, kind = np.unique(names, return_index=True, return_inverse=True)
+    return first, kind
