@@ -63,6 +63,7 @@ class Decisions:
 
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
+        self._vendors = view.vendors
         self.shapes = Shapes(view.ledger, weights=rules.weights)
         self._rules = rules
         self._clock = clock
@@ -104,7 +105,7 @@ class Decisions:
         return scores
 
     def _ask(self, pod: ScheduledPod) -> Ask | None:
-        return ask_of(pod, default_policy=self._rules.default_policy)
+        return ask_of(pod, default_policy=self._rules.default_policy, vendors=self._vendors)
 
     def _pinned_to(self, uid: str) -> str | None:
         claim = self._ledger.claim(uid)

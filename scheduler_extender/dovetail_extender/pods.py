@@ -10,12 +10,13 @@ from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
 from dovetail.pods.parts import parts_of
 from dovetail.requests import RequestError
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 
-def ask_of(pod: Pod, *, default_policy: Policy) -> Ask | None:
-    """What the pod asks, or None when it asks nothing of ours. Raises `RequestError`."""
+def ask_of(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
+    """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
     try:
-        ask = asks.ask_of_pod(pod, default_policy=default_policy)
+        ask = asks.ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
     if ask is not None and ask.more:
