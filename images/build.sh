@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the product's images without a registry: a Debian base by mmdebstrap, the wheel by pip, the rest by buildah.
 #
-#   images/build.sh [operator|extender|agent|cli]...     all four without arguments
+#   images/build.sh [operator|extender|agent|webhook|cli]...     all five without arguments
 #
 # Prints the path of each archive (`docker save` form, for `ctr images import`); says on stderr what it does.
 # Archives are kept in the cache under a hash of what went into them, so a second run prints at once.
@@ -9,7 +9,7 @@ set -euo pipefail
 
 readonly SUITE=bookworm
 readonly PACKAGES=python3,python3-venv,ca-certificates
-readonly DEPLOYABLES="operator extender agent cli"
+readonly DEPLOYABLES="operator extender agent webhook cli"
 readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/dovetail/images
 # Part of the base's hash: what Debian has fixed is in the images a month later at the latest.

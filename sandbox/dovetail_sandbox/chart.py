@@ -1,12 +1,13 @@
 """The Helm chart as the sandbox uses it: where it is, rendered by the real Helm, and taken apart."""
 
+import base64
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import yaml
 
@@ -26,12 +27,13 @@ class Rendered:
     workloads: tuple[Manifest, ...]
     objects: tuple[Manifest, ...]
 
-    def files_of(self, config_map: str) -> dict[str, str]:
-        """The files of a ConfigMap. Raises `ChartError` for one that the chart does not have."""
+    def files_of(self, kind: Literal["ConfigMap", "Secret"], *, name: str) -> dict[str, str]:
+        """The files of a ConfigMap or a Secret. Raises `ChartError` for one that the chart does not have."""
         for manifest in self.objects:
-            if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == config_map:
-                return dict(manifest.get("data") or {})
-        raise ChartError(f"The chart mounts ConfigMap {config_map}, but has none of that name.")
+            if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
+                data: dict[str, str] = manifest.get("data") or {}
+                return data if kind == "ConfigMap" else {key: _decoded(text) for key, text in data.items()}
+        raise ChartError(f"The chart mounts {kind} {name}, but has none of that name.")
 
     def service_accounts(self) -> set[str]:
         """The names of the chart's service accounts."""
@@ -71,6 +73,10 @@ def split(text: str) -> Rendered:
         workloads=tuple(each for each in manifests if each["kind"] in _WORKLOADS),
         objects=tuple(each for each in manifests if each["kind"] not in _WORKLOADS and not _is_hook(each)),
     )
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text).decode()
 
 
 def _is_hook(manifest: Manifest) -> bool:

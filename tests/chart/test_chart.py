@@ -141,7 +141,9 @@ def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
         for subject in each["subjects"]
         if subject["kind"] == "ServiceAccount"
     }
-    assert bound == accounts == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent")}
+    assert bound == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent")}
+    # The webhook asks the API server nothing.
+    assert accounts == {*bound, "dovetail-webhook"}
     assert {pod["serviceAccountName"] for pod in pods(chart).values()} <= accounts
 
 
@@ -170,12 +172,15 @@ def test_every_container_has_probes_requests_and_a_memory_limit(chart: list[dict
 
 
 def test_a_port_is_set_in_one_place(render: Render) -> None:
-    chart = render(extender__port=7001, extender__metricsPort=7002, operator__metricsPort=7003, agent__metricsPort=7004)
+    chart = render(
+        extender__port=7001, extender__metricsPort=7002, operator__metricsPort=7003, agent__metricsPort=7004,
+        webhook__metricsPort=7005,
+    )  # fmt: skip
     extender = containers(chart)["extender"]
     config = yaml.safe_load(named(chart, "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"])
     assert {"--host=127.0.0.1", "--port=7001", "--metrics-port=7002"} <= set(extender["args"])
     assert config["extenders"][0]["urlPrefix"] == "http://127.0.0.1:7001"
-    for name, port in {"extender": 7002, "operator": 7003, "agent": 7004}.items():
+    for name, port in {"extender": 7002, "operator": 7003, "agent": 7004, "webhook": 7005}.items():
         assert f"--metrics-port={port}" in containers(chart)[name]["args"]
         assert {"name": "metrics", "containerPort": port} in containers(chart)[name]["ports"]
 
@@ -238,7 +243,7 @@ def test_classes_that_pods_refer_to_carry_the_contract_s_names(chart: list[dict[
 def test_a_pod_monitor_selects_the_pods_of_each_component(chart: list[dict[str, Any]]) -> None:
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind(chart, *WORKLOADS)]
     monitors = of_kind(chart, "PodMonitor")
-    assert len(monitors) == 3
+    assert len(monitors) == 4
     for monitor in monitors:
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         assert len([each for each in labels if wanted <= each.items()]) == 1

@@ -15,6 +15,7 @@ from dovetail import names
 from dovetail.allocation import Allocation, allocation_in
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError
 from dovetail.kube.objects import Event, Pod
 from dovetail.kube.resources import EVENTS, GPUNODES, PODS
 from dovetail_sandbox.cluster import Cluster
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60
-# A scheduler that nobody runs: such pods are bound by the test alone.
+# A model of no node: kube-scheduler finds no place for such pods, and they are bound by the test alone.
 NOBODY = "nobody"
 
 
@@ -36,12 +37,11 @@ class Scene:
         self.namespace = namespace
         self.sandbox = sandbox
 
-    async def create(self, name: str, gpu: str, *, milli: int, model: str = "", scheduler: str = "dovetail") -> Pod:
+    async def create(self, name: str, gpu: str, *, milli: int, model: str = "") -> Pod:
         """A pod that asks for devices; with `model`, of nodes that have it."""
         body = {
             "metadata": {"name": name, "annotations": {names.REQUEST: gpu}},
             "spec": {
-                "schedulerName": scheduler,
                 "terminationGracePeriodSeconds": 0,
                 "nodeSelector": {names.LABEL_MODEL: model} if model else {},
                 "containers": [
@@ -146,9 +146,9 @@ async def test_a_model_that_no_node_has_is_told_in_the_event(scene: Scene) -> No
     assert any("no GPU of model H100" in message for message in await scene.events("no GPU of model H100"))
 
 
-async def test_a_request_that_its_resources_contradict_is_told_in_the_event(scene: Scene) -> None:
-    await scene.create("contradiction", "2", milli=1000)
-    await scene.events("the pod's resources are dovetail.dev/gpu-milli: 1000, but the request needs")
+async def test_a_request_that_its_resources_contradict_is_refused(scene: Scene) -> None:
+    with pytest.raises(KubeError, match=r"dovetail\.dev/gpu-milli"):
+        await scene.create("contradiction", "2", milli=1000)
 
 
 async def test_what_no_single_device_has_left_waits_until_a_share_goes(scene: Scene) -> None:
@@ -176,7 +176,7 @@ async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene:
 
 
 async def test_a_hold_that_goes_wakes_a_waiting_pod(scene: Scene) -> None:
-    await scene.create("holder", "2(A100)", milli=2000, scheduler=NOBODY)
+    await scene.create("holder", "2(A100)", milli=2000, model=NOBODY)
     body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
     await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
     await scene.create("late", "2(A100)", milli=2000)
@@ -193,14 +193,14 @@ async def test_a_burst_fills_the_devices_and_not_more(scene: Scene) -> None:
 
 
 async def test_fifty_binds_at_once_never_promise_a_share_twice(scene: Scene) -> None:
-    pods = await scene.shares(50, milli=300, scheduler=NOBODY)
+    pods = await scene.shares(50, milli=300, model=NOBODY)
     errors = await asyncio.gather(*(scene.bind(pod, "a100-0") for pod in pods))
     assert errors.count("") == 6
     assert sorted(shares_by_device(await scene.bound(6)).values()) == [900, 900]
 
 
 async def test_a_pod_that_was_deleted_before_bind_frees_its_hold(scene: Scene) -> None:
-    pod = await scene.create("held", "2", milli=2000, scheduler=NOBODY)
+    pod = await scene.create("held", "2", milli=2000, model=NOBODY)
     body = await scene.client.get(PODS, "held", as_type=dict[str, Any], namespace=scene.namespace)
     other = {**body, "metadata": {**body["metadata"], "uid": str(uuid.uuid4())}}
     asked = {"Nodes": None, "NodeNames": ["a100-0"]}
@@ -234,7 +234,7 @@ async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(s
 
 
 async def test_while_the_api_server_hangs_filter_answers_and_bind_fails_by_its_deadline(scene: Scene) -> None:
-    pod = await scene.create("unlucky", "1", milli=1000, scheduler=NOBODY)
+    pod = await scene.create("unlucky", "1", milli=1000, model=NOBODY)
     body = await scene.client.get(PODS, "unlucky", as_type=dict[str, Any], namespace=scene.namespace)
     server = scene.sandbox.pid("kube-apiserver")
     os.kill(server, signal.SIGSTOP)

@@ -171,3 +171,49 @@ extenders:
 {{- $known := dict "nvidia" "nvidia.com/gpu" "amd" "amd.com/gpu" "intel" "gpu.intel.com/i915" "npu" "huawei.com/npu" -}}
 {{- merge (dict) (dig "gpu_resource" dict .Values.config) $known | values | uniq | sortAlpha | toJson -}}
 {{- end }}
+
+{{/* Where the API server reaches the webhook. Call with (dict "root" $ "caBundle" …). */}}
+{{- define "dovetail.webhookClient" -}}
+{{- if .root.Values.webhook.url -}}
+url: {{ .root.Values.webhook.url }}/mutate
+{{- else -}}
+service: {name: dovetail-webhook, namespace: {{ .root.Release.Namespace }}, port: 443, path: /mutate}
+{{- end }}
+{{- with .caBundle }}
+caBundle: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The namespaces where pods are held to our rules: all but the cluster's own, ours and those of the values. */}}
+{{- define "dovetail.namespaces" -}}
+matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: {{- concat (list "kube-system" .Release.Namespace) .Values.policies.exemptNamespaces | uniq | toYaml | nindent 6 }}
+{{- end }}
+
+{{/* CEL: every container of a pod, of any kind. */}}
+{{- define "dovetail.everyContainer" -}}
+(object.spec.containers
++ (has(object.spec.initContainers) ? object.spec.initContainers : [])
++ (has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers : []))
+{{- end }}
+
+{{/* CEL: whether container `c` asks for our resources. */}}
+{{- define "dovetail.asksOurs" -}}
+(has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
+r in ['dovetail.dev/gpu-milli', 'dovetail.dev/gpu-memory-mib', 'dovetail.dev/gpu-turn']))
+{{- end }}
+
+{{/* CEL: whether a pod is on our scheduler, our runtime class or our resources. */}}
+{{- define "dovetail.isOurs" -}}
+(has(object.spec.schedulerName) && object.spec.schedulerName == 'dovetail')
+|| (has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'nvidia')
+|| {{ include "dovetail.everyContainer" . }}.exists(c, {{ include "dovetail.asksOurs" . }})
+{{- end }}
+
+{{/* CEL: the keys of an object's annotations that the extender writes at bind. Call with the object's name. */}}
+{{- define "dovetail.writtenAtBind" -}}
+({{ . }} != null && has({{ . }}.metadata.annotations) ? {{ . }}.metadata.annotations.filter(k,
+k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mps-percentage|mps-memory)[.]')) : [])
+{{- end }}

@@ -1,0 +1,132 @@
+"""The webhook and the policies as the chart makes them; what they refuse is tried in tests/cluster."""
+
+import base64
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import names
+from tests.chart.conftest import Helm, Render
+from tests.chart.generated import CHART
+
+Objects = list[dict[str, Any]]
+POLICIES = {"dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
+
+
+def named(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def hooks(objects: Objects) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in named(objects, "MutatingWebhookConfiguration")["dovetail"]["webhooks"]}
+
+
+def test_the_api_server_trusts_the_certificate_that_the_webhook_serves(render: Render, tmp_path: Path) -> None:
+    chart = render()
+    secret = named(chart, "Secret")["dovetail-webhook"]
+    clients = [hook["clientConfig"] for hook in hooks(chart).values()]
+    assert {client["caBundle"] for client in clients} == {secret["data"]["tls.crt"]}
+    certificate = tmp_path / "tls.crt"
+    certificate.write_bytes(base64.b64decode(secret["data"]["tls.crt"]))
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", str(certificate)],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "DNS:dovetail-webhook.dovetail-system.svc" in shown.stdout
+
+
+def test_the_webhook_is_reached_by_its_service(render: Render) -> None:
+    chart = render()
+    service = named(chart, "Service")["dovetail-webhook"]
+    client = hooks(chart)["pods.dovetail.dev"]["clientConfig"]
+    assert client["service"] == {
+        "name": "dovetail-webhook", "namespace": "dovetail-system", "port": 443, "path": "/mutate",
+    }  # fmt: skip
+    (port,) = service["spec"]["ports"]
+    pod = named(chart, "Deployment")["dovetail-webhook"]["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert port["targetPort"] in {each["name"] for each in pod["spec"]["containers"][0]["ports"]}
+
+
+def test_a_webhook_outside_the_cluster_is_reached_by_its_url(render: Render) -> None:
+    chart = render(webhook__url="https://127.0.0.1:9443")
+    assert {hook["clientConfig"]["url"] for hook in hooks(chart).values()} == {"https://127.0.0.1:9443/mutate"}
+
+
+def test_with_cert_manager_the_chart_makes_no_secret(render: Render) -> None:
+    chart = render(webhook__issuer__name="internal", webhook__issuer__kind="ClusterIssuer")
+    certificate = named(chart, "Certificate")["dovetail-webhook"]
+    assert certificate["spec"]["issuerRef"] == {"name": "internal", "kind": "ClusterIssuer"}
+    assert "dovetail-webhook" not in named(chart, "Secret")
+    configuration = named(chart, "MutatingWebhookConfiguration")["dovetail"]
+    assert configuration["metadata"]["annotations"] == {
+        "cert-manager.io/inject-ca-from": "dovetail-system/dovetail-webhook"
+    }
+    assert "caBundle" not in hooks(chart)["pods.dovetail.dev"]["clientConfig"]
+
+
+def test_the_webhook_has_no_token_and_one_of_it_always_answers(render: Render) -> None:
+    chart = render()
+    deployment = named(chart, "Deployment")["dovetail-webhook"]["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert deployment["template"]["spec"]["automountServiceAccountToken"] is False
+    assert "dovetail-webhook" in named(chart, "PodDisruptionBudget")
+    assert not named(render(webhook__replicas=1), "PodDisruptionBudget")
+
+
+def test_webhook_and_policies_can_be_left_out(render: Render) -> None:
+    without = render(webhook__enabled=False, policies__enabled=False)
+    assert not [each for each in without if "Webhook" in each["kind"] or "AdmissionPolicy" in each["kind"]]
+    assert "dovetail-webhook" not in named(without, "Deployment")
+
+
+def test_a_webhook_that_is_away_stops_nobody_elses_pods(render: Render) -> None:
+    hook = hooks(render())["pods.dovetail.dev"]
+    assert hook["failurePolicy"] == "Fail"
+    assert [each["name"] for each in hook["matchConditions"]] == ["asks-for-gpus", "is-not-complete"]
+    (expression,) = hook["namespaceSelector"]["matchExpressions"]
+    assert (expression["operator"], expression["values"]) == ("NotIn", ["kube-system", "dovetail-system"])
+
+
+def test_exempt_namespaces_are_exempt_from_both(render: Render) -> None:
+    chart = render(policies__exemptNamespaces=["gpu-operator"])
+    wanted = ["kube-system", "dovetail-system", "gpu-operator"]
+    policy = named(chart, "ValidatingAdmissionPolicy")["dovetail-pods"]["spec"]["matchConstraints"]
+    for selector in (hooks(chart)["pods.dovetail.dev"]["namespaceSelector"], policy["namespaceSelector"]):
+        assert selector["matchExpressions"][0]["values"] == wanted
+
+
+@pytest.mark.parametrize(("simulation", "more"), [(True, set()), (False, {"dovetail-agents"})])
+def test_every_policy_is_in_force(render: Render, simulation: bool, more: set[str]) -> None:
+    chart = render(simulation__enabled=simulation)
+    bindings = named(chart, "ValidatingAdmissionPolicyBinding")
+    assert set(named(chart, "ValidatingAdmissionPolicy")) == set(bindings) == POLICIES | more
+    for name, binding in bindings.items():
+        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def test_nobody_is_exempt_from_the_policies_on_allocations(render: Render) -> None:
+    policies = named(render(), "ValidatingAdmissionPolicy")
+    for name in ("dovetail-bindings", "dovetail-allocations"):
+        assert "namespaceSelector" not in policies[name]["spec"]["matchConstraints"]
+
+
+def test_the_expressions_use_the_contracts_names() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in CHART.glob("templates/*")]
+    text = "\n".join(texts)
+    for name in (*names.MANAGED_RESOURCES, names.REQUEST, names.ALLOCATION, names.USER, names.LABEL_JOB):
+        assert f"'{name}'" in text
+    written = re.search(r"dovetail\[\.\]dev/\(([\w|-]+)\)", text)
+    assert written is not None
+    assert {f"{names.GROUP}/{each}" for each in written[1].split("|")} == {
+        names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY,
+    }  # fmt: skip
+
+
+def test_an_address_that_is_no_url_is_refused(helm: Helm) -> None:
+    done = helm("template", "dovetail", str(CHART), "--set=webhook.url=127.0.0.1:9443")
+    assert "at '/webhook/url': '127.0.0.1:9443' does not match pattern" in done.stderr

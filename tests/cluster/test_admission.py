@@ -1,0 +1,230 @@
+"""Webhook and policies on the real API server: what is completed, what is refused, and that nobody forges devices."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dovetail import names
+from dovetail.allocation import Allocation, allocation_in
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.objects import Pod
+from dovetail.kube.resources import GPUJOBS, PODS, SERVICEACCOUNTS, Resource
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import manifest
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE_SECONDS = 60
+DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
+ROLES = Resource(group="rbac.authorization.k8s.io", plural="roles", kind="Role")
+ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="rolebindings", kind="RoleBinding")
+SELF = {"name": names.ENV_VISIBLE_DEVICES, "value": "all"}
+VOID = {"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}
+# What the extender's annotations are refused with, from whomever.
+WRITTEN = "is written by Dovetail's extender"
+Manifest = dict[str, Any]
+
+
+@pytest.fixture
+async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
+    """An ordinary account that its namespace's owner gave all rights on pods, binding and status among them."""
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["pods", "pods/binding", "pods/status", "pods/ephemeralcontainers", "bindings"],
+            "verbs": ["get", "list", "create", "update", "patch", "delete"],
+        },
+        {"apiGroups": [names.GROUP], "resources": ["gpujobs"], "verbs": ["get", "create", "patch", "delete"]},
+    ]
+    subject = {"kind": "ServiceAccount", "name": "mallory", "namespace": namespace}
+    role = {"apiGroup": ROLES.group, "kind": "Role", "name": "mallory"}
+    named = {"metadata": {"name": "mallory"}}
+    await client.create(SERVICEACCOUNTS, named, as_type=Manifest, namespace=namespace)
+    await client.create(ROLES, {**named, "rules": rules}, as_type=Manifest, namespace=namespace)
+    binding = {**named, "subjects": [subject], "roleRef": role}
+    await client.create(ROLE_BINDINGS, binding, as_type=Manifest, namespace=namespace)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = await client.create(
+        SERVICEACCOUNTS, request, as_type=Manifest, namespace=namespace, name="mallory", subresource="token"
+    )
+    connection = load_connection(sandbox.kubeconfig)
+    own = replace(connection, client_certificate=None, client_key=None, token=answer["status"]["token"])
+    async with Client(own) as theirs:
+        yield theirs
+
+
+@pytest.fixture(autouse=True)
+async def tidy(client: Client, namespace: str) -> AsyncIterator[None]:
+    """Devices are free again when the next test begins."""
+    yield
+    for resource in (DEPLOYMENTS, GPUJOBS):
+        for each in (await client.list(resource, as_type=Manifest, namespace=namespace)).items:
+            await client.delete(resource, each["metadata"]["name"], namespace=namespace)
+    for pod in (await client.list(PODS, as_type=Pod, namespace=namespace)).items:
+        with suppress(NotFound):
+            await client.delete(PODS, pod.metadata.name, namespace=namespace, grace_period_seconds=0)
+
+
+def make_pod(
+    name: str = "p", *containers: Manifest, annotations: dict[str, str] | None = None, **spec: Any
+) -> Manifest:
+    return {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"image": "none", **each} for each in containers or ({"name": "main"},)],
+            **spec,
+        },
+    }
+
+
+def asking(gpu: str, **more: str) -> dict[str, str]:
+    return {names.REQUEST: gpu, **{f"{names.REQUEST}.{name}": text for name, text in more.items()}}
+
+
+async def bound(client: Client, *, namespace: str, name: str = "p") -> tuple[Pod, Allocation]:
+    """The pod once it is bound, and its allocation."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            pod = await client.get(PODS, name, as_type=Pod, namespace=namespace)
+            allocation = allocation_in(pod.metadata.annotations)
+            if pod.spec.node_name and allocation is not None:
+                return pod, allocation
+            await asyncio.sleep(0.1)
+
+
+def variable(pod: Pod, name: str = names.ENV_VISIBLE_DEVICES, *, container: int = 0) -> str:
+    """The value that kubelet would give a variable: its own, or the annotation that it names."""
+    (entry,) = [each for each in pod.spec.containers[container].env if each.name == name]
+    if entry.value_from is None or entry.value_from.field_ref is None:
+        return entry.value
+    path = entry.value_from.field_ref.field_path
+    return pod.metadata.annotations[path.removeprefix("metadata.annotations['").removesuffix("']")]
+
+
+async def test_a_deployment_with_nothing_but_the_annotation_gets_its_share(client: Client, namespace: str) -> None:
+    template = make_pod("", {"name": "server"}, {"name": "proxy", "env": [SELF]}, annotations=asking("8G,0.5"))
+    template["metadata"]["labels"] = {"app": "x"}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    await client.create(DEPLOYMENTS, {"metadata": {"name": "x"}, "spec": spec}, as_type=Manifest, namespace=namespace)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(pods := (await client.list(PODS, as_type=Pod, namespace=namespace)).items) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    for each in pods:
+        pod, allocation = await bound(client, namespace=namespace, name=each.metadata.name)
+        (device,) = allocation.devices
+        assert (device.share_milli, device.memory_mib) == (500, 8192)
+        assert variable(pod) == device.uuid
+        assert variable(pod, names.ENV_MPS_MEMORY) == "0=8192M"
+        assert variable(pod, container=1) == names.NO_DEVICES
+
+
+async def test_a_request_that_cannot_be_read_is_refused_where_it_is_written(client: Client, namespace: str) -> None:
+    with pytest.raises(KubeError, match=r'gpu "8Q,0.5": unknown memory unit "Q" \(allowed: M, G\) at character 2'):
+        await client.create(PODS, make_pod(annotations=asking("8Q,0.5")), as_type=Pod, namespace=namespace)
+
+
+async def test_a_debugging_container_sees_no_device(mallory: Client, client: Client, namespace: str) -> None:
+    await mallory.create(PODS, make_pod(annotations=asking("1")), as_type=Pod, namespace=namespace)
+    debug = {"name": "debug", "image": "none", "env": [SELF]}
+    await mallory.patch(
+        PODS, "p", {"spec": {"ephemeralContainers": [debug]}}, as_type=Pod, namespace=namespace,
+        subresource="ephemeralcontainers",
+    )  # fmt: skip
+    pod = await client.get(PODS, "p", as_type=Manifest, namespace=namespace)
+    assert pod["spec"]["ephemeralContainers"][0]["env"] == [VOID]
+
+
+@pytest.mark.parametrize("annotation", [names.ALLOCATION, f"{names.VISIBLE_DEVICES}.0", f"{names.MPS_MEMORY}.1"])
+async def test_nobody_makes_a_pod_that_has_devices_already(client: Client, namespace: str, annotation: str) -> None:
+    """Not even an administrator: there is no path by which devices could be chosen past the ledger."""
+    with pytest.raises(KubeError, match=f"{annotation} {WRITTEN}"):
+        await client.create(PODS, make_pod(annotations={annotation: "GPU-1"}), as_type=Pod, namespace=namespace)
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_nobody_changes_the_devices_of_a_pod(mallory: Client, namespace: str, subresource: str) -> None:
+    await mallory.create(PODS, make_pod(annotations=asking("0.5")), as_type=Pod, namespace=namespace)
+    pod, _ = await bound(mallory, namespace=namespace)
+    for value in ("GPU-another", None):
+        patch = {"metadata": {"annotations": {f"{names.VISIBLE_DEVICES}.0": value}}}
+        with pytest.raises(KubeError, match=WRITTEN):
+            await mallory.patch(PODS, "p", patch, as_type=Pod, namespace=namespace, subresource=subresource)
+    after, _ = await bound(mallory, namespace=namespace)
+    assert after.metadata.annotations == pod.metadata.annotations
+
+
+async def test_only_the_extender_binds_with_devices(mallory: Client, client: Client, namespace: str) -> None:
+    pod = await mallory.create(
+        PODS, make_pod(annotations=asking("1"), nodeSelector={"none": "such"}), as_type=Pod, namespace=namespace
+    )
+    for who in (mallory, client):
+        with pytest.raises(KubeError, match=f"{WRITTEN} alone, not by"):
+            await who.bind(pod, node="v100-0", annotations={f"{names.VISIBLE_DEVICES}.0": "GPU-1"}, deadline_seconds=10)
+
+
+async def test_another_schedulers_pod_gets_no_devices_of_ours(mallory: Client, namespace: str) -> None:
+    main = {"name": "main", "resources": {"limits": {names.GPU_MILLI: "1000"}}}
+    with pytest.raises(KubeError, match="a pod with GPUs of Dovetail is scheduled by dovetail"):
+        await mallory.create(PODS, make_pod("p", main, schedulerName="nobody"), as_type=Pod, namespace=namespace)
+
+
+async def test_where_no_webhook_completes_a_pod_the_policies_hold(
+    mallory: Client, namespace: str, sandbox: Cluster
+) -> None:
+    """A pod that says it is a GPUJob's goes past the webhook; its shape is judged all the same."""
+    labels = {names.LABEL_JOB: "x"}
+    forged = {**SELF, "value": "GPU-1"}
+    twice = [VOID, forged]
+    stolen = {
+        "name": names.ENV_VISIBLE_DEVICES,
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['mine']"}},
+    }
+    for env in ([forged], twice, [stolen]):
+        pod = make_pod("p", {"name": "main", "env": env}, runtimeClassName=names.RUNTIME_CLASS)
+        pod["metadata"]["labels"] = labels
+        with pytest.raises(KubeError, match="container main must have NVIDIA_VISIBLE_DEVICES once, as void or from"):
+            await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
+    asks = {"name": "main", "env": [VOID], "resources": {"limits": {names.GPU_MILLI: "1000"}}}
+    pod = make_pod("p", asks)
+    pod["metadata"]["labels"] = labels
+    with pytest.raises(KubeError, match="schedulerName must be dovetail, not default-scheduler"):
+        await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
+
+
+async def test_while_the_webhook_is_away_only_pods_that_ask_are_refused(
+    client: Client, namespace: str, sandbox: Cluster
+) -> None:
+    await asyncio.to_thread(sandbox.stop, "webhook")
+    try:
+        await client.create(PODS, make_pod("plain"), as_type=Pod, namespace=namespace)
+        with pytest.raises(KubeError, match="failed calling webhook"):
+            await client.create(PODS, make_pod("asks", annotations=asking("1")), as_type=Pod, namespace=namespace)
+        # Its pods are built complete, so jobs go on.
+        await client.create(GPUJOBS, manifest("job"), as_type=GPUJob, namespace=namespace)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                job = await client.get(GPUJOBS, "job", as_type=GPUJob, namespace=namespace)
+                if job.status.phase == "Running":
+                    break
+                await asyncio.sleep(0.1)
+    finally:
+        await asyncio.to_thread(sandbox.start, "webhook")
+
+
+async def test_a_job_carries_the_name_of_who_made_it_for_good(mallory: Client, namespace: str) -> None:
+    job = manifest("x", suspend=True)
+    job["metadata"]["annotations"] = {names.USER: "somebody-else"}
+    made = await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
+    assert made.metadata.annotations[names.USER] == f"system:serviceaccount:{namespace}:mallory"
+    for value in ("somebody-else", None):
+        patch = {"metadata": {"annotations": {names.USER: value}}}
+        with pytest.raises(KubeError, match="is who made the job"):
+            await mallory.patch(GPUJOBS, "x", patch, as_type=GPUJob, namespace=namespace)
