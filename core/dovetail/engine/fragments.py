@@ -106,13 +106,13 @@ class Fragments:
 
     def keep(self, ask: Ask) -> Kept:
         """A place to keep the term of an ask."""
-        if self._settings.policy == "bestfit" or ask.gpu is None:
+        if self._settings.policy == "bestfit":
             return self._plain.keep(ask)
         return PricedRows(self, ask)
 
     def alone(self, judged: Judgement, *, key: str) -> Floats:
         """The term of nodes that fit, [n], as if the claim `key` did not stand."""
-        if self._settings.policy == "bestfit" or judged.ask.gpu is None:
+        if self._settings.policy == "bestfit":
             return self._plain.alone(judged, key=key)
         self._follow()
         with self._mirror.without(key):

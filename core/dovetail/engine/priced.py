@@ -18,7 +18,6 @@ from dovetail.fragmentation.headroom import Counts
 from dovetail.fragmentation.policy import MANY_ROWS
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.taking import Taking
-from dovetail.requests import GPURequest
 
 # Scores are equal when they agree so far: single precision tells no finer. Of equals the first node has it.
 _DIGITS: Final = 5
@@ -65,7 +64,7 @@ class PricedRows:
         fits = np.flatnonzero(judged.fits)
         if not fits.size:
             return
-        some, kind = _alike(self._source.columns, rows=rows[fits], free=judged.free_devices[fits], ask=self._ask)
+        some, kind = _alike(self._source.columns, rows=rows[fits], free=_free(judged)[fits], ask=self._ask)
         static, loss = _terms(self._source, judged, rows=rows[fits[some]], at=fits[some])
         rows = rows[fits]
         self._static[rows] = static[kind]
@@ -115,7 +114,7 @@ def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
     return Shape(
         cpu_milli=ask.cpu_milli,
         memory_mib=ask.memory_mib,
-        gpus=gpu.count + sum(each.count for each in ask.more),
+        gpus=_count(ask),
         share_milli=share,
         models=gpu.models,
     )
@@ -124,15 +123,12 @@ def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
 def _terms(source: Source, judged: Judgement, *, rows: Ints, at: Ints) -> tuple[Counts, Counts]:
     """Both parts of the term for nodes that fit: `rows` of the columns, which are at `at` in `judged`."""
     appraisal, ask = source.appraisal, judged.ask
-    gpu = ask.gpu
-    assert gpu is not None, "without a device there is nothing to appraise"
-    free = judged.free_devices[at]
+    free, taken = _free(judged)[at], _taken(judged)[at]
     left = source.columns.left[rows][:, : free.shape[1]]
-    taken = _taken(judged)[at]
-    if ask.mode == "Fractional" and gpu.count == 1 and ask.policy != "Spread":
+    if ask.mode == "Fractional" and _count(ask) == 1 and ask.policy != "Spread":
         slots = _best_devices(appraisal, ask, rows=rows, left=left, free=free, taken=taken)
     else:
-        slots = _simple_devices(ask, gpu, left=left, free=free)
+        slots = _simple_devices(ask, left=left, free=free)
     before, cut = (np.take_along_axis(each, slots, axis=1) for each in (left, taken))
     taking = _taking(ask, rows=rows, before=before, taken=cut)
     return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
@@ -149,11 +145,20 @@ def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, fre
     return value.argmax(axis=1)[:, np.newaxis]
 
 
-def _simple_devices(ask: Ask, gpu: GPURequest, *, left: Ints, free: Bools) -> Ints:
+def _simple_devices(ask: Ask, *, left: Ints, free: Bools) -> Ints:
     """As many free devices as are asked: the fullest, or for Spread the emptiest, [n, k]."""
     order = left if ask.policy != "Spread" else WHOLE_MILLI - left
-    count = min(left.shape[1], gpu.count + sum(each.count for each in ask.more))
-    return np.argsort(np.where(free, order, _NOT_FREE), axis=1, kind="stable")[:, :count]
+    return np.argsort(np.where(free, order, _NOT_FREE), axis=1, kind="stable")[:, : _count(ask)]
+
+
+def _count(ask: Ask) -> int:
+    """How many devices the pod takes."""
+    return 0 if ask.gpu is None else ask.gpu.count + sum(each.count for each in ask.more)
+
+
+def _free(judged: Judgement) -> Bools:
+    """Devices that the pod could take, [n, d]."""
+    return np.zeros_like(judged.columns.present) if judged.ask.gpu is None else judged.free_devices
 
 
 def _taken(judged: Judgement) -> Ints:
