@@ -40,6 +40,7 @@ ALLOCATION: Final = f"{GROUP}/allocation"
 VISIBLE_DEVICES: Final = f"{GROUP}/visible-devices"
 MPS_PERCENTAGE: Final = f"{GROUP}/mps-percentage"
 MPS_MEMORY: Final = f"{GROUP}/mps-memory"
+TERM: Final = f"{GROUP}/term"
 
 
 def per_container(annotation: str, index: int) -> str:
@@ -47,10 +48,15 @@ def per_container(annotation: str, index: int) -> str:
     return f"{annotation}.{index}"
 
 
+# On the batch Job of a GPUJob, by the operator: what its memory was estimated from when it was let go.
+MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
+
 # Pod labels.
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
 LABEL_WORKER: Final = f"{GROUP}/worker"
+# On the batch Job of a GPUJob: the vendor's resource that its pods ask; without it they ask managed nodes.
+GPU_RESOURCE: Final = f"{GROUP}/gpu-resource"
 
 # Environment of a container that holds devices.
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"

@@ -361,6 +361,17 @@ class Ledger:
         """Code of a vendor's resource in the column `resource`; -1 when no node has it, 0 for none."""
         return self._resources.get(resource, -1)
 
+    @property
+    def largest_mib(self) -> int:
+        """Memory of the largest device beside what its driver keeps; 0 without devices."""
+        return int(self._columns["total"].max())
+
+    def serves(self, resource: str) -> bool:
+        """Whether a node that exists has devices to be asked by a vendor's `resource`; empty: managed ones."""
+        columns = self._columns
+        kind = columns["resource"] == self.resource_code(resource) if resource else columns["managed"]
+        return bool((columns["known"] & kind & columns["present"].any(axis=1)).any())
+
     def totals(self) -> Totals:
         """Sums over the nodes that exist and their healthy devices."""
         columns = self._columns

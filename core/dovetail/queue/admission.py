@@ -15,7 +15,7 @@ from dovetail.engine.shapes import Shapes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A job as the queue sees it.
+    """A job as the queue sees it. `others` are further ways to meet what it asks, tried in order after `ask`.
 
     `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
     that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node.
@@ -28,14 +28,16 @@ class Candidate:
     created: str = ""
     name: str = ""
     site: str = ""
+    others: tuple[Ask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The job may start; `claims` are what its workers would hold."""
+    """The job may start; `claims` are what its workers would hold, in the way of `ask`."""
 
     key: str
     claims: tuple[Claim, ...] = ()
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,8 @@ def claim_on_the_way(candidates: Iterable[Candidate], *, ledger: Ledger, sites: 
         if job.ask.gpu is None:
             continue
         for worker in range(job.workers):
-            found = _place(job, ledger=ledger, shapes=shapes, sites=sites, workers=1, key=f"{job.key}/{worker}")
+            key = f"{job.key}/{worker}"
+            found = _place(job, job.ask, ledger=ledger, shapes=shapes, sites=sites, workers=1, key=key)
             if isinstance(found, Shortage):
                 break
             _commit(found, ledger=ledger)
@@ -79,27 +82,42 @@ def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iter
     waiting jobs of a few shapes cost a few placements. An iterator, so that a long cycle can be taken in parts.
     """
     shapes = Shapes(ledger)
-    refused: dict[tuple[Ask, int, str], Shortage] = {}
+    refused: dict[tuple[Ask, tuple[Ask, ...], int, str], Shortage] = {}
     for job in order(waiting):
         if job.ask.gpu is None:
-            yield Admitted(key=job.key)
+            yield Admitted(key=job.key, ask=job.ask)
             continue
-        shape = (job.ask, job.workers, job.site)
+        shape = (job.ask, job.others, job.workers, job.site)
         shortage = refused.get(shape)
         if shortage is None:
-            found = _place(job, ledger=ledger, shapes=shapes, sites=sites, workers=job.workers, key=job.key)
-            if not isinstance(found, Shortage):
-                _commit(found, ledger=ledger)
-                yield Admitted(key=job.key, claims=tuple(found))
+            found = _place_somehow(job, ledger=ledger, shapes=shapes, sites=sites)
+            if isinstance(found, Admitted):
+                _commit(found.claims, ledger=ledger)
+                yield found
                 continue
             refused[shape] = shortage = found
         yield Waits(key=job.key, reason=shortage.reason, message=shortage.message)
 
 
+def _place_somehow(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Admitted | Shortage:
+    """The first way that has room for all workers; else the shortage of the first way that could ever have it.
+
+    All workers are met in one way. A way that no node serves says less than any other.
+    """
+    ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource)] or [job.ask]
+    shortages = []
+    for ask in ways:
+        found = _place(job, ask, ledger=ledger, shapes=shapes, sites=sites, workers=job.workers, key=job.key)
+        if not isinstance(found, Shortage):
+            return Admitted(key=job.key, claims=tuple(found), ask=ask)
+        shortages.append(found)
+    return next((each for each in shortages if each.reason != "ExceedsCapacity"), shortages[0])
+
+
 def _place(
-    job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites, workers: int, key: str
+    job: Candidate, ask: Ask, *, ledger: Ledger, shapes: Shapes, sites: Sites, workers: int, key: str
 ) -> list[Claim] | Shortage:
-    return place(ledger, job.ask, workers=workers, key=key, nodes=sites.get(job.site), shapes=shapes)
+    return place(ledger, ask, workers=workers, key=key, nodes=sites.get(job.site), shapes=shapes)
 
 
 def _commit(claims: Iterable[Claim], *, ledger: Ledger) -> None:

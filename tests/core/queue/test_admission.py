@@ -1,6 +1,6 @@
 """The queue's decisions: scenarios as data, and properties against a model that places every job on its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +10,7 @@ from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from dovetail.queue.admission import Admitted, Candidate, Verdict, Waits, admit, claim_on_the_way, order
-from tests.core.engine.builders import hold_devices, make_ask, make_ledger
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 
 def make_job(
@@ -222,3 +222,59 @@ def test_it_decides_as_placing_each_job_on_its_own_does(
                 model.commit(claim)
     verdicts = admit(jobs, ledger=build_ledger(nodes), sites={})
     assert {verdict.key for verdict in verdicts if isinstance(verdict, Admitted)} == expected
+
+
+def both_ways(job: Candidate) -> Candidate:
+    return replace(job, others=(replace(job.ask, resource="nvidia.com/gpu"),))
+
+
+def make_mixed_ledger(*, managed: int, vendor: int) -> Ledger:
+    ledger = Ledger()
+    if managed:
+        add_node(ledger, "managed", gpus=managed)
+    if vendor:
+        add_node(ledger, "vendor", gpus=vendor, managed=False, resource="nvidia.com/gpu", offered=vendor)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("managed", "vendor", "resource"),
+    [(2, 2, ""), (1, 2, "nvidia.com/gpu"), (0, 2, "nvidia.com/gpu")],
+    ids=["the first way has room", "only the second has", "only the second is there"],
+)
+def test_a_job_is_met_in_the_first_way_that_has_room_for_all_of_it(managed: int, vendor: int, resource: str) -> None:
+    (verdict,) = admit(
+        [both_ways(make_job("x", "2"))], ledger=make_mixed_ledger(managed=managed, vendor=vendor), sites={}
+    )
+    assert isinstance(verdict, Admitted)
+    assert verdict.ask is not None
+    assert verdict.ask.resource == resource
+    assert {claim.resource for claim in verdict.claims} == {resource}
+
+
+@pytest.mark.parametrize(
+    ("managed", "vendor", "reason", "message"),
+    [
+        (8, 2, "Resources", "Need 4 GPUs, only 0 available"),
+        (2, 2, "ExceedsCapacity", "Need 4 GPUs, only 2 available on one node"),
+        (0, 2, "ExceedsCapacity", "Need 4 GPUs, only 2 available on one node"),
+        (0, 0, "ExceedsCapacity", "no node reports a GPU"),
+    ],
+    ids=["the way that could have it", "neither could", "one way is there", "none is there"],
+)
+def test_a_job_that_no_way_has_room_for_is_told_of_the_one_that_could(
+    managed: int, vendor: int, reason: str, message: str
+) -> None:
+    ledger = make_mixed_ledger(managed=managed, vendor=vendor)
+    if managed == 8:
+        hold_devices(ledger, "managed", *range(8))
+    (verdict,) = admit([both_ways(make_job("x", "4"))], ledger=ledger, sites={})
+    assert isinstance(verdict, Waits)
+    assert verdict.reason == reason
+    assert message in verdict.message
+
+
+def test_two_jobs_never_get_the_same_devices_of_a_vendor_s_node() -> None:
+    jobs = [both_ways(make_job(name, "2")) for name in ("x", "y")]
+    verdicts = list(admit(jobs, ledger=make_mixed_ledger(managed=0, vendor=2), sites={}))
+    assert [type(verdict) for verdict in verdicts] == [Admitted, Waits]
