@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dovetail import names
-from dovetail.api.gpujob import Policy
+from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
@@ -24,6 +24,7 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUNODES, JOBS, NODES, PODS
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
+from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.state import State
@@ -35,6 +36,8 @@ class Options:
 
     namespace: str
     policy: Policy = "Balanced"
+    memory_strategy: MemoryStrategy = "Conservative"
+    look_seconds: float = 30.0
     limits: Limits = field(default_factory=Limits)
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
@@ -48,8 +51,9 @@ class Operator:
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
+        learning = Learning(default=options.memory_strategy, look_seconds=options.look_seconds)
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
-        state = State(ClusterView(ledger=ledger, freshness=freshness), default_policy=options.policy)
+        state = State(ClusterView(ledger=ledger, freshness=freshness), default_policy=options.policy, learning=learning)
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
             client,

@@ -112,9 +112,10 @@ class Controller:
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
         """A GPUNode has changed."""
         if type_ == "DELETED":
-            self.state.view.gpunode_gone(gpunode.metadata.name)
+            self.state.gpunode_gone(gpunode.metadata.name)
         else:
-            self.state.view.gpunode_changed(gpunode)
+            for key in self.state.gpunode_changed(gpunode):
+                self.queue.add(key)
         self._unsettled.set()
 
     def time_passes(self) -> None:

@@ -42,6 +42,8 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     return Options(
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
         policy=settings.policy,
+        memory_strategy=settings.memory_guard,
+        look_seconds=settings.monitor_update_interval,
         limits=settings.limits,
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from dovetail.allocation import AllocationError, allocation_in
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Reason
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, MemoryUse, Reason
 from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
@@ -38,6 +38,7 @@ class Observed:
     number: int | None = None
     verdict: Verdict | None = None
     obstacle: Obstacle | None = None
+    memory: MemoryUse | None = None
 
 
 def is_child(child: Job, *, job: GPUJob) -> bool:

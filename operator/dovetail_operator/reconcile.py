@@ -74,6 +74,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         nodes=nodes,
         node_list=_in_line(nodes),
         devices=devices,
+        memory=seen.memory,
         admitted_time=_admitted_time(seen, stage),
         start_time=start,
         completion_time=end,

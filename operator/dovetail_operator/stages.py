@@ -87,7 +87,7 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
     start: Action = PatchJob(spec={"suspend": False})
     if child is None:
-        start = CreateJob(manifest=build_job(seen.job, ask=seen.ask, number=seen.number))
+        start = CreateJob(manifest=build_job(seen.job, ask=seen.ask, number=seen.number, memory=seen.memory))
     return Stage(
         phase="Starting",
         reason="Evaluating",

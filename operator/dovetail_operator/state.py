@@ -4,23 +4,26 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, Policy
+from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
+from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
-from dovetail.engine.claims import Ask
+from dovetail.engine.claims import GUARD_FRACTIONS, Ask
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Verdict
 from dovetail.requests import RequestError
+from dovetail_operator.memory import Learning, estimated, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
 
 
 class State:
     """GPUJobs, the batch Jobs that carry our label, and pods, by `namespace/name` of the job; and the ledger's view."""
 
-    def __init__(self, view: ClusterView, *, default_policy: Policy) -> None:
+    def __init__(self, view: ClusterView, *, default_policy: Policy, learning: Learning | None = None) -> None:
         self.view = view
+        self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
         self.verdicts: dict[str, Verdict] = {}
         self.numbers: dict[str, int] = {}
@@ -29,6 +32,8 @@ class State:
         self._pods: dict[str, dict[str, Pod]] = {}
         self._asks: dict[str, tuple[int, Ask | None, Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
+        self._job_of_pod: dict[str, str] = {}
+        self._gpunodes: dict[str, GPUNode] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -41,6 +46,7 @@ class State:
         if known is not None and known.metadata.uid != job.metadata.uid:
             self._forget(known)
         self.jobs[key] = job
+        self.learning.put(job)
         return True
 
     def drop_job(self, key: str, *, uid: str) -> None:
@@ -82,7 +88,20 @@ class State:
             siblings[pod.metadata.uid] = pod
         if not siblings:
             del self._pods[owner]
-        return f"{pod.metadata.namespace}/{name}"
+        key = f"{pod.metadata.namespace}/{name}"
+        self._note_owner(pod, key=None if type_ == "DELETED" else key)
+        return key
+
+    def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
+        """A GPUNode has changed; the keys of the GPUJobs of which it brings news."""
+        self._gpunodes[gpunode.metadata.name] = gpunode
+        self.view.gpunode_changed(gpunode)
+        return self._measured(gpunode)
+
+    def gpunode_gone(self, name: str) -> None:
+        """A GPUNode is gone."""
+        self._gpunodes.pop(name, None)
+        self.view.gpunode_gone(name)
 
     def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
         """Remember that this generation of the job cannot be started, until `relent`."""
@@ -107,6 +126,7 @@ class State:
             child=child,
             pods=self.pods_of(child),
             ask=self.ask_of(job),
+            memory=self.memory_of(job),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job),
@@ -122,8 +142,14 @@ class State:
         return tuple(self._pods.get(child.metadata.uid, {}).values()) if child is not None else ()
 
     def ask_of(self, job: GPUJob) -> Ask | None:
-        """What each worker asks; None where the request cannot be read."""
-        return self._read(job)[0]
+        """What each worker asks, with the memory that was estimated; None where the request cannot be read."""
+        ask = self._read(job)[0]
+        return None if ask is None else estimated(ask, use=self.memory_of(job))
+
+    def memory_of(self, job: GPUJob) -> MemoryUse | None:
+        """What the job uses and what was learned for it; None where there is nothing to say."""
+        most_mib = int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
+        return self.learning.use_of(job, self._read(job)[0], child=self.child_of(job), most_mib=most_mib)
 
     def obstacle_of(self, job: GPUJob) -> Obstacle | None:
         """Why the job cannot be started as it stands."""
@@ -155,7 +181,23 @@ class State:
             self._asks[job.metadata.uid] = (job.metadata.generation, ask, obstacle)
         return ask, obstacle
 
+    def _note_owner(self, pod: Pod, *, key: str | None) -> None:
+        """Remember whose pod it is. What it uses may have been reported before it was seen here."""
+        uid, node = pod.metadata.uid, self._gpunodes.get(pod.spec.node_name)
+        if key is None:
+            self._job_of_pod.pop(uid, None)
+            return
+        self._job_of_pod[uid] = key
+        if node is not None:
+            self._measured(node)
+
+    def _measured(self, gpunode: GPUNode) -> list[str]:
+        claims = self.view.ledger.claims_on(gpunode.metadata.name)
+        jobs = ((self.jobs.get(self._job_of_pod.get(uid, "")), peak) for uid, peak in peaks_in(gpunode, claims=claims))
+        return [key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak)]
+
     def _forget(self, job: GPUJob) -> None:
+        self.learning.drop(job)
         for memory in (self._asks, self._refused, self.verdicts, self.numbers):
             memory.pop(job.metadata.uid, None)
 

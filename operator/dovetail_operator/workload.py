@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import KIND, GPUJob
+from dovetail.api.gpujob import KIND, GPUJob, MemoryUse
 from dovetail.api.meta import OwnerReference
 from dovetail.asks import template_spec
 from dovetail.engine.claims import Ask
@@ -28,8 +28,11 @@ _NOT_THE_USERS: Final = (
 )  # fmt: skip
 
 
-def build_job(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
-    """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be."""
+def build_job(job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = None) -> Manifest:
+    """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be.
+
+    `memory` is what the promise of `ask` rests on.
+    """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
     pod_spec = _pod_spec(job, ask=ask, number=number)
@@ -53,6 +56,8 @@ def build_job(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
         "labels": labels,
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
+    if memory is not None:
+        metadata["annotations"] = {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
 
 

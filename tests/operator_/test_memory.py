@@ -1,0 +1,314 @@
+"""What Dynamic learns: runs of one name, what is believed of them, and what is promised to the next."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.gpujob import GPUJob, MemoryUse
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.objects import Job
+from dovetail_operator.memory import HISTORY, Learning, name_of_runs
+from dovetail_operator.reconcile import reconcile
+from dovetail_operator.state import State
+from dovetail_operator.workload import build_job
+from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
+
+DYNAMIC = {"strategy": "Dynamic"}
+
+
+def run(
+    number: int,
+    peak_mib: int,
+    *,
+    limited: bool = False,
+    phase: str = "Succeeded",
+    seconds: float = 600,
+    earlier: Any = (),
+    **spec: Any,
+) -> GPUJob:
+    """A run of `train` that began `number` hours after the first."""
+    name = "train" if number == 1 else f"train-{number}"
+    memory = {"strategy": "Dynamic", "basis": "", "peakMiB": peak_mib, "limited": limited, "earlierRuns": list(earlier)}
+    start = number * 3600
+    status = {"phase": phase, "startTime": at(start), "completionTime": at(start + seconds), "memory": memory}
+    meta = {"generateName": "train-", "creationTimestamp": at(start), "resourceVersion": str(100 + number)}
+    return make_job(name, status=status, meta=meta, gpu="0.5", memory=DYNAMIC, **spec)
+
+
+def next_run(gpu: str = "0.5", **spec: Any) -> GPUJob:
+    meta = {"generateName": "train-", "creationTimestamp": at(360_000), "resourceVersion": "900"}
+    return make_job("train-99", meta=meta, gpu=gpu, **({"memory": DYNAMIC} | spec))
+
+
+def state_with(*jobs: GPUJob) -> State:
+    state = make_state(a=2)
+    for job in jobs:
+        state.put_job(job)
+    return state
+
+
+def promised(*runs: GPUJob, job: GPUJob | None = None) -> tuple[str, str | None, str]:
+    """Request, guard and basis of the run that comes after `runs`."""
+    job = job or next_run()
+    state = state_with(*runs, job)
+    ask, use = state.ask_of(job), state.memory_of(job)
+    assert ask is not None
+    assert use is not None
+    return str(ask.gpu), ask.guard, use.basis
+
+
+CASES = [
+    pytest.param(
+        [], ("0.5", "Conservative", "No estimate: no run of train has told yet what it needs; as Conservative"),
+        id="nothing is known",
+    ),
+    pytest.param(
+        [run(1, 2048), run(2, 3072), run(3, 1024)],
+        ("3379M,0.5", "Aggressive", "Estimated 3,379 MiB from 3 runs of train, peak 3,072 MiB"),
+        id="the highest of several, and a tenth",
+    ),
+    pytest.param(
+        [run(1, 1000)], ("1100M,0.5", "Aggressive", "Estimated 1,100 MiB from 1 run of train, peak 1,000 MiB"),
+        id="one run is enough",
+    ),
+    pytest.param(
+        [run(1, 1000, phase="TimedOut")],
+        ("1100M,0.5", "Aggressive", "Estimated 1,100 MiB from 1 run of train, peak 1,000 MiB"),
+        id="one that ran to its time limit",
+    ),
+    *[
+        pytest.param(
+            [broken],
+            ("0.5", "Conservative", "No estimate: no run of train has told yet what it needs; as Conservative"),
+            id=why,
+        )
+        for why, broken in {
+            "a run that failed teaches nothing": run(1, 1000, phase="Failed"),
+            "a run that was ended may not have got far": run(1, 1000, phase="Cancelled"),
+            "a run that goes on may need more yet": run(1, 1000, phase="Running"),
+            "agents look too rarely for a short run": run(1, 1000, seconds=59),
+            "a run that was never measured": run(1, 0),
+        }.items()
+    ],
+    pytest.param(
+        [run(1, 1000), run(2, 3300, limited=True)],
+        ("0.5", "Conservative", "No estimate: the last run of train used all that it was promised; as Conservative"),
+        id="whoever used all of its promise may have needed more",
+    ),
+    pytest.param(
+        [run(1, 1000, limited=True, phase="Failed")],
+        ("0.5", "Conservative", "No estimate: the last run of train used all that it was promised; as Conservative"),
+        id="also if it failed for that",
+    ),
+    pytest.param(
+        [run(1, 1000), run(2, 3300, limited=True), run(3, 5000)],
+        ("5500M,0.5", "Aggressive", "Estimated 5,500 MiB from 1 run of train, peak 5,000 MiB"),
+        id="what comes after is believed again, what was before is not",
+    ),
+    pytest.param(
+        [run(1, 30_000)], ("31129M,0.5", "Aggressive", "Estimated 31,129 MiB from 1 run of train, peak 30,000 MiB"),
+        id="never more than the largest device has to promise",
+    ),
+    pytest.param(
+        [run(1, 40_000)], ("40000M,0.5", "Aggressive", "Estimated 40,000 MiB from 1 run of train, peak 40,000 MiB"),
+        id="but never less than the peak",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("runs", "expected"), CASES)
+def test_the_next_run_is_promised_what_earlier_ones_teach(runs: list[GPUJob], expected: tuple[str, str, str]) -> None:
+    assert promised(*runs) == expected
+    assert promised(*reversed(runs)) == expected
+
+
+def test_memory_that_was_asked_is_the_most_that_is_promised() -> None:
+    lower = promised(run(1, 1000), job=next_run("8G,0.5"))
+    assert lower == ("1100M,0.5", "Aggressive", "Estimated 1,100 MiB from 1 run of train, peak 1,000 MiB")
+    higher = promised(run(1, 9000), job=next_run("8G,0.5"))
+    assert higher == ("8G,0.5", "Aggressive", "As asked, 8,192 MiB: 1 run of train used up to 9,000 MiB")
+
+
+def test_a_whole_device_comes_with_all_its_memory() -> None:
+    assert promised(run(1, 1000), job=next_run("1")) == (
+        "1", "Conservative", "Whole devices come with all their memory",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [{"memory": {"strategy": "Aggressive"}}, {"memory": {}}])
+def test_nothing_is_learned_for_who_does_not_say_dynamic(spec: dict[str, Any]) -> None:
+    job = next_run(**spec)
+    state = state_with(run(1, 1000), job)
+    ask = state.ask_of(job)
+    assert ask is not None
+    assert str(ask.gpu) == "0.5"
+    assert state.memory_of(job) is None
+
+
+def test_the_configuration_may_say_dynamic_for_all() -> None:
+    state = state_with()
+    state.learning = Learning(default="Dynamic")
+    for job in (run(1, 1000), unsaid := next_run(memory={})):
+        state.put_job(job)
+    use = state.memory_of(unsaid)
+    assert use is not None
+    assert (use.strategy, use.estimate_mib) == ("Dynamic", 1100)
+
+
+@pytest.mark.parametrize(
+    ("meta", "name"),
+    [
+        ({"name": "train"}, "train"),
+        ({"name": "train-2", "generateName": "train-"}, "train"),
+        ({"name": "train-x7k2p", "generateName": "train-"}, "train"),
+        ({"name": "resnet-50"}, "resnet-50"),
+    ],
+)
+def test_numbered_and_generated_names_are_runs_of_one(meta: dict[str, Any], name: str) -> None:
+    assert name_of_runs(make_job(meta=meta)) == ("team", name)
+
+
+def test_another_namespace_teaches_nothing() -> None:
+    other = msgspec.structs.replace(
+        run(1, 1000), metadata=msgspec.structs.replace(run(1, 1000).metadata, namespace="others")
+    )
+    assert promised(other)[0] == "0.5"
+
+
+def test_what_was_learned_outlives_the_runs_as_long_as_one_job_of_the_name_is_there() -> None:
+    job = next_run()
+    state = state_with(run(1, 2048), run(2, 3072), job)
+    noted = msgspec.structs.replace(job.status, memory=state.memory_of(job))
+    job = msgspec.structs.replace(job, status=noted)
+    # After a restart, when the first two are gone.
+    following = make_job("train-100", meta={"generateName": "train-"}, gpu="0.5", memory=DYNAMIC)
+    assert promised(job, job=following)[2] == "Estimated 3,379 MiB from 2 runs of train, peak 3,072 MiB"
+
+
+def test_with_the_last_job_of_a_name_everything_is_forgotten() -> None:
+    state = state_with(run(1, 2048))
+    state.drop_job("team/train", uid="uid-train")
+    job = next_run()
+    state.put_job(job)
+    assert str(state.ask_of(job).gpu) == "0.5"  # type: ignore[union-attr]
+
+
+def test_only_the_newest_runs_count() -> None:
+    runs = [run(number, 10_000 - number * 100) for number in range(1, HISTORY + 4)]
+    assert promised(*runs)[2] == f"Estimated 10,560 MiB from {HISTORY} runs of train, peak 9,600 MiB"
+
+
+def let_go(state: State, job: GPUJob) -> Job:
+    """The batch Job of the job as the operator makes it."""
+    ask = state.ask_of(job)
+    assert ask is not None
+    made = build_job(job, ask=ask, number=7, memory=state.memory_of(job))
+    made["metadata"] |= {"uid": "uid-child", "resourceVersion": "950"}
+    pod = made["spec"]["template"]["metadata"]["annotations"]
+    assert pod[names.REQUEST] == str(ask.gpu)
+    assert pod[names.MEMORY_STRATEGY] == ask.guard
+    return msgspec.convert(made, Job)
+
+
+def test_what_a_job_was_let_go_with_stays_whatever_others_use_meanwhile() -> None:
+    job = next_run()
+    state = state_with(run(1, 1000), job)
+    state.put_child(let_go(state, job))
+    state.put_job(run(2, 5000))
+    use = state.memory_of(job)
+    assert use is not None
+    assert use.basis == "Estimated 1,100 MiB from 1 run of train, peak 1,000 MiB"
+    assert str(state.ask_of(job).gpu) == "1100M,0.5"  # type: ignore[union-attr]
+
+
+def test_a_broken_note_on_the_batch_job_is_as_none() -> None:
+    job = next_run()
+    state = state_with(run(1, 1000), job)
+    child = make_child(job)
+    state.put_child(
+        msgspec.structs.replace(
+            child, metadata=msgspec.structs.replace(child.metadata, annotations={names.MEMORY_ESTIMATE: "{"})
+        )
+    )
+    use = state.memory_of(job)
+    assert use is not None
+    assert use.estimate_mib == 1100
+
+
+def bound_pod(*, memory_mib: int = 4000) -> Any:
+    device = AllocatedDevice(uuid="GPU-a-0", index=0, share_milli=500, memory_mib=memory_mib)
+    allocation = Allocation(node="a", mode="Fractional", containers=[ContainerAllocation(index=0, devices=[device])])
+    meta = {"annotations": annotations_of(allocation), "labels": {names.LABEL_JOB: "train-99"}}
+    return make_pod(node="a", meta=meta)
+
+
+def report(used_mib: int, *, pod: str = "uid-pod-0--50") -> GPUNode:
+    device = {"index": 0, "uuid": "GPU-a-0", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
+    tenants = [{"uid": pod, "usedMiB": used_mib}, {"uid": "nobody's", "usedMiB": 9999}]
+    return msgspec.convert({"metadata": {"name": "a"}, "status": {"devices": [device | {"tenants": tenants}]}}, GPUNode)
+
+
+def use_in(state: State, job: GPUJob) -> tuple[int, bool]:
+    use = state.memory_of(job)
+    assert use is not None
+    return use.peak_mib, use.limited
+
+
+def test_the_peak_of_a_running_job_is_the_most_that_was_reported() -> None:
+    job = next_run()
+    state = state_with(job)
+    state.pod_changed("ADDED", bound_pod())
+    assert state.gpunode_changed(report(1000)) == ["team/train-99"]
+    assert state.gpunode_changed(report(3000)) == ["team/train-99"]
+    state.gpunode_changed(report(500))
+    assert use_in(state, job) == (3000, False)
+
+
+def test_a_report_that_came_before_its_pod_counts() -> None:
+    job = next_run()
+    state = state_with(job)
+    state.gpunode_changed(report(1000))
+    state.pod_changed("ADDED", bound_pod())
+    assert use_in(state, job) == (1000, False)
+
+
+def test_a_worker_that_comes_up_to_its_promise_was_limited() -> None:
+    job = next_run()
+    state = state_with(job)
+    state.pod_changed("ADDED", bound_pod(memory_mib=1000))
+    state.gpunode_changed(report(949))
+    assert use_in(state, job) == (949, False)
+    state.gpunode_changed(report(950))
+    assert use_in(state, job) == (950, True)
+
+
+def test_small_changes_of_the_peak_are_no_news_but_kept() -> None:
+    job = next_run()
+    state = state_with(job)
+    state.pod_changed("ADDED", bound_pod())
+    state.gpunode_changed(report(1000))
+    written = MemoryUse(strategy="Dynamic", basis="", peak_mib=1000)
+    told = msgspec.structs.replace(
+        job,
+        status=msgspec.structs.replace(job.status, memory=written),
+        metadata=msgspec.structs.replace(job.metadata, resource_version="901"),
+    )
+    state.put_job(told)
+    assert state.gpunode_changed(report(1010)) == []
+    assert use_in(state, told) == (1010, False)
+
+
+def test_the_status_says_what_the_promise_rests_on() -> None:
+    job = next_run()
+    state = state_with(run(1, 3072), job)
+    state.verdicts[job.metadata.uid] = LET_GO
+    state.numbers[job.metadata.uid] = 7
+    seen = state.observe("team/train-99", now=NOW)
+    assert seen is not None
+    status = reconcile(seen).status
+    assert status.memory is not None
+    assert status.memory.estimate_mib == 3379
+    assert status.request == "3379M,0.5"
