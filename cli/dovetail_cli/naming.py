@@ -34,11 +34,11 @@ def random_name(rng: random.Random | None = None) -> str:
     return f"{rng.choice(_ADJECTIVES)}-{rng.choice(_NOUNS)}-{rng.randrange(1000, 10000)}"
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, *, field: str = "--name") -> str:
     """The name of a job as a user gave it. Raises `UsageError` for one that Kubernetes would refuse."""
     if len(name) > MAX_LENGTH or not _ALLOWED.fullmatch(name):
         raise UsageError(
-            f'--name "{name}": write up to {MAX_LENGTH} lower-case letters, digits and hyphens, '
+            f'{field} "{name}": write up to {MAX_LENGTH} lower-case letters, digits and hyphens, '
             "with a letter or digit at both ends"
         )
     return name

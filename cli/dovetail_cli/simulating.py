@@ -1,9 +1,7 @@
 """What `dovetail simulate` does: files into a scene, policies beside a progress bar, results as text and picture."""
 
-import gzip
 import os
 import sys
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 
 from dovetail_cli import output
 from dovetail_cli.errors import CommandError, MissingError, UsageError
+from dovetail_cli.files import read_text
 
 try:
     from dovetail.simulator.policies import POLICIES
@@ -83,11 +82,11 @@ def scene(
     """What all policies meet, from files and options. Raises `UsageError` for a line or a value that cannot be."""
     _check_numbers(departures=departures, tied=tied, seed=seed)
     try:
-        listed = trace.parse_nodes(_read(nodes), source=nodes)
+        listed = trace.parse_nodes(read_text(nodes), source=nodes)
         if node_order is not None:
-            listed = trace.parse_order(_read(node_order), source=node_order, nodes=listed)
-        table = trace.parse_pods(_read(pods), source=pods)
-        recorded = trace.parse_arrivals(_read(arrivals), source=arrivals, pods=table) if arrivals else None
+            listed = trace.parse_order(read_text(node_order), source=node_order, nodes=listed)
+        table = trace.parse_pods(read_text(pods), source=pods)
+        recorded = trace.parse_arrivals(read_text(arrivals), source=arrivals, pods=table) if arrivals else None
     except trace.TraceError as error:
         raise UsageError(str(error)) from error
     capacity_milli = sum(node.gpus for node in listed) * WHOLE_MILLI
@@ -188,19 +187,3 @@ def _check_numbers(*, departures: float | None, tied: float, seed: int) -> None:
         raise UsageError(f"--tied {tied:g}: expected a percentage, 0 to 100")
     if seed < 0:
         raise UsageError(f"--seed {seed}: expected 0 or more")
-
-
-def _read(name: str) -> str:
-    """The text of a file, unpacked where its name ends in .gz."""
-    path = Path(name)
-    try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise MissingError(f"{name}: there is no such file") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(f"{name}: expected a file packed by gzip ({error})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: expected text in UTF-8 ({error.reason} at byte {error.start})") from error
-    except OSError as error:
-        raise CommandError(f"{name}: {error.strerror}") from error

@@ -1,6 +1,5 @@
 """A recorded workload, submitted anew: `dovetail replay`.
 
-trace     pods out of a CSV file: values
 jobs      a pod of the trace as a GPUJob
 campaign  submit jobs, and follow them to their end
 tally     how things stand, from what was seen: pure

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail_cli import sandboxes
+from dovetail.simulator.trace import Pod, TraceError, parse_timed_pods
+from dovetail_cli import naming, sandboxes
 from dovetail_cli.cluster import Cluster, work
-from dovetail_cli.replay import campaign, live, trace
+from dovetail_cli.errors import UsageError
+from dovetail_cli.files import read_text
+from dovetail_cli.replay import campaign, live
 from dovetail_cli.replay.jobs import Pace, job_of
 from dovetail_cli.replay.report import Summary, summarise
 from dovetail_cli.times import brief
@@ -31,7 +34,8 @@ class Place:
 
 def read_jobs(path: Path, *, limit: int | None, pace: Pace, namespace: str) -> list[GPUJob]:
     """The jobs of a trace, and a word on how long the longest of them makes the replay."""
-    jobs = [job_of(pod, pace=pace, namespace=namespace) for pod in trace.read_pods(path, limit=limit)]
+    pods = _read_pods(path)[:limit]
+    jobs = [job_of(pod, pace=pace, namespace=namespace) for pod in pods]
     longest = max(jobs, key=_run_seconds)
     if _run_seconds(longest) > 60:
         print(
@@ -40,6 +44,17 @@ def read_jobs(path: Path, *, limit: int | None, pace: Pace, namespace: str) -> l
             file=sys.stderr,
         )
     return jobs
+
+
+def _read_pods(path: Path) -> list[Pod]:
+    """The pods in the order of their arrival. Raises `UsageError`, also for a name that no job can have."""
+    try:
+        pods = parse_timed_pods(read_text(path), source=str(path))
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    for pod in pods:
+        naming.check_name(pod.name, field=f'{path}, column "name":')
+    return pods
 
 
 def drive(jobs: Sequence[GPUJob], *, place: Place, title: str) -> Summary:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.fragmentation.shapes import Shape
 from dovetail.requests import GPURequest
+from dovetail.simulator.trace import Pod
 from dovetail_cli import manifest
 from dovetail_cli.options import DEFAULT_IMAGE
-from dovetail_cli.replay.trace import TracePod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,25 +28,26 @@ class Pace:
         return max(1, math.ceil(seconds))
 
 
-def request_of(pod: TracePod) -> GPURequest | None:
-    """What the pod asks of GPUs; None for nothing."""
-    if pod.gpus == 0:
+def request_of(shape: Shape) -> GPURequest | None:
+    """What a pod asks of GPUs; None for nothing."""
+    if shape.gpus == 0:
         return None
-    return GPURequest(count=pod.gpus, share_milli=pod.gpu_milli, models=pod.models)
+    return GPURequest(count=shape.gpus, share_milli=shape.share_milli, models=shape.models)
 
 
-def job_of(pod: TracePod, *, pace: Pace, namespace: str) -> GPUJob:
+def job_of(pod: Pod, *, pace: Pace, namespace: str) -> GPUJob:
     """The GPUJob that stands for the pod: it asks for the same and sleeps for its compressed run time."""
+    shape = pod.shape
     seconds = pace.run_seconds(pod.ran_seconds)
     return manifest.build(
         manifest.Submission(
             name=pod.name,
             command=["sleep", str(seconds)],
-            request=request_of(pod),
+            request=request_of(shape),
             image=DEFAULT_IMAGE,
             # Simulated nodes run nothing: they read how long the pod lasts.
             annotations={names.RUN_SECONDS: str(seconds)},
-            host_resources={"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"},
+            host_resources={"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_mib}Mi"},
         ),
         namespace=namespace,
     )

@@ -4,7 +4,8 @@ TraceError   a line that cannot be: file, line, column, value and what is allowe
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,11 @@ from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+# Seconds, where a trace has them; empty where a pod was never scheduled or never left.
+TIME_COLUMNS: Final = ("creation_time", "scheduled_time", "deletion_time")
 MOST_DEVICES: Final = 64
 _MOST: Final = 1 << 40
+_SECONDS: Final = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")
 
 
 class TraceError(ValueError):
@@ -36,6 +40,16 @@ class Node:
     model: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as a trace lists it. `ran_seconds` is 0 for one that was never seen to end."""
+
+    name: str
+    shape: Shape
+    created_at: float = 0.0
+    ran_seconds: float = 0.0
+
+
 def parse_nodes(text: str, *, source: str) -> tuple[Node, ...]:
     """The nodes of a CSV with the columns of `NODE_COLUMNS`, in its order."""
     nodes: dict[str, Node] = {}
@@ -55,21 +69,38 @@ def parse_nodes(text: str, *, source: str) -> tuple[Node, ...]:
 
 def parse_pods(text: str, *, source: str) -> dict[str, Shape]:
     """What each pod asks for, by its name, from a CSV with the columns of `POD_COLUMNS`."""
-    pods: dict[str, Shape] = {}
+    return {name: shape for name, shape, _ in _pods(text, source=source)}
+
+
+def parse_timed_pods(text: str, *, source: str) -> list[Pod]:
+    """The pods of such a CSV in the order of their arrival, with the times of `TIME_COLUMNS` that it has."""
+    pods = []
+    for name, shape, row in _pods(text, source=source):
+        created, began, ended = (row.seconds(column) for column in TIME_COLUMNS)
+        started = began if began is not None else created or 0.0
+        ran = 0.0 if ended is None else max(0.0, ended - started)
+        pods.append(Pod(name=name, shape=shape, created_at=created or 0.0, ran_seconds=ran))
+    return sorted(pods, key=lambda pod: pod.created_at)
+
+
+def _pods(text: str, *, source: str) -> Iterator[tuple[str, Shape, "_Row"]]:
+    seen: set[str] = set()
     for row in _rows(text, source=source, columns=POD_COLUMNS):
         gpus = row.whole("num_gpu", least=0, most=MOST_DEVICES)
         lowest, highest = (0, WHOLE_MILLI) if gpus == 0 else (1 if gpus == 1 else WHOLE_MILLI, WHOLE_MILLI)
         share_milli = row.whole("gpu_milli", least=lowest, most=highest)
-        pods[row.name("name", taken=pods)] = Shape(
+        shape = Shape(
             cpu_milli=row.whole("cpu_milli", least=0),
             memory_mib=row.whole("memory_mib", least=0),
             gpus=gpus,
             share_milli=share_milli if gpus else 0,
             models=tuple(sorted({part.strip() for part in row.text("gpu_spec").split("|")} - {""})),
         )
-    if not pods:
+        name = row.name("name", taken=seen)
+        seen.add(name)
+        yield name, shape, row
+    if not seen:
         raise TraceError(source=source, line=2, column="", value="", allowed="expected at least one pod")
-    return pods
 
 
 def parse_arrivals(text: str, *, source: str, pods: Mapping[str, Shape]) -> list[Shape]:
@@ -117,7 +148,7 @@ class _Row:
     def text(self, column: str) -> str:
         return (self.cells[column] or "").strip()
 
-    def name(self, column: str, *, taken: Mapping[str, object]) -> str:
+    def name(self, column: str, *, taken: Container[str]) -> str:
         value = self.text(column)
         if not value or value in taken:
             raise self._error(column, "expected a name that no other line has")
@@ -133,6 +164,15 @@ class _Row:
             )
         return number
 
+    def seconds(self, column: str) -> float | None:
+        """None where the table has no such column or nothing stands in it."""
+        value = (self.cells.get(column) or "").strip()
+        if not value:
+            return None
+        if not _SECONDS.fullmatch(value):
+            raise self._error(column, "expected seconds, such as 427061, or nothing")
+        return float(value)
+
     def _error(self, column: str, allowed: str) -> TraceError:
         return TraceError(source=self.source, line=self.line, column=column, value=self.text(column), allowed=allowed)
 
@@ -143,7 +183,11 @@ def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
     missing = [column for column in columns if column not in header]
     if missing:
         raise TraceError(
-            source=source, line=1, column=missing[0], value=",".join(header), allowed=f"expected {', '.join(columns)}"
+            source=source,
+            line=1,
+            column="",
+            value=",".join(header),
+            allowed=f"the column {missing[0]} is missing, expected {', '.join(columns)}",
         )
     for cells in _cells(reader, source=source):
         short = next((column for column in columns if cells[column] is None), None)
@@ -179,6 +223,8 @@ def _no_csv(error: csv.Error, *, source: str, line: int) -> TraceError:
 def _names(text: str, *, source: str, known: Mapping[str, object], kind: str) -> Iterator[str]:
     for line, raw in enumerate(text.splitlines(), start=1):
         name = raw.strip()
+        if not name:
+            continue
         if name not in known:
             raise TraceError(source=source, line=line, column="", value=name, allowed=f"expected a {kind}")
         yield name

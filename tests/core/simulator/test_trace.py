@@ -3,7 +3,16 @@
 import pytest
 
 from dovetail.fragmentation.shapes import Shape
-from dovetail.simulator.trace import TraceError, columns_of, parse_arrivals, parse_nodes, parse_order, parse_pods
+from dovetail.simulator.trace import (
+    Pod,
+    TraceError,
+    columns_of,
+    parse_arrivals,
+    parse_nodes,
+    parse_order,
+    parse_pods,
+    parse_timed_pods,
+)
 from tests.core.simulator.builders import NODES, PODS
 
 NODE_HEADER, POD_HEADER = NODES.splitlines()[0], PODS.splitlines()[0]
@@ -73,8 +82,37 @@ def test_a_pod_that_cannot_be_is_told_in_one_sentence(line: str, sentence: str):
 
 
 def test_a_table_without_a_column_is_told_by_its_name():
-    with pytest.raises(TraceError, match=r'n.csv, line 1, column "memory_mib": "sn,cpu_milli": expected sn, cpu_milli'):
+    with pytest.raises(TraceError, match=r'n.csv, line 1: "sn,cpu_milli": the column memory_mib is missing, expected'):
         parse_nodes("sn,cpu_milli\n", source="n.csv")
+
+
+TIMES = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time"
+
+
+def timed(*rows: str) -> list[Pod]:
+    return parse_timed_pods("\r\n".join([TIMES, *rows, ""]), source="p.csv")
+
+
+def test_pods_with_times_come_in_the_order_of_their_arrival():
+    pods = timed("b,1,1,0,0,,30,40,31", "a,6000,12288,1,460,V100M16|V100M32,10,110,20")
+    assert [(pod.name, pod.created_at, pod.ran_seconds) for pod in pods] == [("a", 10, 90), ("b", 30, 9)]
+    assert pods[0].shape.models == ("V100M16", "V100M32")
+
+
+@pytest.mark.parametrize(("times", "ran"), [("100,160,", 60), ("100,,120", 0), (",,", 0), ("5,3,4", 0)])
+def test_a_pod_that_was_never_scheduled_ran_from_its_creation_and_one_that_never_left_not_at_all(times, ran):
+    assert timed(f"a,1,1,0,0,,{times}")[0].ran_seconds == ran
+
+
+def test_times_that_are_none_are_told_and_those_that_nobody_asks_for_are_not_read():
+    with pytest.raises(TraceError, match=r'p\.csv, line 2, column "creation_time": "soon": expected seconds'):
+        timed("a,1,1,0,0,,soon,1,0")
+    assert "a" in parse_pods(f"{TIMES}\na,1,1,0,0,,soon,1,0", source="p")
+
+
+def test_empty_lines_of_arrivals_are_none():
+    pods = parse_pods(PODS, source="p")
+    assert len(parse_arrivals("one\r\n\r\none\r\n\r\n", source="a", pods=pods)) == 2
 
 
 def test_a_line_that_is_no_csv_is_told_with_its_number():
