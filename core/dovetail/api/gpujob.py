@@ -180,6 +180,33 @@ class AssignedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
     memory_mib: Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0)]
 
 
+class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What an earlier run of the same name used."""
+
+    uid: Annotated[str, Meta(description="UID of its GPUJob, which may be gone.", max_length=64)]
+    created: Annotated[Timestamp, Meta(description="When that was submitted (RFC 3339).")]
+    peak_mib: Annotated[int, Meta(description="The most that a worker used of a device, in MiB.", ge=0)]
+    limited: Annotated[bool, Meta(description="That was all it was promised, so it may have needed more.")] = False
+
+
+class MemoryUse(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What the job uses of its devices' memory, and what was learned from earlier runs of its name."""
+
+    strategy: Annotated[MemoryStrategy, Meta(description="The strategy that the job is under.")]
+    basis: Annotated[str, Meta(description="What its promise rests on, in one sentence with numbers.")]
+    estimate_mib: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Memory on each device in MiB, estimated from earlier runs; unset when there is no estimate."),
+    ] = None
+    peak_mib: Annotated[int, Meta(description="The most that a worker was measured to use of a device, in MiB.")] = 0
+    limited: Annotated[
+        bool, Meta(description="A worker came up to what it was promised: it may have needed more.")
+    ] = False
+    earlier_runs: Annotated[
+        list[EarlierRun], Meta(description="Earlier runs of this name, the newest first.", max_length=16)
+    ] = []
+
+
 class GPUJobStatus(Described, frozen=True, kw_only=True):
     """What became of it. Every field is the operator's."""
 
@@ -202,6 +229,10 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     nodes: Annotated[list[str], Meta(description="Names of the nodes that the workers run or ran on.")] = []
     node_list: Annotated[str, Meta(description="The nodes in one line, for tables.")] = ""
     devices: Annotated[list[AssignedDevice], Meta(description="The devices that the workers hold or held.")] = []
+    memory: Annotated[
+        MemoryUse | None,
+        Meta(description="Measured and learned memory; unset while nothing was measured and nothing is to be learned."),
+    ] = None
     admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
     start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
     completion_time: Annotated[Timestamp | None, Meta(description="When the job ended (RFC 3339).")] = None

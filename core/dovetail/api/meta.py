@@ -31,6 +31,7 @@ class ObjectMeta(Described, frozen=True, kw_only=True):
     """The fields of metav1.ObjectMeta that Dovetail reads."""
 
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
