@@ -1,8 +1,8 @@
 """The HTTP face: kube-scheduler's verbs. Reads a request, asks the decisions or the binder, writes the answer.
 
 Only status 200 counts for kube-scheduler; anything else fails the attempt, and the pod is tried again after its backoff
-(nothing is placed, nothing is lost). That is what happens while the caches are not there yet (503) and for a body that
-cannot be read (400).
+(nothing is placed, nothing is lost). That is what happens while another extender holds the lease or the caches are not
+there yet (503), and for a body that cannot be read (400).
 """
 
 import time
@@ -39,7 +39,7 @@ Handler = Callable[[bytes], Awaitable[web.Response]]
 
 
 class Verbs:
-    """Answers filter, prioritize and bind. `missing` names what the cache has not listed yet."""
+    """Answers filter, prioritize and bind. `obstacle` says why nothing can be answered now, if so."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Verbs:
         decisions: Decisions,
         waiting: Waiting,
         binder: Binder,
-        missing: Callable[[], Sequence[str]],
+        obstacle: Callable[[], str],
         metrics: Metrics,
     ) -> None:
         self._decisions = decisions
         self._waiting = waiting
         self._binder = binder
-        self._missing = missing
+        self._obstacle = obstacle
         self._metrics = metrics
 
     def add_to(self, app: web.Application) -> None:
@@ -111,9 +111,8 @@ class Verbs:
 
     def _served(self, verb: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
-            missing = self._missing()
-            if missing:
-                return web.Response(status=503, text=f"not ready: {', '.join(missing)} are not listed yet\n")
+            if obstacle := self._obstacle():
+                return web.Response(status=503, text=f"not ready: {obstacle}\n")
             body = await request.read()
             with self._timed(verb):
                 try:

@@ -4,6 +4,9 @@ From the recheck to the promise nothing awaits, so no two binds can be promised 
 not known (deadline, broken connection, a fault of the API server) may have happened: its promise stands and the bind is
 unsettled until the cache or a fresh read shows what became of it. Meanwhile the pod may be bound to that same node
 again, with the same devices, and to no other.
+
+Only the holder of the extenders' Lease binds, and only while the Lease covers the whole time that the write may take.
+The number of its term travels in the Binding, so that the API server can refuse what an earlier holder sent.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in, annotations_of
 from dovetail.api.gpujob import Policy
 from dovetail.asks import host_request
@@ -23,7 +27,7 @@ from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 from dovetail.requests import RequestError
 from dovetail_extender.pods import allocation_of, ask_of
-from dovetail_extender.settling import PodsOfCluster, Settling
+from dovetail_extender.settling import Office, PodsOfCluster, Settling
 from dovetail_extender.wire import BindingArgs
 
 log = get_logger(__name__)
@@ -53,12 +57,14 @@ class Binder:
         *,
         ledger: Ledger,
         pods: PodsOfCluster,
+        office: Office,
         default_policy: Policy,
         deadline_seconds: float,
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._pods = pods
+        self._office = office
         self._default_policy = default_policy
         self._deadline_seconds = deadline_seconds
         self._clock = clock
@@ -144,6 +150,12 @@ class Binder:
         if left <= 0:
             self._settling.give_up(claim.key)
             return Outcome(result="failed", error="the bind's deadline passed before it was sent")
+        term = self._office.term
+        if term is None or self._office.remaining_seconds < left:
+            self._settling.give_up(claim.key)
+            return Outcome(result="failed", error="the extender's lease does not cover the time that a bind may take")
+        if annotations:
+            annotations |= {names.TERM: str(term)}
         try:
             await self._pods.bind(pod, node=claim.node, annotations=annotations, deadline_seconds=left)
         except Conflict as error:

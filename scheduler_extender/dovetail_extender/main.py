@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -13,9 +14,13 @@ from dovetail.config.settings import Settings
 from dovetail.engine.score import Weights
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
+from dovetail.kube.lease import Leadership, LeaseLostError
+from dovetail.logs import get_logger
 from dovetail_extender.app import MAX_BODY_BYTES
 from dovetail_extender.decisions import Rules
-from dovetail_extender.service import DEFAULT_NAMESPACE, Extender, Options
+from dovetail_extender.service import DEFAULT_NAMESPACE, LEASE, Extender, Options
+
+log = get_logger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,23 +50,40 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    options = options_of(settings, environ=os.environ)
     connection = load_connection(args.kubeconfig)
-    async with Client(connection, user_agent="dovetail-extender") as client, AsyncExitStack() as stack:
-        extender = Extender(client, options=options_of(settings, environ=os.environ))
-        health = web.Application()
-        _add_health(health, extender)
+    async with Client(connection, user_agent="dovetail-extender") as client:
+        leadership = Leadership(client, namespace=options.namespace, name=LEASE, identity=identity_of(os.environ))
+        extender = Extender(client, options=options, leadership=leadership)
+        try:
+            await _serve(extender, args=args, stop=stop)
+        except* LeaseLostError as lost:
+            # What is in memory was true while we were in office: the next process starts from what is there then.
+            log.error("stopping", error=str(lost.exceptions[0]))  # noqa: TRY400 - where it happened tells nobody anything
+
+
+async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.Event) -> None:
+    async with AsyncExitStack() as stack:
         if args.metrics_port is not None:
+            health = web.Application()
+            _add_health(health, extender)
             await stack.enter_async_context(serving.listening(health, host="0.0.0.0", port=args.metrics_port))  # noqa: S104 - kubelet and Prometheus come from outside the pod
         verbs = web.Application(client_max_size=MAX_BODY_BYTES)
         extender.verbs.add_to(verbs)
         _add_health(verbs, extender)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(extender.run())
-            # First no new requests, then the binds that are under way end, then the watches.
+            # First no new requests, then the binds that are under way end, then the watches, then the lease.
             async with serving.listening(verbs, host=args.host, port=args.port):
                 await stop.wait()
             await extender.drain()
             running.cancel()
+        await extender.resign()
+
+
+def identity_of(environ: Mapping[str, str]) -> str:
+    """Who holds the lease: the pod, whose containers run one after the other, or else the host."""
+    return environ.get("POD_NAME") or socket.gethostname()
 
 
 def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
@@ -87,8 +109,4 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
 
 
 def _add_health(app: web.Application, extender: Extender) -> None:
-    def caches() -> str | None:
-        missing = extender.watching.missing
-        return f"{', '.join(missing)} are not listed yet" if missing else None
-
-    serving.add_health(app, ready={"caches": caches}, registry=extender.metrics.registry)
+    serving.add_health(app, ready=extender.ready(), registry=extender.metrics.registry)

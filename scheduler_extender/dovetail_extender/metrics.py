@@ -19,7 +19,12 @@ class Metrics:
     """The extender's metrics in a registry of their own."""
 
     def __init__(
-        self, *, ledger: Ledger, ages_seconds: Callable[[], Mapping[str, float]], unsettled: Callable[[], int]
+        self,
+        *,
+        ledger: Ledger,
+        ages_seconds: Callable[[], Mapping[str, float]],
+        unsettled: Callable[[], int],
+        in_office: Callable[[], bool],
     ) -> None:
         self.registry = CollectorRegistry()
         self.duration = Histogram(
@@ -62,18 +67,26 @@ class Metrics:
             "Times that kube-scheduler was made to look again at pods that were refused.",
             registry=self.registry,
         )
-        self.registry.register(_State(ledger=ledger, ages_seconds=ages_seconds, unsettled=unsettled))
+        self.registry.register(
+            _State(ledger=ledger, ages_seconds=ages_seconds, unsettled=unsettled, in_office=in_office)
+        )
 
 
 class _State(Collector):
     """Gauges that are read off the state when someone scrapes."""
 
     def __init__(
-        self, *, ledger: Ledger, ages_seconds: Callable[[], Mapping[str, float]], unsettled: Callable[[], int]
+        self,
+        *,
+        ledger: Ledger,
+        ages_seconds: Callable[[], Mapping[str, float]],
+        unsettled: Callable[[], int],
+        in_office: Callable[[], bool],
     ) -> None:
         self._ledger = ledger
         self._ages_seconds = ages_seconds
         self._unsettled = unsettled
+        self._in_office = in_office
 
     def describe(self) -> list[Metric]:
         """Nothing: what is collected describes itself, and registering needs no state."""
@@ -89,6 +102,7 @@ class _State(Collector):
         yield _gauge("promised_memory_bytes", "Device memory that is promised.", totals.promised_mib * _MIB)
         yield _gauge("holds", "Promises to pods that are not being bound yet.", totals.holds)
         yield _gauge("unsettled_binds", "Binds of which nobody knows yet whether they happened.", self._unsettled())
+        yield _gauge("lease_held", "1 while this extender may bind, else 0.", self._in_office())
         ages = GaugeMetricFamily(
             "dovetail_extender_cache_age_seconds",
             "Time since the API server last said anything about these objects.",

@@ -11,7 +11,9 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
+from dovetail.kube.lease import Leadership
 from dovetail.logs import get_logger
+from dovetail.serving import Check
 from dovetail_extender.app import Verbs
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
@@ -24,6 +26,7 @@ log = get_logger(__name__)
 
 CHORES_SECONDS: Final = 1.0
 DEFAULT_NAMESPACE: Final = "dovetail-system"
+LEASE: Final = "dovetail-extender"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +45,18 @@ class Options:
 class Extender:
     """One extender: serve its `verbs`, and keep `run()` going meanwhile."""
 
-    def __init__(self, client: Client, *, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        options: Options,
+        leadership: Leadership,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
+        self._leadership = leadership
+        self._calm = False
+        self._bind_deadline_seconds = options.bind_deadline_seconds
         self._clock = clock
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
         self._view = view = ClusterView(ledger=self.ledger, freshness=freshness)
@@ -53,6 +66,7 @@ class Extender:
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
+            office=leadership,
             default_policy=options.rules.default_policy,
             deadline_seconds=options.bind_deadline_seconds,
             clock=clock,
@@ -61,18 +75,52 @@ class Extender:
             ledger=self.ledger,
             ages_seconds=self.watching.ages_seconds,
             unsettled=lambda: self._binder.unsettled,
+            in_office=lambda: leadership.remaining_seconds > 0,
         )
         self._waking = Waking(client, waiting=self._waiting, namespace=options.namespace, metrics=self.metrics)
         self.verbs = Verbs(
             decisions=decisions,
             waiting=self._waiting,
             binder=self._binder,
-            missing=lambda: self.watching.missing,
+            obstacle=self.obstacle,
             metrics=self.metrics,
         )
 
     async def run(self) -> None:
-        """Watch, and do the chores, until cancelled."""
+        """Take the lease, then watch and do the chores, until cancelled. Raises `LeaseLostError`, in a group."""
+        await self._leadership.acquire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._leadership.keep(), name="lease")
+            group.create_task(self._act(), name="acting")
+
+    def obstacle(self) -> str:
+        """Why nothing can be answered now; empty when it can."""
+        leadership = self._leadership
+        if leadership.term is None:
+            return f"the lease {leadership.name} is held by {leadership.holder or 'nobody yet'}"
+        if not self._calm:
+            return f"binds of the lease's last holder may still be on their way for {self._bind_deadline_seconds:g} s"
+        missing = self.watching.missing
+        return f"{', '.join(missing)} are not listed yet" if missing else ""
+
+    def ready(self) -> dict[str, Check]:
+        """What must be well for this extender to bind."""
+
+        def lease() -> str | None:
+            return None if self._leadership.remaining_seconds else "the lease is not ours now"
+
+        return {"lease": lease, "answers": lambda: self.obstacle() or None}
+
+    async def resign(self) -> None:
+        """Let the next extender begin at once, if nothing of ours can still happen."""
+        if not self._binder.unsettled:
+            await self._leadership.release()
+
+    async def _act(self) -> None:
+        if self._leadership.vacancy != "released":
+            # What an extender sent before us ends by its deadline: only then does a list show all that it did.
+            await asyncio.sleep(self._bind_deadline_seconds)
+        self._calm = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watching.run(), name="watching")
             # Apart, for settling waits for the API server and the end of a hold must not.

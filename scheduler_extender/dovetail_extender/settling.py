@@ -34,6 +34,18 @@ class PodsOfCluster(Protocol):
         """The Binding. Raises `KubeError`."""
 
 
+class Office(Protocol):
+    """The right to bind, as a Lease gives it."""
+
+    @property
+    def term(self) -> int | None:
+        """The number of our term; None when we are not in office."""
+
+    @property
+    def remaining_seconds(self) -> float:
+        """For how long nobody else can be in office."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
     """A bind that the cache has not shown. `known` says that the API server has confirmed it."""

@@ -78,7 +78,7 @@ class Watching:
         return self._nodes, self._gpunodes, self._pods
 
 
-def _feed(changed: Callable[[T], None], gone: Callable[[T], None]) -> Callable[[EventType, T], None]:
+def _feed(changed: Callable[[T], object], gone: Callable[[T], object]) -> Callable[[EventType, T], None]:
     def on_event(event: EventType, subject: T) -> None:
         (gone if event == "DELETED" else changed)(subject)
 

@@ -13,7 +13,10 @@ from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
 
 Objects = list[dict[str, Any]]
-POLICIES = {"dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
+LEASE_OF_EXTENDERS = {
+    "name": "dovetail-extender", "namespace": "dovetail-system", "parameterNotFoundAction": "Allow",
+}  # fmt: skip
+POLICIES = {"dovetail-terms", "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
 
 
 def named(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
@@ -106,7 +109,8 @@ def test_every_policy_is_in_force(render: Render, simulation: bool, more: set[st
     bindings = named(chart, "ValidatingAdmissionPolicyBinding")
     assert set(named(chart, "ValidatingAdmissionPolicy")) == set(bindings) == POLICIES | more
     for name, binding in bindings.items():
-        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+        parameter = {"paramRef": LEASE_OF_EXTENDERS} if name == "dovetail-terms" else {}
+        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"], **parameter}
 
 
 def test_nobody_is_exempt_from_the_policies_on_allocations(render: Render) -> None:

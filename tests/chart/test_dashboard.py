@@ -56,7 +56,9 @@ def exposed() -> set[str]:
     operator = CollectorRegistry()
     make_counters(operator)
     operator.register(JobsCollector(State(ClusterView(ledger=ledger), default_policy="Balanced")))
-    extender = Metrics(ledger=ledger, ages_seconds=lambda: {"nodes": 1.0}, unsettled=lambda: 0).registry
+    extender = Metrics(
+        ledger=ledger, ages_seconds=lambda: {"nodes": 1.0}, unsettled=lambda: 0, in_office=lambda: True
+    ).registry
     agent = CollectorRegistry()
     client = Client(Connection(server="http://127.0.0.1:1"))
     agent.register(

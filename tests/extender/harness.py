@@ -9,9 +9,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from dovetail.kube.client import Client
+from dovetail.kube.lease import Leadership, Times
 from dovetail.kube.retry import Backoff
 from dovetail_extender.app import MAX_BODY_BYTES
-from dovetail_extender.service import Extender, Options
+from dovetail_extender.service import LEASE, Extender, Options
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding
 
@@ -36,7 +37,7 @@ class Face:
         self.clock = clock
 
     async def ready(self) -> None:
-        await eventually(lambda: not self.extender.watching.missing)
+        await eventually(lambda: not self.extender.obstacle())
 
     async def ask(self, verb: str, body: Any) -> tuple[int, Any]:
         """The status and the answer, decoded if it is JSON."""
@@ -64,6 +65,7 @@ class Face:
     async def chores(self) -> None:
         """What the extender does every second."""
         self.extender.expire_holds()
+        self.extender.age_measurements()
         await self.extender.settle()
 
     async def sees(self, key: str) -> None:
@@ -73,12 +75,17 @@ class Face:
 
 
 @asynccontextmanager
-async def watching(api: ApiServer, *, options: Options | None = None) -> AsyncIterator[Face]:
-    """An extender on that API server; its caches may not be synced yet."""
+async def watching(
+    api: ApiServer, *, options: Options | None = None, identity: str = "one", times: Times | None = None
+) -> AsyncIterator[Face]:
+    """An extender on that API server; its caches may not be synced yet. It takes its leave as a process does."""
     clock = Clock()
     backoff = Backoff(first_seconds=0.01, longest_seconds=0.01)
     async with Client(api.connection, deadline_seconds=5.0, backoff=backoff) as client:
-        extender = Extender(client, options=options or Options(), clock=clock)
+        leadership = Leadership(
+            client, namespace="dovetail-system", name=LEASE, identity=identity, times=times or Times()
+        )
+        extender = Extender(client, options=options or Options(), leadership=leadership, clock=clock)
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         extender.verbs.add_to(app)
         running = asyncio.create_task(extender.run())
@@ -89,6 +96,7 @@ async def watching(api: ApiServer, *, options: Options | None = None) -> AsyncIt
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+            await extender.resign()
 
 
 async def eventually(holds: Callable[[], bool], *, within_seconds: float = 10.0) -> None:

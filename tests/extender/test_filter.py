@@ -143,6 +143,7 @@ async def test_a_node_that_is_not_ready_takes_nothing(api: ApiServer, face: Face
 async def test_nothing_is_answered_before_the_caches_are_there(api: ApiServer) -> None:
     api.listing.clear()
     async with watching(api) as face:
+        await eventually(lambda: "listed" in face.extender.obstacle())
         for verb in ("filter", "prioritize", "bind"):
             status, text = await face.ask(verb, {})
             assert status == 503
@@ -155,3 +156,14 @@ async def test_nothing_is_answered_before_the_caches_are_there(api: ApiServer) -
 async def test_filter_answers_from_the_cache_while_the_api_server_is_silent(api: ApiServer, face: Face) -> None:
     api.answering.clear()
     assert (await face.filter(make_pod(), "a", "b"))["NodeNames"] == ["a", "b"]
+
+
+async def test_what_was_measured_too_long_ago_does_not_keep_a_pod_off(api: ApiServer, face: Face) -> None:
+    api.put("nodes", make_node("s"))
+    api.put("gpunodes", make_gpunode("s", gpus=1, foreignMiB=30000))
+    await eventually(lambda: bool(face.ledger.devices("s")))
+    pod = make_pod(gpu="0.5", milli=500)
+    assert (await face.filter(pod, "s"))["NodeNames"] is None
+    face.clock.now += 700
+    await face.chores()
+    assert (await face.filter(pod, "s"))["NodeNames"] == ["s"]

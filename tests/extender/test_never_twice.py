@@ -91,6 +91,14 @@ class Truth:
         return msgspec.convert(self.pods[name], Pod)
 
 
+class InOffice:
+    """The holder of a lease that lasts."""
+
+    def __init__(self) -> None:
+        self.term = 1
+        self.remaining_seconds = 15.0
+
+
 class ExtenderMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -123,6 +131,7 @@ class ExtenderMachine(RuleBasedStateMachine):
         self.binder = Binder(
             ledger=self.view.ledger,
             pods=self.truth,
+            office=InOffice(),
             default_policy="Balanced",
             deadline_seconds=4,
             clock=self.clock,
