@@ -64,7 +64,9 @@ def test_a_misspelt_field_would_be_found(schema_folder: Path) -> None:
 def test_the_api_server_takes_every_object(sandbox: Cluster, simulation: str) -> None:
     text = rendered(simulation=simulation)
     # Without effect, but defaulting, validation, CEL and admission all have their say.
-    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
+    # As the sandbox itself, or what it set and this does not would stay beside it.
+    manager = ("--field-manager=dovetail-sandbox", "--force-conflicts")
+    apply = ("apply", "--server-side", *manager, "--dry-run=server", "--validate=strict", "-f", "-")
     done = run("kubectl", "--kubeconfig", sandbox.kubeconfig, *apply, text=text)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len([each for each in yaml.safe_load_all(text) if each])
