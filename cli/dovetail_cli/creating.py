@@ -35,7 +35,9 @@ async def create(cluster: Cluster, job: GPUJob, *, dry_run: bool = False) -> GPU
     name = job.metadata.name
     for attempt in range(1, _MOST_NAMESAKES):
         called = name if attempt == 1 else f"{name}-{attempt}"
-        body = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, name=called))
+        # The API server keeps the prefix beside the name: by it the operator knows runs of one program.
+        metadata = msgspec.structs.replace(job.metadata, name=called, generate_name=f"{name}-")
+        body = msgspec.structs.replace(job, metadata=metadata)
         try:
             return await cluster.client.create(
                 GPUJOBS, as_manifest(body), as_type=GPUJob, namespace=cluster.namespace, dry_run=dry_run

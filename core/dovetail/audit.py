@@ -24,6 +24,8 @@ from dovetail.vendor import DEFAULT_VENDORS
 # The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
 LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+# As contracts §3.1 has them; for a pod that belongs to no GPUJob nothing is learned.
+_FRACTIONS: Final = {"Conservative": 0.8, "Dynamic": 0.8, "Aggressive": 0.95}
 _HOLDING: Final = frozenset({"Starting", "Running"})
 
 
@@ -53,6 +55,7 @@ class _Promise:
     pod: str
     mode: str
     device: AllocatedDevice
+    fraction: float
 
 
 def audit(
@@ -81,7 +84,7 @@ def audit(
     allocations, findings = _read(ours)
     for pod in ours:
         findings += _of_pod(pod, allocations.get(_name(pod)), nodes=known, devices=devices)
-    for place, tenants in _promises(allocations).items():
+    for place, tenants in _promises(ours, allocations, rules=rules).items():
         if place in devices:
             findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
     findings += by_vendor.findings(nodes)
@@ -104,12 +107,26 @@ def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
     return allocations, findings
 
 
-def _promises(allocations: Mapping[str, Allocation]) -> dict[tuple[str, str], list[_Promise]]:
+def _promises(
+    pods: Iterable[Pod], allocations: Mapping[str, Allocation], *, rules: Rules
+) -> dict[tuple[str, str], list[_Promise]]:
     found: dict[tuple[str, str], list[_Promise]] = defaultdict(list)
-    for pod, allocation in allocations.items():
+    for pod in pods:
+        allocation = allocations.get(_name(pod))
+        if allocation is None:
+            continue
         for device in allocation.devices:
-            found[allocation.node, device.uuid].append(_Promise(pod=pod, mode=allocation.mode, device=device))
+            fraction = _fraction(pod, mode=allocation.mode, rules=rules)
+            promise = _Promise(pod=_name(pod), mode=allocation.mode, device=device, fraction=fraction)
+            found[allocation.node, device.uuid].append(promise)
     return found
+
+
+def _fraction(pod: Pod, *, mode: str, rules: Rules) -> float:
+    """The part of its devices' memory that a tenant lets be promised to all of them together."""
+    if mode == "Exclusive":
+        return 1.0
+    return _FRACTIONS.get(pod.metadata.annotations.get(names.MEMORY_STRATEGY, ""), rules.guard_fraction)
 
 
 def _name(pod: Pod) -> str:
@@ -269,16 +286,17 @@ def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules:
     if share > WHOLE_MILLI:
         message = f"{share} thousandths of it are promised, it has {WHOLE_MILLI}: {pods}"
         yield Finding(kind="ShareOverpromised", subject=subject, message=message)
-    promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, modes, rules=rules)
+    promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants)
     if promised > usable:
         message = f"{promised} MiB of it are promised, usable are {usable} of {device.memory_mib} MiB: {pods}"
         yield Finding(kind="MemoryOverpromised", subject=subject, message=message)
 
 
-def _usable_mib(device: Device, modes: Sequence[str], *, rules: Rules) -> int:
-    """Contracts §3.1: a whole device is exempt from the guard's fraction."""
+def _usable_mib(device: Device, tenants: Sequence[_Promise]) -> int:
+    """Contracts §3.1: the strictest tenant decides; a whole device is exempt from the guard's fraction."""
     total = max(0, device.memory_mib - device.reserved_mib)
-    return total if "Exclusive" in modes else int(total * rules.guard_fraction)
+    exclusive = any(tenant.mode == "Exclusive" for tenant in tenants)
+    return total if exclusive else int(total * min(tenant.fraction for tenant in tenants))
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------

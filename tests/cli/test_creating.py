@@ -58,6 +58,7 @@ async def test_a_name_that_is_taken_gets_a_number(api: Api, cluster: Cluster) ->
     api.answer(f"POST {JOBS}", TAKEN, TAKEN, Answer(body=wire(make_job("train-3"))))
     assert (await creating.create(cluster, make_job("train"))).metadata.name == "train-3"
     assert [seen.body["metadata"]["name"] for seen in api.of(f"POST {JOBS}")] == ["train", "train-2", "train-3"]
+    assert {seen.body["metadata"]["generateName"] for seen in api.of(f"POST {JOBS}")} == {"train-"}
 
 
 async def test_a_dry_run_says_so_to_the_api_server(api: Api, cluster: Cluster) -> None:

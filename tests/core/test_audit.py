@@ -24,9 +24,12 @@ def whole(name: str, *, index: int = 0) -> Pod:
     return make_pod(name, held=((index, 1000, 32768),), asks=WHOLE, request="1")
 
 
-def half(name: str, *, memory: int = 13107, share: int = 500, mode: str = "Fractional") -> Pod:
+def half(
+    name: str, *, memory: int = 13107, share: int = 500, mode: str = "Fractional", strategy: str | None = None
+) -> Pod:
     asks = {names.GPU_TURN: "1"} if mode == "TimeShared" else {names.GPU_MILLI: str(share)}
-    return make_pod(name, held=((0, share, memory),), asks=asks, mode=mode)
+    annotations = {} if strategy is None else {names.MEMORY_STRATEGY: strategy}
+    return make_pod(name, held=((0, share, memory),), asks=asks, mode=mode, annotations=annotations)
 
 
 CLEAN = {
@@ -158,6 +161,24 @@ def test_the_finding_names_the_numbers_and_the_pods() -> None:
 def test_the_rules_decide_how_much_memory_is_usable() -> None:
     pods = half("x", memory=USABLE), half("y", memory=1)
     assert look(*pods, rules=Rules(guard_fraction=0.95)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("strategies", "memory_mib", "kinds"),
+    [
+        (("Aggressive", "Aggressive"), 15564, []),
+        (("Aggressive", "Aggressive"), 15565, ["MemoryOverpromised"]),
+        (("Aggressive", "Conservative"), 15564, ["MemoryOverpromised"]),
+        (("Aggressive", None), 15564, ["MemoryOverpromised"]),
+        (("Aggressive", "Dynamic"), 15564, ["MemoryOverpromised"]),
+        (("Conservative", None), 13107, []),
+    ],
+)
+def test_the_strictest_tenant_decides_how_much_memory_is_usable(
+    strategies: tuple[str | None, ...], memory_mib: int, kinds: list[str]
+) -> None:
+    pods = [half(f"p{at}", memory=memory_mib, strategy=strategy) for at, strategy in enumerate(strategies)]
+    assert [finding.kind for finding in look(*pods).findings] == kinds
 
 
 def test_the_report_counts_what_it_looked_at() -> None:
