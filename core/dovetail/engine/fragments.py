@@ -22,7 +22,7 @@ from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.learning import LearnedMix, LearningSettings
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
-from dovetail.fragmentation.shapes import WHOLE_MILLI
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.tuner import Candidate, Tuner, TunerSettings, candidates
 
 FragmentationPolicy = Literal["ph", "fgd", "bestfit", "tuned"]
@@ -85,6 +85,8 @@ class Fragments:
         self._seen_mirror = self._mirror.generation
         self._job: _Job | None = None
         self._plain = BestFit()
+        # Memory of a device on the average, and the generation of the mirror at which it was so.
+        self._device_mib = (-1, 0)
         self.generation = 0
 
     # --- the term ----------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class Fragments:
         self._arrived[key] = None
         if len(self._arrived) > _REMEMBERED:
             self._arrived.popitem(last=False)
-        shape = shape_of(ask, memory_mib=self._memory_mib)
+        shape = self._shape_of(ask)
         if self._tuner is not None:
             self._tuner.observe(shape)
         if self._learned.observe(shape, columns=self._mirror.columns):
@@ -212,11 +214,14 @@ class Fragments:
         makes = {name: one.make for name, one in self._candidates.items()}
         return Tuner(makes, random=random, settings=self._settings.tuning)
 
-    @property
-    def _memory_mib(self) -> int:
-        """Memory of a device, on the average."""
-        totals = self._ledger.totals()
-        return totals.memory_mib // max(1, totals.devices)
+    def _shape_of(self, ask: Ask) -> Shape:
+        memory_mib = 0
+        if ask.gpu is not None and ask.gpu.memory_mib is not None:
+            if self._device_mib[0] != self._mirror.generation:
+                totals = self._ledger.totals()
+                self._device_mib = (self._mirror.generation, totals.memory_mib // max(1, totals.devices))
+            memory_mib = self._device_mib[1]
+        return shape_of(ask, memory_mib=memory_mib)
 
 
 class _Job:

@@ -25,6 +25,7 @@ Rows = npt.NDArray[np.intp]
 # and 2 MB where headroom is priced for a hundred classes.
 KEPT: Final = 256
 KEPT_BYTES: Final = 128 << 20
+MANY_NODES: Final = 256
 _TERMS: Final = ("calm", "memory", "cpu")
 
 
@@ -72,6 +73,7 @@ class Shapes:
         self._weights = weights
         self._tidy = tidy or BestFit()
         self._kept: OrderedDict[Ask, _Shape] = OrderedDict()
+        self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
 
     def check(self, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
         """As `fit.check`, with the devices that the fragmentation term prefers."""
@@ -90,7 +92,7 @@ class Shapes:
         found = np.flatnonzero(cause < 0)
         if limit is not None and len(found) > limit:
             scores = combine(_select(parts, found), policy=ask.policy, weights=self._weights)
-            found = found[np.argsort(-scores, kind="stable")[:limit]]
+            found = found[_first_of_best(scores, count=limit)]
         return [nodes[at] for at in found.tolist()]
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
@@ -112,7 +114,7 @@ class Shapes:
     def _columns(self, ask: Ask, *, nodes: Sequence[str], key: str) -> tuple[Ints, Terms]:
         """The first cause of each node, -1 where it fits, and the terms of its score."""
         shape = self._shape(ask)
-        rows = self._ledger.rows(nodes)
+        rows = self._rows(nodes)
         # Whatever row -1 reads, a node that was never seen has the first cause.
         cause = np.where(rows < 0, 0, shape.cause[rows])
         parts = {name: column[rows] for name, column in shape.terms.items()}
@@ -133,14 +135,35 @@ class Shapes:
         shape = self._kept.pop(ask, None)
         if shape is None or shape.generation != self._tidy.generation:
             shape = _Shape(ask, tidy=self._tidy)
+            shape.refresh(self._ledger)
+            self._make_room(shape.size_bytes)
         self._kept[ask] = shape
         shape.refresh(self._ledger)
-        while len(self._kept) > 1 and (len(self._kept) > KEPT or self._size_bytes() > KEPT_BYTES):
-            self._kept.popitem(last=False)
         return shape
 
-    def _size_bytes(self) -> int:
-        return sum(shape.size_bytes for shape in self._kept.values())
+    def _make_room(self, size_bytes: int) -> None:
+        taken = size_bytes + sum(shape.size_bytes for shape in self._kept.values())
+        while self._kept and (len(self._kept) >= KEPT or taken > KEPT_BYTES):
+            taken -= self._kept.popitem(last=False)[1].size_bytes
+
+    def _rows(self, nodes: Sequence[str]) -> Rows:
+        """The rows of nodes. kube-scheduler asks about the same ones again and again, and comparing costs less than
+        looking each up; names that were not known may be by now."""
+        if len(nodes) < MANY_NODES:
+            return self._ledger.rows(nodes)
+        asked, rows = self._last_rows
+        if asked != nodes or (rows < 0).any():
+            rows = self._ledger.rows(nodes)
+            self._last_rows = (list(nodes), rows)
+        return rows
+
+
+def _first_of_best(scores: Floats, *, count: int) -> Rows:
+    """Positions of the `count` highest, the best first, and of equals the first: a stable sort of a few only."""
+    least = -np.partition(-scores, count - 1)[count - 1]
+    above = np.flatnonzero(scores > least)
+    equal = np.flatnonzero(scores == least)[: count - len(above)]
+    return np.concatenate([above[np.argsort(-scores[above], kind="stable")], equal])
 
 
 def _select(parts: Terms, rows: Rows) -> Terms:
