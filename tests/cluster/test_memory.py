@@ -1,0 +1,65 @@
+"""Memory and tenants of shared devices on a real control plane: learned, measured, promised, limited."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.resources import GPUJOBS
+from dovetail.names import MEMORY_STRATEGY, REQUEST
+from tests.cluster.jobs import Jobs, manifest
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+async def has_run(jobs: Jobs, name: str, *, peak_mib: int) -> None:
+    """A GPUJob that ended well an hour ago, after ten minutes in which it used that much."""
+    await jobs.submit(name, gpu="0.5(V100)", suspend=True)
+    await jobs.phase("Held", name)
+    status = {
+        "phase": "Succeeded",
+        "startTime": "2026-01-01T10:00:00Z",
+        "completionTime": "2026-01-01T10:10:00Z",
+        "memory": {"strategy": "Conservative", "basis": "", "peakMiB": peak_mib},
+    }
+    await jobs.client.patch(
+        GPUJOBS, name, {"status": status}, as_type=GPUJob, namespace=jobs.namespace, subresource="status"
+    )
+    await jobs.phase("Succeeded", name)
+
+
+async def test_dynamic_promises_what_runs_of_the_name_used_and_measures_the_next(jobs: Jobs) -> None:
+    await has_run(jobs, "train", peak_mib=3072)
+    body = manifest("train-2", gpu="0.5(V100)", memory={"strategy": "Dynamic"})
+    body["metadata"]["generateName"] = "train-"
+    await jobs.client.create(GPUJOBS, body, as_type=GPUJob, namespace=jobs.namespace)
+    status = await jobs.until("train-2", lambda status: bool(status.memory and status.memory.peak_mib))
+    assert status.memory is not None
+    assert status.memory.basis == "Estimated 3,379 MiB from 1 run of train, peak 3,072 MiB"
+    assert [device.memory_mib for device in status.devices] == [3379]
+    assert 0 < status.memory.peak_mib <= 3379
+    (pod,) = await jobs.pods("train-2")
+    assert (pod.metadata.annotations[REQUEST], pod.metadata.annotations[MEMORY_STRATEGY]) == (
+        "3379M,0.5(V100)",
+        "Aggressive",
+    )
+
+
+async def test_one_training_tenant_at_most_shares_a_device(jobs: Jobs) -> None:
+    await jobs.submit("each", gpu="0.1(T4)", workload="Training", workers=4)
+    status = await jobs.until("each", lambda status: status.workers_ready == 4)
+    assert len({device.uuid for device in status.devices}) == 4
+    await jobs.submit("late", gpu="0.1(T4)", workload="Training")
+    await jobs.phase("Queued", "late", reason="Resources")
+    await jobs.submit("served", gpu="0.1(T4)", workload="Inference")
+    await jobs.phase("Running", "served")
+    await jobs.delete("each")
+    await jobs.phase("Running", "late")
