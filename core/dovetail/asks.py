@@ -12,7 +12,7 @@ from dovetail.kube.objects import Pod, PodSpec
 from dovetail.kube.quantity import QuantityError, mebibytes, milli
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, parts_of
-from dovetail.pods.vendor import vendor_request
+from dovetail.pods.vendor import vendor_devices, vendor_request
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
@@ -73,10 +73,16 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
             _agree(request, mode=asked.mode, asked=amounts)
 
 
-def ask_of_job(job: GPUJob, *, default_policy: Policy) -> Ask:
-    """What each worker of a job asks. Raises `RequestError`."""
-    request = request_of_job(job)
-    cpu_milli, memory_mib = host_request(_pod_spec(job))
+def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
+    """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
+    `RequestError`."""
+    request, spec = request_of_job(job), _pod_spec(job)
+    cpu_milli, memory_mib = host_request(spec)
+    if asked := vendor_devices(spec, vendors=vendors):
+        raise RequestError(
+            next(iter(asked)), field="spec.template", problem="spec.gpu says how many GPUs a worker gets",
+            example=f"gpu: {sum(asked.values())} and no such resource in the template",
+        )  # fmt: skip
     return Ask(
         gpu=request,
         mode="Exclusive" if request is None else mode_of(job.spec.mode, request),

@@ -77,9 +77,12 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
     ask = state.ask_of(job)
     if ask is None:
         return None
+    # A batch Job that is there asks in one way, and that does not change.
+    others = () if state.child_of(job) is not None else tuple(way for way in state.ways_of(job) if way != ask)
     return Candidate(
         key=job.metadata.uid,
         ask=ask,
+        others=others,
         workers=workers,
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,

@@ -22,6 +22,7 @@ from dovetail.kube.connection import Connection
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUNODES, JOBS, NODES, PODS
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
 from dovetail_operator.memory import Learning
@@ -41,6 +42,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
+    vendors: Vendors = DEFAULT_VENDORS
 
 
 class Operator:
@@ -53,7 +55,8 @@ class Operator:
         ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
         learning = Learning(default=options.memory_strategy, look_seconds=options.look_seconds)
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
-        state = State(ClusterView(ledger=ledger, freshness=freshness), default_policy=options.policy, learning=learning)
+        view = ClusterView(ledger=ledger, freshness=freshness, vendors=options.vendors)
+        state = State(view, default_policy=options.policy, learning=learning)
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
             client,

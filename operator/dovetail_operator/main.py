@@ -47,6 +47,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         limits=settings.limits,
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
+        vendors=settings.vendors,
     )
 
 

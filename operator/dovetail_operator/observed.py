@@ -1,13 +1,14 @@
 """What the operator sees of one GPUJob, and plain readings of it. Values only, no decisions."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
-from dovetail.allocation import AllocationError, allocation_in
+from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, MemoryUse, Reason
-from dovetail.engine.claims import Ask
+from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
 
@@ -27,7 +28,7 @@ class Observed:
     """One GPUJob with all that bears on it.
 
     `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
-    request cannot be read; `obstacle` then says so.
+    request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
     """
 
     job: GPUJob
@@ -39,6 +40,7 @@ class Observed:
     verdict: Verdict | None = None
     obstacle: Obstacle | None = None
     memory: MemoryUse | None = None
+    given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 
 def is_child(child: Job, *, job: GPUJob) -> bool:
@@ -104,25 +106,28 @@ def bound_pods(pods: Sequence[Pod]) -> list[Pod]:
     return [newest[worker] for worker in sorted(newest)]
 
 
-def devices_of(pods: Sequence[Pod]) -> list[AssignedDevice]:
-    """The devices that the allocations of bound pods name. A broken one names none; the audit reports it."""
-    devices: list[AssignedDevice] = []
-    for pod in bound_pods(pods):
-        try:
-            allocation = allocation_in(pod.metadata.annotations)
-        except AllocationError:
-            continue
-        if allocation is None:
-            continue
-        devices += [
-            AssignedDevice(
-                worker=worker_of(pod),
-                node=allocation.node,
-                index=device.index,
-                uuid=device.uuid,
-                share_milli=device.share_milli,
-                memory_mib=device.memory_mib,
-            )
-            for device in allocation.devices
-        ]
-    return devices
+def devices_of(
+    pods: Sequence[Pod], *, given: Mapping[str, Sequence[DeviceClaim]] = MappingProxyType({})
+) -> list[AssignedDevice]:
+    """The devices that bound pods hold: those that their allocations name, else those that a vendor's plugin gave."""
+    return [
+        AssignedDevice(
+            worker=worker_of(pod),
+            node=pod.spec.node_name,
+            index=device.index,
+            uuid=device.uuid,
+            share_milli=device.share_milli,
+            memory_mib=device.memory_mib,
+        )
+        for pod in bound_pods(pods)
+        for device in _allocated(pod) or given.get(pod.metadata.uid, ())
+    ]
+
+
+def _allocated(pod: Pod) -> Sequence[AllocatedDevice]:
+    """The devices of the pod's allocation. A broken one names none; the audit reports it."""
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError:
+        return ()
+    return allocation.devices if allocation else ()

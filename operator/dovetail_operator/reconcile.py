@@ -87,10 +87,11 @@ def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevic
     """Nodes and devices: those of live pods while the job runs, those it had once it is over, none while it waits."""
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in bound_pods(seen.pods)))
     if stage.phase in FINISHED:
-        return nodes or seen.job.status.nodes, devices_of(seen.pods) or seen.job.status.devices
+        return nodes or seen.job.status.nodes, devices_of(seen.pods, given=seen.given) or seen.job.status.devices
     if stage.phase not in {"Starting", "Running"}:
         return [], []
-    return nodes, devices_of([pod for pod in seen.pods if pod.status.phase not in {"Succeeded", "Failed"}])
+    live = [pod for pod in seen.pods if pod.status.phase not in {"Succeeded", "Failed"}]
+    return nodes, devices_of(live, given=seen.given)
 
 
 def _is_ready(pod: Pod) -> bool:

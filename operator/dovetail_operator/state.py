@@ -1,6 +1,7 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from dovetail import names
@@ -9,11 +10,12 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
-from dovetail.engine.claims import GUARD_FRACTIONS, Ask
+from dovetail.engine.claims import GUARD_FRACTIONS, Ask, DeviceClaim
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
-from dovetail.queue.admission import Verdict
+from dovetail.queue.admission import Admitted, Verdict
 from dovetail.requests import RequestError
+from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.memory import Learning, estimated, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
 
@@ -30,10 +32,12 @@ class State:
         self._default_policy = default_policy
         self._children: dict[str, Job] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
-        self._asks: dict[str, tuple[int, Ask | None, Obstacle | None]] = {}
+        self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
         self._job_of_pod: dict[str, str] = {}
         self._gpunodes: dict[str, GPUNode] = {}
+        # What kubelet gave to pods that asked a vendor's resource, by their UIDs, until they are gone.
+        self._given: dict[str, tuple[DeviceClaim, ...]] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -90,13 +94,17 @@ class State:
             del self._pods[owner]
         key = f"{pod.metadata.namespace}/{name}"
         self._note_owner(pod, key=None if type_ == "DELETED" else key)
+        self._note_given([pod.metadata.uid])
+        if type_ == "DELETED":
+            self._given.pop(pod.metadata.uid, None)
         return key
 
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """A GPUNode has changed; the keys of the GPUJobs of which it brings news."""
         self._gpunodes[gpunode.metadata.name] = gpunode
-        self.view.gpunode_changed(gpunode)
-        return self._measured(gpunode)
+        given = self.view.gpunode_changed(gpunode)
+        self._note_given(given)
+        return [*(self._job_of_pod[uid] for uid in given if uid in self._job_of_pod), *self._measured(gpunode)]
 
     def gpunode_gone(self, name: str) -> None:
         """A GPUNode is gone."""
@@ -120,11 +128,13 @@ class State:
         if job is None:
             return None
         child = self.child_of(job)
+        pods = self.pods_of(child)
         return Observed(
             job=job,
             now=now,
             child=child,
-            pods=self.pods_of(child),
+            pods=pods,
+            given={pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods},
             ask=self.ask_of(job),
             memory=self.memory_of(job),
             number=self.number_of(job),
@@ -142,14 +152,30 @@ class State:
         return tuple(self._pods.get(child.metadata.uid, {}).values()) if child is not None else ()
 
     def ask_of(self, job: GPUJob) -> Ask | None:
-        """What each worker asks, with the memory that was estimated; None where the request cannot be read."""
-        ask = self._read(job)[0]
-        return None if ask is None else estimated(ask, use=self.memory_of(job))
+        """What each worker asks in the way in which the job was let go, else in the preferred one.
+
+        None where the request cannot be read.
+        """
+        ways, child = self.ways_of(job), self.child_of(job)
+        if not ways:
+            return None
+        if child is not None:
+            return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
+        verdict = self.verdicts.get(job.metadata.uid)
+        chosen = verdict.ask if isinstance(verdict, Admitted) else None
+        return next((way for way in ways if chosen is not None and way.resource == chosen.resource), ways[0])
+
+    def ways_of(self, job: GPUJob) -> list[Ask]:
+        """What each worker asks with the memory that was estimated, in all ways in which it may be met."""
+        use = self.memory_of(job)
+        return [estimated(ask, use=use) for ask in self._read(job)[0]]
 
     def memory_of(self, job: GPUJob) -> MemoryUse | None:
         """What the job uses and what was learned for it; None where there is nothing to say."""
         most_mib = int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
-        return self.learning.use_of(job, self._read(job)[0], child=self.child_of(job), most_mib=most_mib)
+        return self.learning.use_of(
+            job, next(iter(self._read(job)[0]), None), child=self.child_of(job), most_mib=most_mib
+        )
 
     def obstacle_of(self, job: GPUJob) -> Obstacle | None:
         """Why the job cannot be started as it stands."""
@@ -174,12 +200,18 @@ class State:
             if job.metadata.uid not in seen and int(job.metadata.resource_version) <= int(resource_version)
         ]
 
-    def _read(self, job: GPUJob) -> tuple[Ask | None, Obstacle | None]:
-        generation, ask, obstacle = self._asks.get(job.metadata.uid, (-1, None, None))
+    def _read(self, job: GPUJob) -> tuple[tuple[Ask, ...], Obstacle | None]:
+        generation, asks, obstacle = self._asks.get(job.metadata.uid, (-1, (), None))
         if generation != job.metadata.generation:
-            ask, obstacle = _read_job(job, default_policy=self._default_policy)
-            self._asks[job.metadata.uid] = (job.metadata.generation, ask, obstacle)
-        return ask, obstacle
+            asks, obstacle = _read_job(job, default_policy=self._default_policy, vendors=self.view.vendors)
+            self._asks[job.metadata.uid] = (job.metadata.generation, asks, obstacle)
+        return asks, obstacle
+
+    def _note_given(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            claim = self.view.ledger.claim(uid)
+            if uid in self._job_of_pod and claim is not None and claim.resource and claim.devices:
+                self._given[uid] = claim.devices
 
     def _note_owner(self, pod: Pod, *, key: str | None) -> None:
         """Remember whose pod it is. What it uses may have been reported before it was seen here."""
@@ -202,13 +234,13 @@ class State:
             memory.pop(job.metadata.uid, None)
 
 
-def _read_job(job: GPUJob, *, default_policy: Policy) -> tuple[Ask | None, Obstacle | None]:
-    """What each worker asks, and what is wrong with the job as it is written."""
+def _read_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors) -> tuple[tuple[Ask, ...], Obstacle | None]:
+    """The ways in which what each worker asks may be met, and what is wrong with the job as it is written."""
     try:
-        ask = ask_of_job(job, default_policy=default_policy)
+        ask = ask_of_job(job, default_policy=default_policy, vendors=vendors)
+        return asks_by_kind(ask, vendors=vendors), None
     except RequestError as error:
-        return None, Obstacle(message=str(error))
-    return ask, None
+        return (), Obstacle(message=str(error))
 
 
 def _is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:

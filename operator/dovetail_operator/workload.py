@@ -12,10 +12,11 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import KIND, GPUJob, MemoryUse
 from dovetail.api.meta import OwnerReference
-from dovetail.asks import template_spec
+from dovetail.asks import resources_of, template_spec
 from dovetail.engine.claims import Ask
 from dovetail.pods.completion import completed
 from dovetail.pods.parts import Part, Parts
+from dovetail.pods.vendor import with_devices
 
 Manifest = dict[str, Any]
 
@@ -56,8 +57,11 @@ def build_job(job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = 
         "labels": labels,
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
+    annotations = {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
     if memory is not None:
-        metadata["annotations"] = {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
+        annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
+    if annotations:
+        metadata["annotations"] = annotations
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
 
 
@@ -95,13 +99,18 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
     spec["schedulerName"] = names.SCHEDULER_NAME
     spec["priorityClassName"] = PRIORITY_CLASS
     spec.setdefault("restartPolicy", "Never")
-    spec.pop("runtimeClassName", None)
+    if ask.resource:
+        # The plugin says what the container sees, and in which runtime class that works is the site's business.
+        first, *others = spec["containers"]
+        spec["containers"] = [with_devices(first, amounts=resources_of(ask)), *others]
+    else:
+        spec.pop("runtimeClassName", None)
     return _with_job_id(completed(spec, asked=_asked(ask)), number=number)
 
 
 def _asked(ask: Ask) -> Parts:
-    """All devices of a job's pod are its first container's."""
-    if ask.gpu is None:
+    """All devices of a job's pod are its first container's; a vendor's plugin gives them by resources alone."""
+    if ask.gpu is None or ask.resource:
         return Parts()
     return Parts(mode=ask.mode, parts=(Part(index=0, container="", request=ask.gpu),))
 

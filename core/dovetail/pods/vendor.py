@@ -1,7 +1,7 @@
 """What a pod asks of a vendor's device plugin: whole devices, counted by kubelet, told apart by an annotation. Pure."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from dovetail import names
 from dovetail.kube.objects import Pod, PodSpec
@@ -40,6 +40,19 @@ def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | No
     request = _annotated(pod.metadata.annotations, count=count)
     _agree(request, resource=resource, count=count, vendors=vendors)
     return resource, request
+
+
+def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) -> dict[str, Any]:
+    """A container (as in JSON) that asks devices of a vendor's plugin, which then says what it sees.
+
+    A variable of the user's would win over the plugin's: it goes, and so does what asks for managed devices.
+    """
+    resources = dict(container.get("resources") or {})
+    for part in ("requests", "limits"):
+        theirs = {k: v for k, v in (resources.get(part) or {}).items() if k not in names.MANAGED_RESOURCES}
+        resources[part] = {**theirs, **amounts}
+    env = [entry for entry in container.get("env") or () if entry.get("name") != names.ENV_VISIBLE_DEVICES]
+    return {**container, "resources": resources, "env": env}
 
 
 def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
