@@ -11,7 +11,8 @@ from dovetail.api.meta import find_condition
 from dovetail.asks import MOST, guard_in, host_request, workload_in
 from dovetail.constraints import admits
 from dovetail.engine.claims import Claim, DeviceClaim
-from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
+from dovetail.engine.facts import DeviceFacts, NodeFacts
+from dovetail.engine.ledger import Ledger
 from dovetail.freshness import Freshness
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.quantity import mebibytes, milli

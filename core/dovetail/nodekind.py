@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail import models, names
-from dovetail.engine.ledger import DeviceFacts
+from dovetail.engine.facts import DeviceFacts
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import QuantityError, whole
 from dovetail.vendor import Vendors

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dovetail.engine.ledger import DeviceFacts, Floats, Ints
+from dovetail.engine.columns import Floats, Ints
+from dovetail.engine.facts import DeviceFacts
 
 if TYPE_CHECKING:
     from dovetail.engine.fit import Judgement

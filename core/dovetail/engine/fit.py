@@ -5,15 +5,17 @@ explains it, from what can never change (no GPU, another model) to what a depart
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from dovetail.engine import several
 from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim
+from dovetail.engine.columns import MODE_CODES, NO_MODE, Bools, Columns, Floats, Ints
 from dovetail.engine.devices import best_fit_values, chosen
-from dovetail.engine.ledger import MODE_CODES, NO_MODE, Bools, Floats, Ints, Ledger
+from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
 from dovetail.engine.sentences import ask_text, node_text, refusal
 from dovetail.models import normalise
@@ -85,17 +87,27 @@ class _Cause:
     nodes: Bools
     # How many devices of each node remain after this cause has taken its own, for the sentence.
     left: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # The judgement that it is of, where the pod has several parts.
+    of: "Judgement | None" = None
+    # Said in place of the kind's own words.
+    text: str = ""
 
 
 class Judgement:
     """One ask against the columns of some nodes, judged once. Rows are positions in `nodes`."""
 
-    def __init__(self, ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> None:
+    def __init__(
+        self, ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, columns: Columns | None = None
+    ) -> None:
         self.ledger = ledger
         self.ask = ask
         self.nodes = nodes
-        self.columns = ledger.columns(nodes, without=key)
-        self._causes = self._judge()
+        self.key = key
+        self.columns = ledger.columns(nodes, without=key) if columns is None else columns
+
+    def part(self, ask: Ask, *, nodes: Sequence[str], columns: Columns) -> "Judgement":
+        """Another ask against columns that are given, where a pod has several parts."""
+        return Judgement(self.ledger, ask, nodes=nodes, key=self.key, columns=columns)
 
     @cached_property
     def first_cause(self) -> Ints:
@@ -110,9 +122,11 @@ class Judgement:
 
     def outline(self, cause: int, *, node: str) -> Refusal:
         """A cause in the words that all its nodes share, without a node's numbers."""
-        kind = self._causes[cause].kind
-        text = node_text(self.ledger, node) if cause < NODE_CAUSES else ask_text(kind, self.ask)
-        return Refusal(kind=kind, text=text, message=text)
+        found = self._causes[cause]
+        text = found.text or ask_text(found.kind, (found.of or self).ask)
+        if cause < NODE_CAUSES:
+            text = node_text(self.ledger, node)
+        return Refusal(kind=found.kind, text=text, message=text)
 
     @cached_property
     def candidates(self) -> Bools:
@@ -140,7 +154,7 @@ class Judgement:
         fraction of its guard."""
         if self.ask.mode == "Exclusive":
             return self.columns.total
-        return np.floor(self.columns.total * self._fraction).astype(np.int64)
+        return np.floor(self.columns.total * self.guard_fraction).astype(np.int64)
 
     @cached_property
     def allowed_mib(self) -> Ints:
@@ -150,7 +164,7 @@ class Judgement:
         """
         if self.ask.mode == "Exclusive":
             return self.columns.total
-        return np.floor(self.columns.total * np.minimum(self.columns.guard, self._fraction)).astype(np.int64)
+        return np.floor(self.columns.total * np.minimum(self.columns.guard, self.guard_fraction)).astype(np.int64)
 
     @cached_property
     def needed_mib(self) -> Ints:
@@ -182,13 +196,17 @@ class Judgement:
         if at < NODE_CAUSES:
             text = node_text(self.ledger, self.nodes[row])
             return Refusal(kind=cause.kind, text=text, message=f"{self.nodes[row]}: {text}")
+        if cause.text:
+            return Refusal(kind=cause.kind, text=cause.text, message=f"{self.nodes[row]}: {cause.text}")
         left = int(cause.left[row]) if cause.left.size else 0
-        return refusal(cause.kind, judged=self, row=row, left=left)
+        return refusal(cause.kind, judged=cause.of or self, row=row, left=left)
 
     def devices(self, row: int, *, values: DeviceValues = best_fit_values) -> tuple[DeviceClaim, ...]:
         """The devices that the ask would get on a node that fits: the best connected, and the best by their values."""
         if self.ask.gpu is None or self.ask.resource:
             return ()
+        if self.ask.more:
+            return several.devices(self, row, values=values)
         facts = self.ledger.devices(self.nodes[row])
         slots = np.flatnonzero(self.free_devices[row])
         best = chosen(slots, count=self._gpu.count, values=values(self, row)[slots], facts=facts)
@@ -202,6 +220,12 @@ class Judgement:
             )
             for slot in best
         )
+
+    @cached_property
+    def guard_fraction(self) -> float:
+        """The part of a shared device's memory that the ask's guard lets promise."""
+        guard = self.ask.guard
+        return self.ledger.limits.guard_fraction if guard is None else GUARD_FRACTIONS[guard]
 
     @cached_property
     def right_kind(self) -> Bools:
@@ -221,11 +245,6 @@ class Judgement:
     def _gpu(self) -> GPURequest:
         assert self.ask.gpu is not None, "only asked where a device is wanted"
         return self.ask.gpu
-
-    @cached_property
-    def _fraction(self) -> float:
-        guard = self.ask.guard
-        return self.ledger.limits.guard_fraction if guard is None else GUARD_FRACTIONS[guard]
 
     @cached_property
     def _of_vendor(self) -> Bools:
@@ -276,7 +295,8 @@ class Judgement:
         quiet = columns.foreign <= columns.total * FOREIGN_LIMIT
         return quiet if self._gpu.memory_mib is None else quiet & (self.free_mib >= self._gpu.memory_mib)
 
-    def _judge(self) -> list[_Cause]:
+    @cached_property
+    def _causes(self) -> list[_Cause]:
         """The causes in the order in which they are told, each with the nodes that it keeps off."""
         columns, ask = self.columns, self.ask
         causes = [
@@ -284,9 +304,14 @@ class Judgement:
             _Cause("Cordoned", columns.node_cordoned),
         ]
         if ask.gpu is not None:
-            causes += [*self._kind_causes(), *self._capacity_causes()]
+            causes += self.gpu_causes()
+            causes += self._causes_of_parts() if ask.more else ()
         short = (columns.cpu_free < ask.cpu_milli) | (columns.memory_free < ask.memory_mib)
         return [*causes, _Cause("CPUOrMemoryShort", short)]
+
+    def gpu_causes(self) -> list[_Cause]:
+        """What of the devices keeps the ask off."""
+        return [*self._kind_causes(), *self._capacity_causes()]
 
     def _kind_causes(self) -> list[_Cause]:
         """What no departure mends: no devices, of another kind, too few, too small, or bad ones."""
@@ -323,6 +348,16 @@ class Judgement:
             left = left & condition
             causes.append(self._short_of(kind, left))
         return [self._held(), *causes]
+
+    def _causes_of_parts(self) -> list[_Cause]:
+        """What keeps the pod's further containers off, each for itself, and then all of them together."""
+        asks = [replace(self.ask, gpu=gpu, more=()) for gpu in several.requests_of(self.ask)]
+        parts = [self.part(ask, nodes=self.nodes, columns=self.columns) for ask in asks]
+        causes = [replace(cause, of=part) for part in parts[1:] for cause in part.gpu_causes()]
+        never, now = several.without_room(self, parts)
+        text = f"the GPUs of the pod's {len(parts)} containers do not fit together"
+        kind: RefusalKind = "DevicesBusy" if self.ask.mode == "Exclusive" else "ShareShort"
+        return [*causes, _Cause("TooFewDevices", never, text=f"{text}, ever"), _Cause(kind, now, text=f"{text} now")]
 
     def _held(self) -> _Cause:
         """Nodes that would fit but for holds: on a device that only holds keep, a hold's end frees all."""

@@ -6,13 +6,15 @@ in whatever thread the caller has for it, on copies, and taken over between two 
 
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
+from dovetail.engine.choices import FragmentationPolicy
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import Floats
 from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import Floats, Ledger
+from dovetail.engine.ledger import Ledger
 from dovetail.engine.mirror import Mirror
 from dovetail.engine.priced import PricedRows, device_values, shape_of, value_of
 from dovetail.engine.tidy import BestFit, Kept
@@ -24,8 +26,6 @@ from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.tuner import Candidate, Tuner, TunerSettings, candidates
-
-FragmentationPolicy = Literal["ph", "fgd", "bestfit", "tuned"]
 
 # Pods whose arrival is remembered, so that each counts once however often it is asked about.
 _REMEMBERED: Final = 1 << 15

@@ -12,137 +12,25 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.api.gpujob import Mode
 from dovetail.engine.claims import GUARD_FRACTIONS, Claim
+from dovetail.engine.columns import MODE_CODES, OF_DEVICES, Bools, Columns, Floats, Ints, grown
+from dovetail.engine.facts import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.limits import Limits
 from dovetail.engine.loads import Loads
 from dovetail.engine.standins import stand_ins, withdrawn
 from dovetail.models import Model, normalise
 from dovetail.requests import WHOLE_MILLI
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-NO_MODE: Final = 0
 # Changes that the log remembers; whoever is further behind reads everything anew.
 LOG_LENGTH: Final = 100_000
 # The position in the log of one who has read nothing yet.
 NOTHING_READ: Final = -1
-MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShared": 3}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does.
-
-    Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
-    order, given away or not.
-    """
-
-    name: str
-    managed: bool = True
-    obstacle: str = ""
-    cordoned: bool = False
-    cpu_milli: int = 0
-    memory_mib: int = 0
-    resource: str = ""
-    offered: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFacts:
-    """What the agent says of one device, with what people say of it.
-
-    `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
-    configured one.
-    """
-
-    index: int
-    uuid: str
-    vendor: str
-    model: str
-    memory_mib: int
-    reserved_mib: int = 0
-    foreign_mib: int = 0
-    utilization: float = 0.0
-    healthy: bool = True
-    cordoned: bool = False
-    numa_node: int | None = None
-    nvlink: tuple[int, ...] = ()
-    switch: tuple[int, ...] = ()
-    training_limit: int | None = None
-    inference_limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """A copy of the ledger's columns for some nodes. Node columns have shape [n], device columns [n, d].
-
-    Where `unmeasured`, promises alone count: no memory is foreign, and what is promised of a device is its
-    `utilization`. Elsewhere that is smoothed, and `utilization_now` is as last reported. `guard` is the smallest part
-    of the memory that a tenant of the device lets promise; 1 where there is none.
-    """
-
-    known: Bools
-    managed: Bools
-    blocked: Bools
-    node_cordoned: Bools
-    cpu_milli: Ints
-    cpu_free: Ints
-    memory_mib: Ints
-    memory_free: Ints
-    resource: Ints
-    offered: Ints
-    present: Bools
-    healthy: Bools
-    cordoned: Bools
-    index: Ints
-    model: Ints
-    vendor: Ints
-    total: Ints
-    foreign: Ints
-    utilization: Floats
-    utilization_now: Floats
-    unmeasured: Bools
-    guard: Floats
-    training: Ints
-    training_limit: Ints
-    inference: Ints
-    inference_limit: Ints
-    share_left: Ints
-    promised: Ints
-    tenants: Ints
-    mode: Ints
-    held: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Sums over the cluster: healthy devices, and what of them is promised."""
-
-    devices: int
-    milli: int
-    promised_milli: int
-    memory_mib: int
-    promised_mib: int
-    holds: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     claim: Claim
     hold_until: float | None
-
-
-_NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned", "unmeasured")
-_NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free", "resource", "offered")
-_DEVICE_BOOLS: Final = ("present", "healthy", "cordoned")
-_DEVICE_INTS: Final = (
-    "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
-    "training", "training_limit", "inference", "inference_limit",
-)  # fmt: skip
-_DEVICE_FLOATS: Final = ("utilization", "utilization_now", "guard")
 
 
 class Ledger:
@@ -164,7 +52,7 @@ class Ledger:
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self._touched: list[int] = []
         self._forgotten = 0
-        self._allocate(rows=64, devices=8)
+        self._grow(rows=64, devices=8)
 
     # --- what is there -----------------------------------------------------------------------------------------
 
@@ -201,7 +89,7 @@ class Ledger:
         self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
         row = self._row(name, devices=len(self._devices[name]))
         columns = self._columns
-        for column in (*_DEVICE_BOOLS, *_DEVICE_INTS, *_DEVICE_FLOATS):
+        for column in OF_DEVICES:
             columns[column][row] = 0
         loads = [device.utilization for device in self._devices[name]]
         others = before != [device.uuid for device in self._devices[name]]
@@ -520,22 +408,12 @@ class Ledger:
             self._rows[name] = row
             self._names.append(name)
         if row >= height or devices > width:
-            self._allocate(rows=height if row < height else 2 * height, devices=max(width, devices))
+            self._grow(rows=height if row < height else 2 * height, devices=max(width, devices))
         return row
 
-    def _allocate(self, *, rows: int, devices: int) -> None:
-        old = self._columns
-        shapes: dict[str, tuple[tuple[int, ...], type]] = {
-            **dict.fromkeys(_NODE_BOOLS, ((rows,), np.bool_)),
-            **dict.fromkeys(_NODE_INTS, ((rows,), np.int64)),
-            **dict.fromkeys(_DEVICE_BOOLS, ((rows, devices), np.bool_)),
-            **dict.fromkeys(_DEVICE_INTS, ((rows, devices), np.int64)),
-            **dict.fromkeys(_DEVICE_FLOATS, ((rows, devices), np.float64)),
-        }
+    def _grow(self, *, rows: int, devices: int) -> None:
         self._loads.grow(rows=rows, devices=devices)
-        self._columns = {name: np.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
-        for name, column in old.items():
-            self._columns[name][tuple(slice(0, size) for size in column.shape)] = column
+        self._columns = grown(self._columns, rows=rows, devices=devices)
 
 
 def _or_else(limit: int | None, otherwise: int) -> int:

@@ -10,9 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.engine import ledger as engine_ledger
+from dovetail.engine import columns as engine_columns
+from dovetail.engine.columns import MODE_CODES, NO_MODE, Ints
 from dovetail.engine.fit import FOREIGN_LIMIT
-from dovetail.engine.ledger import MODE_CODES, NO_MODE, NOTHING_READ, Ints, Ledger
+from dovetail.engine.ledger import NOTHING_READ, Ledger
 from dovetail.fragmentation.columns import Columns, Room
 from dovetail.requests import WHOLE_MILLI
 
@@ -89,7 +90,7 @@ def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
     )
 
 
-def _rooms(ledger: Ledger, columns: engine_ledger.Columns) -> list[Room]:
+def _rooms(ledger: Ledger, columns: engine_columns.Columns) -> list[Room]:
     """What each node of these columns has free and in all."""
     takes = columns.known & ~columns.blocked & ~columns.node_cordoned
     usable = columns.present & columns.healthy & ~columns.cordoned & takes[:, np.newaxis]
@@ -114,7 +115,7 @@ def _rooms(ledger: Ledger, columns: engine_ledger.Columns) -> list[Room]:
     ]
 
 
-def left_milli(columns: engine_ledger.Columns, *, guard_fraction: float) -> Ints:
+def left_milli(columns: engine_columns.Columns, *, guard_fraction: float) -> Ints:
     """Milli left of each device, by share or by memory, whichever is tighter, [n, d]."""
     usable = np.floor(columns.total * np.minimum(columns.guard, guard_fraction)).astype(np.int64)
     free_mib = np.maximum(0, usable - columns.promised - columns.foreign)

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import Bools, Floats, Ints
 from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import Bools, Floats, Ints
 from dovetail.engine.tidy import FIRST_ROWS, grown
 from dovetail.fragmentation.appraisal import Appraisal
 from dovetail.fragmentation.columns import Columns

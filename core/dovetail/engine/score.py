@@ -12,8 +12,9 @@ import numpy as np
 
 from dovetail.api.gpujob import Policy
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import Columns, Floats
 from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import Columns, Floats, Ledger
+from dovetail.engine.ledger import Ledger
 from dovetail.engine.tidy import tidiness
 from dovetail.requests import WHOLE_MILLI
 

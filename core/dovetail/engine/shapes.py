@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import Floats, Ints
 from dovetail.engine.fit import NODE_CAUSES, Fit, Judgement, check
-from dovetail.engine.ledger import NOTHING_READ, Floats, Ints, Ledger
+from dovetail.engine.ledger import NOTHING_READ, Ledger
 from dovetail.engine.refusals import Refusal
 from dovetail.engine.score import DEFAULT_WEIGHTS, Terms, Weights, combine, terms
 from dovetail.engine.tidy import BestFit, Tidy

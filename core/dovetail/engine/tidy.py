@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import Floats, Ints
 from dovetail.engine.devices import best_fit_values
 from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import Floats, Ints
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 # Rows that there is room for at first: a node that was never seen reads the last one.

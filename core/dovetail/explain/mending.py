@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.engine.facts import DeviceFacts
 from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import DeviceFacts, Ledger
+from dovetail.engine.ledger import Ledger
 from dovetail.explain.answer import Change, ChangeKind
 from dovetail.explain.question import KEY, Question
 from dovetail.explain.trying import Trial, needed

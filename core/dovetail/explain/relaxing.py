@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import Floats, Ints
 from dovetail.engine.fit import Judgement
-from dovetail.engine.ledger import Floats, Ints
 from dovetail.engine.plan import Shortage, place
 from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes

@@ -8,8 +8,9 @@ import numpy as np
 
 from dovetail.cluster import node_facts
 from dovetail.engine.claims import Claim
+from dovetail.engine.facts import DeviceFacts
 from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import DeviceFacts, Ledger
+from dovetail.engine.ledger import Ledger
 from dovetail.explain.question import KEY, Question
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import Mode
-from dovetail.engine.ledger import MODE_CODES
+from dovetail.engine.columns import MODE_CODES
 from dovetail.kube.objects import Container, Pod, PodSpec
 from dovetail.kube.quantity import Quantity, whole
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse

@@ -2,7 +2,8 @@
 
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.claims import Ask, Claim, DeviceClaim, Guard
-from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
+from dovetail.engine.facts import DeviceFacts, NodeFacts
+from dovetail.engine.ledger import Ledger
 from dovetail.requests import parse
 
 MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.engine.devices import chosen
-from dovetail.engine.ledger import DeviceFacts
+from dovetail.engine.facts import DeviceFacts
 
 QUADS = [(0, 1, 2, 3), (4, 5, 6, 7)]
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]

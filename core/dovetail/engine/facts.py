@@ -1,0 +1,58 @@
+"""What is known of nodes and devices, as the ledger takes it and sums it up. Values only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does.
+
+    Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
+    order, given away or not.
+    """
+
+    name: str
+    managed: bool = True
+    obstacle: str = ""
+    cordoned: bool = False
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    resource: str = ""
+    offered: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """What the agent says of one device, with what people say of it.
+
+    `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
+    configured one.
+    """
+
+    index: int
+    uuid: str
+    vendor: str
+    model: str
+    memory_mib: int
+    reserved_mib: int = 0
+    foreign_mib: int = 0
+    utilization: float = 0.0
+    healthy: bool = True
+    cordoned: bool = False
+    numa_node: int | None = None
+    nvlink: tuple[int, ...] = ()
+    switch: tuple[int, ...] = ()
+    training_limit: int | None = None
+    inference_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over the cluster: healthy devices, and what of them is promised."""
+
+    devices: int
+    milli: int
+    promised_milli: int
+    memory_mib: int
+    promised_mib: int
+    holds: int
