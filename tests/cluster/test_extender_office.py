@@ -1,0 +1,112 @@
+"""One extender acts: a holder that is stopped while another takes over binds nothing when it goes on."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dovetail import names
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.errors import Forbidden
+from dovetail.kube.objects import Lease, Pod
+from dovetail.kube.resources import LEASES, PODS
+from dovetail_extender.service import LEASE
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.test_extender import NOBODY, Scene, scene, until
+
+pytestmark = pytest.mark.cluster
+
+__all__ = ["scene"]
+
+PROGRAM = (sys.executable, "-c", "from dovetail_extender.main import main; raise SystemExit(main())")
+
+
+@asynccontextmanager
+async def another_extender(sandbox: Cluster, *, port: int) -> AsyncIterator[None]:
+    """A second extender with the rights of the first; it takes its leave at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        f"--kubeconfig={kubeconfig(sandbox)}",
+        f"--port={port}",
+        env={**os.environ, "POD_NAME": "another", "POD_NAMESPACE": "dovetail-system"},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), 30)
+
+
+def kubeconfig(sandbox: Cluster) -> Path:
+    return sandbox.kubeconfig.with_name("kubeconfigs") / "extender"
+
+
+async def lease(client: Client) -> Lease:
+    return await client.get(LEASES, LEASE, as_type=Lease, namespace="dovetail-system")
+
+
+async def post(port: int, verb: str, body: dict[str, Any]) -> tuple[int, str]:
+    try:
+        async with aiohttp.ClientSession() as http, http.post(f"http://127.0.0.1:{port}/{verb}", json=body) as response:
+            return response.status, await response.text()
+    except aiohttp.ClientError as error:
+        return 0, str(error)
+
+
+def binding(pod: Pod, *, node: str) -> dict[str, str]:
+    meta = pod.metadata
+    return {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": node}
+
+
+async def test_a_holder_that_was_stopped_while_another_took_over_binds_nothing(
+    scene: Scene, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    first, second = [await scene.create(name, "2", milli=2000, model=NOBODY) for name in ("first", "second")]
+    old, port = scene.sandbox.pid("extender"), unused_tcp_port_factory()
+    before = (await lease(scene.client)).spec.lease_transitions
+    assert before is not None
+    os.kill(old, signal.SIGSTOP)
+    try:
+        # Its kernel takes the request; the process finds it when it goes on.
+        asked = asyncio.create_task(
+            post(scene.sandbox.state().ports["extender.port"], "bind", binding(first, node="a100-0"))
+        )
+        async with another_extender(scene.sandbox, port=port):
+            found = await until(lambda: lease(scene.client), lambda each: each.spec.holder_identity == "another")
+            assert found.spec.lease_transitions == before + 1
+            answer = await until(
+                lambda: post(port, "bind", binding(second, node="v100-0")), lambda each: each[0] == 200
+            )
+            assert answer == (200, '{"Error":""}')
+            os.kill(old, signal.SIGCONT)
+            status, said = await asked
+            # There is room for it: that its time in office is over is all that keeps it from binding.
+            assert "lease" in said or status == 0, said
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(old, signal.SIGCONT)
+    assert not (await scene.client.get(PODS, "first", as_type=Pod, namespace=scene.namespace)).spec.node_name
+    # The other one has let the lease go: the sandbox's own extender, started anew, has it at once.
+    await until(lambda: lease(scene.client), lambda each: (each.spec.lease_transitions or 0) > before + 1)
+    await asyncio.to_thread(scene.sandbox.wait_ready, ["extender"])
+
+
+async def test_what_was_sent_in_an_earlier_term_is_refused_whenever_it_arrives(scene: Scene) -> None:
+    pod = await scene.create("late", "2", milli=2000, model=NOBODY)
+    term = (await lease(scene.client)).spec.lease_transitions
+    assert term is not None
+    allocation = '{"version":1,"node":"a100-0","mode":"Exclusive","containers":[]}'
+    annotations = {names.ALLOCATION: allocation, names.TERM: str(term - 1)}
+    async with Client(load_connection(kubeconfig(scene.sandbox))) as extender:
+        with pytest.raises(Forbidden, match=f'this Binding is of term "{term - 1}" of the lease {LEASE}'):
+            await extender.bind(pod, node="a100-0", annotations=annotations, deadline_seconds=5)
+        await extender.bind(pod, node="a100-0", annotations=annotations | {names.TERM: str(term)}, deadline_seconds=5)
