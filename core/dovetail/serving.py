@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import uvloop
 from aiohttp import web
 
 from dovetail import logs
@@ -51,7 +52,7 @@ def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _G
     try:
         settings = load_settings(args.config, overrides={"log_level": args.log_level})
         logs.configure(level=settings.log_level, fmt=settings.log_format)
-        asyncio.run(_until_told(program, args=args, settings=settings, grace_seconds=grace_seconds))
+        uvloop.run(_until_told(program, args=args, settings=settings, grace_seconds=grace_seconds))
     except (ConfigError, KubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE

@@ -1,0 +1,137 @@
+"""Pods a second through the real kube-scheduler: without an extender, with ours, and with ours for pods with a plan.
+
+All three run on one control plane, in rounds one after the other, with the same client limits: a kube-scheduler of the
+same build and configuration without an extender (its NodeResourcesFit counts the same sums), the pair, and the pair for
+pods whose template names one node, as the queue's plans do. Each time all pods wait when the scheduler starts; the rate
+is that between the first bind and the last. Ratios within a round are what counts.
+
+    python benchmarks/end_to_end.py [--sizes 1000x1500,5000x400] [--rounds 3] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import plane
+from plane import NodeShape, StockScheduler
+
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.resources import PODS
+from dovetail_sandbox.cluster import Cluster
+
+ALONE: Final = "kube-scheduler alone"
+PAIR: Final = "with the extender"
+PLANNED: Final = "with the extender, planned"
+VARIANTS: Final = (ALONE, PAIR, PLANNED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Pods a second on one size of cluster, by variant, one for each round."""
+
+    nodes: int
+    pods: int
+    pods_per_second: dict[str, list[float]]
+
+    def ratio(self, variant: str) -> float:
+        """Median over the rounds of a variant's rate to that of kube-scheduler alone, in percent."""
+        pairs = zip(self.pods_per_second[variant], self.pods_per_second[ALONE], strict=True)
+        return 100 * statistics.median(ours / alone for ours, alone in pairs)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--sizes", default="1000x1500,5000x400", help="nodes x waiting pods (default: %(default)s)")
+    options.add_argument("--rounds", type=int, default=3, help="rounds of all variants (default: %(default)s)")
+    options.add_argument("--json", type=Path, default=Path("out/end_to_end.json"), help="where it is written too")
+    args = options.parse_args()
+    found = []
+    for size in args.sizes.split(","):
+        nodes, pods = map(int, size.split("x"))
+        with plane.plane() as made:
+            found.append(asyncio.run(measure(made, nodes=nodes, pods=pods, rounds=args.rounds)))
+    for rates in found:
+        print(f"\n{rates.nodes} nodes x 8 GPUs, {rates.pods} waiting pods, {args.rounds} rounds")
+        for variant in VARIANTS:
+            each = ", ".join(f"{rate:.0f}" for rate in rates.pods_per_second[variant])
+            print(f"  {variant:<28} {rates.ratio(variant):6.0f} %   ({each} pods/s)")
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps([asdict(rates) for rates in found], indent=2) + "\n")
+
+
+async def measure(made: Cluster, *, nodes: int, pods: int, rounds: int) -> Rates:
+    """All variants on one size of cluster."""
+    rates: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    shapes = [NodeShape(name=f"gpu-pool-a-node-{at:05d}") for at in range(nodes)]
+    await asyncio.to_thread(made.stop, "kube-scheduler")
+    async with plane.client_of(made) as client:
+        await plane.add_nodes(client, shapes)
+        for _ in range(rounds):
+            for variant in VARIANTS:
+                rates[variant].append(await _rate(variant, made, client=client, shapes=shapes, pods=pods))
+    return Rates(nodes=nodes, pods=pods, pods_per_second=rates)
+
+
+async def _rate(variant: str, made: Cluster, *, client: Client, shapes: list[NodeShape], pods: int) -> float:
+    scheduler = StockScheduler.NAME if variant == ALONE else "dovetail"
+    plans = [shape.name for shape in shapes] if variant == PLANNED else [""]
+    bodies = [
+        plane.pod(f"p-{at}", gpu="0.5", milli=500, scheduler=scheduler, plan=plans[at % len(plans)])
+        for at in range(pods)
+    ]
+    await plane.add_pods(client, bodies)
+    async with _binds(client) as bound:
+        with ExitStack() as stack:
+            await asyncio.to_thread(stack.enter_context, _running(variant, made))
+            while len(bound) < pods:  # noqa: ASYNC110 - a watch fills it
+                await asyncio.sleep(0.1)
+    await plane.clear_pods(client)
+    rate = (pods - 1) / (max(bound.values()) - min(bound.values()))
+    print(f"{len(shapes)} nodes, {variant}: {rate:.0f} pods/s", flush=True)
+    return rate
+
+
+@contextmanager
+def _running(variant: str, made: Cluster) -> Iterator[None]:
+    if variant == ALONE:
+        with StockScheduler(made):
+            yield
+        return
+    made.start("kube-scheduler")
+    try:
+        yield
+    finally:
+        made.stop("kube-scheduler")
+
+
+@asynccontextmanager
+async def _binds(client: Client) -> AsyncIterator[dict[str, float]]:
+    """When each pod was seen to be bound, by the monotonic clock; filled while the context lasts."""
+    bound: dict[str, float] = {}
+
+    def note(event: str, pod: Pod) -> None:
+        if event != "DELETED" and pod.spec.node_name:
+            bound.setdefault(pod.metadata.name, time.monotonic())
+
+    reflector: Reflector[Any] = Reflector(client, PODS, Pod, namespace="default", on_event=note)
+    task = asyncio.create_task(reflector.run())
+    await reflector.synced.wait()
+    try:
+        yield bound
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+if __name__ == "__main__":
+    main()

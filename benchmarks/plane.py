@@ -1,0 +1,271 @@
+"""A control plane for measuring: real etcd, kube-apiserver, kube-scheduler and extender, and objects made in bulk.
+
+Nodes are objects only. What would keep touching them (kwok, kube-controller-manager) is stopped by a signal while
+something is measured, so that two cores do nothing but what is measured; the ratios are then those of the pair alone.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from dovetail import names
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
+from dovetail_sandbox import binaries, bringup, progress, state
+from dovetail_sandbox.cluster import Cluster
+
+AT_ONCE = 64
+QPS = 5000  # the client limit of every kube-scheduler that is compared
+PAUSED = ("kwok-controller", "kube-controller-manager")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """One node as the benchmark wants it: `devices` whole cards of `model`."""
+
+    name: str
+    cpu_milli: int = 96_000
+    memory_mib: int = 786_432
+    devices: int = 8
+    model: str = "V100"
+    device_memory_mib: int = 32_768
+
+    def uuid(self, index: int) -> str:
+        """The UUID of a card."""
+        return f"GPU-{self.name}-{index}"
+
+
+@contextmanager
+def plane() -> Iterator[Cluster]:
+    """A sandbox of its own with nothing but the control plane, kube-scheduler and the extender; it goes at the end."""
+    name = f"bench-{uuid.uuid4().hex[:6]}"
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = Path(folder) / "nodes.yaml"
+        nodes.write_text("- {name: none, count: 1}\n", encoding="utf-8")
+        up = bringup.up(
+            name,
+            report=progress.reporter(),
+            nodes_file=nodes,
+            overrides=[f"scheduler.qps={QPS}", f"scheduler.burst={2 * QPS}"],
+            without=["agent", "operator"],
+        )
+        try:
+            for component in PAUSED:
+                os.kill(up.pid(component), signal.SIGSTOP)
+            _without_policies(up)
+            yield up
+        finally:
+            for component in PAUSED:
+                os.kill(up.pid(component), signal.SIGCONT)
+            up.down()
+
+
+def _without_policies(made: Cluster) -> None:
+    """Pods are made here as they are after their bind, which the chart's policies rightly refuse."""
+    subprocess.run(
+        [*kubectl(made), "delete", "validatingadmissionpolicybinding", "--all", "--ignore-not-found"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def kubectl(made: Cluster) -> list[str]:
+    """The start of a command line."""
+    found = binaries.resolve(["kubectl"], report=progress.reporter())
+    return [str(found["kubectl"]), f"--kubeconfig={made.kubeconfig}"]
+
+
+@asynccontextmanager
+async def client_of(made: Cluster) -> AsyncIterator[Client]:
+    """An administrator's client."""
+    async with Client(load_connection(made.kubeconfig), deadline_seconds=60.0) as client:
+        yield client
+
+
+async def each(subjects: Iterable[Any], act: Callable[[Any], Awaitable[Any]], *, what: str) -> None:
+    """`act` on all of `subjects`, `AT_ONCE` at a time, with a line on a terminal for how far it is."""
+    queue = list(subjects)
+    total, done = len(queue), 0
+    pending = iter(queue)
+
+    async def work() -> None:
+        nonlocal done
+        for subject in pending:
+            await act(subject)
+            done += 1
+            if sys.stderr.isatty() and done % 100 == 0:
+                print(f"\r{what}: {done} of {total}", end="", file=sys.stderr)
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    if sys.stderr.isatty():
+        print(f"\r{what}: {total} of {total}", file=sys.stderr)
+
+
+async def add_nodes(client: Client, shapes: Iterable[NodeShape]) -> None:
+    """Ready Nodes with the sums that an agent advertises, and their GPUNodes."""
+
+    async def add(shape: NodeShape) -> None:
+        node = _node(shape)
+        await client.create(NODES, node, as_type=dict[str, Any])
+        await client.patch(NODES, shape.name, {"status": node["status"]}, as_type=dict[str, Any], subresource="status")
+        # Admission marks a new node as not ready; who takes that away is paused.
+        await client.patch(NODES, shape.name, {"spec": {"taints": None}}, as_type=dict[str, Any])
+        gpunode = _gpunode(shape)
+        await client.create(GPUNODES, gpunode, as_type=dict[str, Any])
+        status = {"status": gpunode["status"]}
+        await client.patch(GPUNODES, shape.name, status, as_type=dict[str, Any], subresource="status")
+
+    await each(shapes, add, what="nodes")
+
+
+def _node(shape: NodeShape) -> dict[str, Any]:
+    amounts = {
+        "cpu": f"{shape.cpu_milli}m",
+        "memory": f"{shape.memory_mib}Mi",
+        "ephemeral-storage": "1Ti",
+        "pods": "250",
+    }
+    labels = {"kubernetes.io/hostname": shape.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    if shape.devices:
+        labels |= {names.LABEL_MANAGED: "true", names.LABEL_MODEL: shape.model}
+        amounts |= {
+            names.GPU_MILLI: str(1000 * shape.devices),
+            names.GPU_MEMORY_MIB: str(shape.devices * shape.device_memory_mib),
+        }
+    return {
+        "metadata": {"name": shape.name, "labels": labels},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Bench", "message": ""}],
+        },
+    }
+
+
+def _gpunode(shape: NodeShape) -> dict[str, Any]:
+    devices = [
+        {
+            "index": index, "uuid": shape.uuid(index), "vendor": "nvidia", "model": shape.model, "utilization": 0.0,
+            "memoryMiB": shape.device_memory_mib, "reservedMiB": 0, "usedMiB": 0, "foreignMiB": 0,
+            "health": "Healthy", "healthReason": "",
+        }
+        for index in range(shape.devices)
+    ]  # fmt: skip
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GPUNode",
+        "metadata": {"name": shape.name},
+        "status": {
+            "observedAt": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "provider": "simulated",
+            "devices": devices,
+        },
+    }
+
+
+def pod(
+    name: str,
+    *,
+    gpu: str,
+    milli: int,
+    cpu: str = "1",
+    memory: str = "1Gi",
+    scheduler: str = names.SCHEDULER_NAME,
+    policy: str = "",
+    plan: str = "",
+) -> dict[str, Any]:
+    """A pod that asks; with `plan` its template names the node, as the operator's plans do."""
+    limits = {"cpu": cpu, "memory": memory, **({names.GPU_MILLI: str(milli)} if milli else {})}
+    annotations = {names.REQUEST: gpu} if milli else {}
+    if policy:
+        annotations[names.POLICY] = policy
+    spec: dict[str, Any] = {
+        "schedulerName": scheduler,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],
+    }
+    if plan:
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [plan]}]}]
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        }
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+async def add_pods(client: Client, bodies: Iterable[dict[str, Any]], *, what: str = "pods") -> None:
+    """Creates pods in the namespace `default`."""
+
+    async def add(body: dict[str, Any]) -> None:
+        await client.create(PODS, body, as_type=dict[str, Any], namespace="default")
+
+    await each(bodies, add, what=what)
+
+
+async def clear_pods(client: Client, *, label: str | None = None) -> None:
+    """Deletes all pods of the namespace `default` at once."""
+    found = await client.list(PODS, as_type=dict[str, Any], namespace="default", label_selector=label)
+
+    async def delete(body: dict[str, Any]) -> None:
+        await client.delete(PODS, body["metadata"]["name"], namespace="default", grace_period_seconds=0)
+
+    await each(found.items, delete, what="tidying")
+
+
+async def count(client: Client, resource: Resource) -> int:
+    """How many objects there are."""
+    return len((await client.list(resource, as_type=dict[str, Any])).items)
+
+
+class StockScheduler:
+    """A kube-scheduler of the same build, configuration and client limits as the sandbox's, but without an extender."""
+
+    NAME = "stock"
+
+    def __init__(self, made: Cluster) -> None:
+        self._folder = Path(tempfile.mkdtemp())
+        document = yaml.safe_load(_scheduler_config(made).read_text(encoding="utf-8"))
+        document.pop("extenders", None)
+        document["leaderElection"] = {"leaderElect": False}
+        document["profiles"][0]["schedulerName"] = self.NAME
+        path = self._folder / "config.yaml"
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        program = binaries.resolve(["kube-scheduler"], report=progress.reporter())["kube-scheduler"]
+        self._log = (self._folder / "log").open("w")
+        self._argv = [str(program), f"--config={path}", "--secure-port=0"]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._argv, stdout=self._log, stderr=subprocess.STDOUT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+        self._log.close()
+        shutil.rmtree(self._folder)
+
+
+def _scheduler_config(made: Cluster) -> Path:
+    """The file that the sandbox's kube-scheduler was started with."""
+    components = state.read_desired(made.folder).components
+    argv = next(each.argv for each in components if each.name == "kube-scheduler")
+    return Path(next(word.removeprefix("--config=") for word in argv if word.startswith("--config=")))
+
+
+def memory_mib(pid: int) -> tuple[int, int]:
+    """Resident memory of a process in MiB: now, and at its peak."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    return int(fields["VmRSS"].split()[0]) // 1024, int(fields["VmHWM"].split()[0]) // 1024
