@@ -60,32 +60,23 @@ def plane() -> Iterator[Cluster]:
             name,
             report=progress.reporter(),
             nodes_file=nodes,
-            overrides=[f"scheduler.qps={QPS}", f"scheduler.burst={2 * QPS}"],
+            # Pods are made here complete, some of them as they are after their bind: policies would rightly refuse those.
+            overrides=[
+                f"scheduler.qps={QPS}",
+                f"scheduler.burst={2 * QPS}",
+                "webhook.enabled=false",
+                "policies.enabled=false",
+            ],
             without=["agent", "operator"],
         )
         try:
             for component in PAUSED:
                 os.kill(up.pid(component), signal.SIGSTOP)
-            _without_policies(up)
             yield up
         finally:
             for component in PAUSED:
                 os.kill(up.pid(component), signal.SIGCONT)
             up.down()
-
-
-def _without_policies(made: Cluster) -> None:
-    """Pods are made here as they are after their bind, which the chart's policies rightly refuse."""
-    subprocess.run(
-        [*kubectl(made), "delete", "validatingadmissionpolicybinding", "--all", "--ignore-not-found"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-
-
-def kubectl(made: Cluster) -> list[str]:
-    """The start of a command line."""
-    found = binaries.resolve(["kubectl"], report=progress.reporter())
-    return [str(found["kubectl"]), f"--kubeconfig={made.kubeconfig}"]
 
 
 @asynccontextmanager
