@@ -97,7 +97,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
         if job.status.phase != "Starting" or uid == but or not missing:
             continue
         try:
-            ask = ask_of_job(job, default_policy=picture.settings.policy)
+            ask = ask_of_job(job, default_policy=picture.settings.policy_in(job.metadata.namespace))
         except RequestError:
             continue
         sites[uid] = view.eligible_nodes(job.spec.template.spec)

@@ -37,6 +37,7 @@ class Options:
 
     namespace: str
     policy: Policy = "Balanced"
+    namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
     memory_strategy: MemoryStrategy = "Conservative"
     look_seconds: float = 30.0
     limits: Limits = field(default_factory=Limits)
@@ -56,7 +57,12 @@ class Operator:
         learning = Learning(default=options.memory_strategy, look_seconds=options.look_seconds)
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
         view = ClusterView(ledger=ledger, freshness=freshness, vendors=options.vendors)
-        state = State(view, default_policy=options.policy, learning=learning)
+        state = State(
+            view,
+            default_policy=options.policy,
+            namespace_policies=options.namespace_policies,
+            learning=learning,
+        )
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
             client,

@@ -42,6 +42,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     return Options(
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
         policy=settings.policy,
+        namespace_policies=settings.namespace_policies,
         memory_strategy=settings.memory_guard,
         look_seconds=settings.monitor_update_interval,
         limits=settings.limits,

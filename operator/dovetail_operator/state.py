@@ -1,6 +1,6 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -11,25 +11,34 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.engine.claims import GUARD_FRACTIONS, Ask, DeviceClaim
+from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Admitted, Verdict
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
-from dovetail_operator.memory import Learning, estimated, peaks_in
+from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
 
 
 class State:
     """GPUJobs, the batch Jobs that carry our label, and pods, by `namespace/name` of the job; and the ledger's view."""
 
-    def __init__(self, view: ClusterView, *, default_policy: Policy, learning: Learning | None = None) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        *,
+        default_policy: Policy,
+        namespace_policies: Mapping[str, Policy] | None = None,
+        learning: Learning | None = None,
+    ) -> None:
         self.view = view
         self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
         self.verdicts: dict[str, Verdict] = {}
         self.numbers: dict[str, int] = {}
         self._default_policy = default_policy
+        self._namespace_policies = dict(namespace_policies or {})
         self._children: dict[str, Job] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
         self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
@@ -203,7 +212,8 @@ class State:
     def _read(self, job: GPUJob) -> tuple[tuple[Ask, ...], Obstacle | None]:
         generation, asks, obstacle = self._asks.get(job.metadata.uid, (-1, (), None))
         if generation != job.metadata.generation:
-            asks, obstacle = _read_job(job, default_policy=self._default_policy, vendors=self.view.vendors)
+            policy = self._namespace_policies.get(job.metadata.namespace, self._default_policy)
+            asks, obstacle = _read_job(job, default_policy=policy, vendors=self.view.vendors)
             self._asks[job.metadata.uid] = (job.metadata.generation, asks, obstacle)
         return asks, obstacle
 

@@ -16,17 +16,16 @@ from typing import Literal
 
 from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in, annotations_of
-from dovetail.api.gpujob import Policy
 from dovetail.asks import host_request
 from dovetail.engine.claims import Claim
-from dovetail.engine.fit import check
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal
 from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 from dovetail.requests import RequestError
-from dovetail_extender.pods import allocation_of, ask_of
+from dovetail_extender.decisions import Decisions
+from dovetail_extender.pods import allocation_of
 from dovetail_extender.settling import Office, PodsOfCluster, Settling
 from dovetail_extender.wire import BindingArgs
 
@@ -58,14 +57,14 @@ class Binder:
         ledger: Ledger,
         pods: PodsOfCluster,
         office: Office,
-        default_policy: Policy,
+        decisions: Decisions,
         deadline_seconds: float,
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._pods = pods
         self._office = office
-        self._default_policy = default_policy
+        self._decisions = decisions
         self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._running: dict[str, _Running] = {}
@@ -130,14 +129,14 @@ class Binder:
                 return standing
             return Outcome(result="refused", error=f"the pod's bind to {standing.node} is not settled yet")
         try:
-            ask = ask_of(pod, default_policy=self._default_policy)
+            ask = self._decisions.ask(pod)
         except RequestError as error:
             return self._refused(uid, error=str(error))
         if ask is None:
             cpu_milli, memory_mib = host_request(pod.spec)
             claim = Claim(key=uid, node=node, cpu_milli=cpu_milli, memory_mib=memory_mib)
         else:
-            found = check(self._ledger, ask, node=node, key=uid)
+            found = self._decisions.shapes.check(ask, node=node, key=uid)
             if isinstance(found, Refusal):
                 return self._refused(uid, error=found.message)
             claim = found.claim

@@ -13,11 +13,14 @@ import numpy as np
 
 from dovetail.api.gpujob import Policy
 from dovetail.cluster import ClusterView
+from dovetail.engine.choices import FragmentationPolicy
 from dovetail.engine.claims import Ask
-from dovetail.engine.fit import Fit, check
+from dovetail.engine.fit import Fit
+from dovetail.engine.fragments import Fragments, FragmentSettings
 from dovetail.engine.refusals import Refusal
 from dovetail.engine.score import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.shapes import Shapes
+from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
 from dovetail_extender.pods import ask_of
 from dovetail_extender.wire import ScheduledPod
@@ -39,7 +42,9 @@ class Rules:
     """What the configuration says about decisions."""
 
     default_policy: Policy = "Balanced"
+    namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
     weights: Weights = DEFAULT_WEIGHTS
+    fragmentation: FragmentationPolicy = "ph"
     filter_limit: int = FILTER_LIMIT
     hold_ttl_seconds: float = 30.0
 
@@ -64,17 +69,20 @@ class Decisions:
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
         self._vendors = view.vendors
-        self.shapes = Shapes(view.ledger, weights=rules.weights)
+        self.fragments = Fragments(view.ledger, settings=FragmentSettings(policy=rules.fragmentation))
+        self.shapes = Shapes(view.ledger, weights=rules.weights, tidy=self.fragments)
         self._rules = rules
         self._clock = clock
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
         """Which of `nodes` the pod may go to; the best few of them, or all when the pod has wishes of its own."""
         try:
-            ask = self._ask(pod)
+            ask = self.ask(pod)
         except RequestError as error:
             return Filtered(invalid=str(error))
         uid = pod.metadata.uid
+        if ask is not None:
+            self.fragments.arrived(ask, key=uid)
         pinned = self._pinned_to(uid)
         if pinned is not None:
             return _only(pinned, nodes=nodes, ask=ask)
@@ -90,7 +98,7 @@ class Decisions:
         """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
         uid = pod.metadata.uid
         try:
-            ask = self._ask(pod)
+            ask = self.ask(pod)
         except RequestError:
             ask = None
         if ask is None or not nodes or self._pinned_to(uid) is not None:
@@ -104,15 +112,17 @@ class Decisions:
         scores[best] += 1
         return scores
 
-    def _ask(self, pod: ScheduledPod) -> Ask | None:
-        return ask_of(pod, default_policy=self._rules.default_policy, vendors=self._vendors)
+    def ask(self, pod: Pod) -> Ask | None:
+        """What a pod asks, by the policy of its namespace if it names none. Raises `RequestError`."""
+        policy = self._rules.namespace_policies.get(pod.metadata.namespace, self._rules.default_policy)
+        return ask_of(pod, default_policy=policy, vendors=self._vendors)
 
     def _pinned_to(self, uid: str) -> str | None:
         claim = self._ledger.claim(uid)
         return None if claim is None or self._ledger.is_hold(uid) else claim.node
 
     def _hold(self, ask: Ask, *, node: str, key: str) -> None:
-        found = check(self._ledger, ask, node=node, key=key)
+        found = self.shapes.check(ask, node=node, key=key)
         if isinstance(found, Fit):
             self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
 

@@ -92,6 +92,8 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     return Options(
         rules=Rules(
             default_policy=settings.policy,
+            namespace_policies=settings.namespace_policies,
+            fragmentation=settings.fragmentation_policy,
             weights=Weights(
                 utilization=weights.utilization,
                 memory=weights.memory,
@@ -104,6 +106,7 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         bind_deadline_seconds=settings.bind_deadline_seconds,
+        vendors=settings.vendors,
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
     )
 

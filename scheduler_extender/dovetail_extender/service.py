@@ -14,6 +14,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.lease import Leadership
 from dovetail.logs import get_logger
 from dovetail.serving import Check
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_extender.app import Verbs
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
@@ -25,6 +26,7 @@ from dovetail_extender.watching import Watching
 log = get_logger(__name__)
 
 CHORES_SECONDS: Final = 1.0
+LEARNING_PAUSE_SECONDS: Final = 0.02
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 LEASE: Final = "dovetail-extender"
 
@@ -38,6 +40,7 @@ class Options:
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
     bind_deadline_seconds: float = 4.0
+    vendors: Vendors = DEFAULT_VENDORS
     # Where the extender's own objects are.
     namespace: str = DEFAULT_NAMESPACE
 
@@ -59,15 +62,15 @@ class Extender:
         self._bind_deadline_seconds = options.bind_deadline_seconds
         self._clock = clock
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
-        self._view = view = ClusterView(ledger=self.ledger, freshness=freshness)
-        decisions = Decisions(view=view, rules=options.rules, clock=clock)
+        self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
+        self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, shapes=decisions.shapes, clock=clock)
         self.watching = Watching(client, view=view, on_leave=self._waiting.forget)
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
             office=leadership,
-            default_policy=options.rules.default_policy,
+            decisions=decisions,
             deadline_seconds=options.bind_deadline_seconds,
             clock=clock,
         )
@@ -127,6 +130,7 @@ class Extender:
             group.create_task(self._let_time_pass(), name="time")
             group.create_task(self._settle_again_and_again(), name="binds")
             group.create_task(self._waking.run(), name="waking")
+            group.create_task(self._learn_again_and_again(), name="learning")
 
     def expire_holds(self) -> None:
         """Drop the holds whose time has come."""
@@ -160,3 +164,9 @@ class Extender:
         while True:
             await asyncio.sleep(CHORES_SECONDS)
             await self.settle()
+
+    async def _learn_again_and_again(self) -> None:
+        # In small steps: what computes in Python beside the event loop keeps it waiting.
+        while True:
+            more = await asyncio.to_thread(self._decisions.fragments.work)
+            await asyncio.sleep(LEARNING_PAUSE_SECONDS if more else CHORES_SECONDS)

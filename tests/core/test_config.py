@@ -83,6 +83,9 @@ WRONG = {
     "score_weights: 3": "score_weights is 3, but must be a map with utilization, memory, cpu and fragmentation",
     "score_weights: {cpu: -1}": "score_weights.cpu is -1, but must be a number from 0 to 100 (weight)",
     "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
+    "namespace_policies: {team-a: pack}": 'namespace_policies.team-a is "pack", but must be Spread, Pack or Balanced',
+    "namespace_policies: Pack": 'namespace_policies is "Pack", but must be a map of namespaces to policies',
+    "fragmentation_policy: fdg": 'fragmentation_policy is "fdg", but must be ph, fgd, bestfit or tuned; did you mean',
     "memory_guard: 0.9": "memory_guard is 0.9, but must be Conservative, Aggressive or Dynamic",
     "resource_change_threshold: 1.5": "resource_change_threshold is 1.5, but must be a number from 0 to 1 (ratio)",
     "resource_change_threshold: .nan": "resource_change_threshold is nan, but must be a number from 0 to 1 (ratio)",
@@ -142,6 +145,11 @@ def test_variables_that_kubernetes_sets_for_services_are_left_alone(monkeypatch:
     monkeypatch.setenv("DOVETAIL_EXTENDER_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("DOVETAIL_POLICY", "")
     assert load_settings() == Settings()
+
+
+def test_a_namespace_may_have_a_policy_of_its_own(write) -> None:
+    settings = load_settings(write("policy: Spread\nnamespace_policies: {team-a: Pack}"))
+    assert (settings.policy_in("team-a"), settings.policy_in("team-b")) == ("Pack", "Spread")
 
 
 def test_a_wrong_option_is_told_from_the_command_line() -> None:

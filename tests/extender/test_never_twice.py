@@ -132,7 +132,7 @@ class ExtenderMachine(RuleBasedStateMachine):
             ledger=self.view.ledger,
             pods=self.truth,
             office=InOffice(),
-            default_policy="Balanced",
+            decisions=self.decisions,
             deadline_seconds=4,
             clock=self.clock,
         )

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from dovetail import names
+from dovetail.cluster import ClusterView
 from dovetail.kube.lease import LeaseLostError, Times
 from dovetail.kube.objects import Pod
 from dovetail_extender.binding import Binder
+from dovetail_extender.decisions import Decisions, Rules
 from dovetail_extender.service import Options
 from dovetail_extender.wire import BindingArgs
 from tests.core.engine.builders import make_ledger
@@ -112,9 +114,8 @@ async def test_a_holder_that_was_asleep_between_the_request_and_the_write_sends_
     pods = Asleep(office)
     pods.put(make_pod())
     ledger = make_ledger(a=8)
-    binder = Binder(
-        ledger=ledger, pods=pods, office=office, default_policy="Balanced", deadline_seconds=4, clock=Clock()
-    )
+    decisions = Decisions(view=ClusterView(ledger=ledger), rules=Rules(), clock=Clock())
+    binder = Binder(ledger=ledger, pods=pods, office=office, decisions=decisions, deadline_seconds=4, clock=Clock())
     args = BindingArgs(pod_name="p", pod_namespace="default", pod_uid="uid-p", node="a")
     assert "does not cover" in (await binder.bind(args)).error
     assert (pods.written, ledger.claims()) == (0, [])

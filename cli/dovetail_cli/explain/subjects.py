@@ -89,7 +89,9 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
         notes=_gates(raw),
     )
     try:
-        subject = replace(subject, ask=ask_of_pod(pod, default_policy=settings.policy, vendors=settings.vendors))
+        subject = replace(
+            subject, ask=ask_of_pod(pod, default_policy=settings.policy_in(meta.namespace), vendors=settings.vendors)
+        )
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     return _pod_state(subject, pod)
@@ -134,7 +136,8 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings) -> Subject:
     if status.phase in FINISHED:
         return replace(subject, state="ended", said=f"has ended: {status.phase}{_because(job)}")
     try:
-        subject = replace(subject, ask=ask_of_job(job, default_policy=settings.policy), pod_spec=template_spec(job))
+        policy = settings.policy_in(job.metadata.namespace)
+        subject = replace(subject, ask=ask_of_job(job, default_policy=policy), pod_spec=template_spec(job))
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     if subject.ask is not None and subject.ask.gpu is None:

@@ -20,6 +20,7 @@ from dovetail import models
 from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
+from dovetail.engine.choices import FragmentationPolicy
 from dovetail.engine.claims import GUARD_FRACTIONS
 from dovetail.engine.limits import Limits
 from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
@@ -127,6 +128,24 @@ class Settings(BaseSettings):
     policy: Policy = _choice(
         "Balanced", "Spread", "Pack", "Balanced", description="Which nodes and devices are preferred by default."
     )
+    namespace_policies: dict[str, Policy] = Field(
+        default_factory=dict,
+        description="The policy by namespace, for pods and jobs that name none; policy holds for all other namespaces.",
+        json_schema_extra={
+            "unit": "policy",
+            "allowed": "a map of namespaces to policies",
+            "entry": "Spread, Pack or Balanced",
+        },
+    )
+    fragmentation_policy: FragmentationPolicy = _choice(
+        "ph",
+        "ph",
+        "fgd",
+        "bestfit",
+        "tuned",
+        description="How the cost of a placement for later ones is reckoned: priced headroom, fragmentation gradient "
+        "descent, best fit, or the best of them for what arrives (tuned).",
+    )
     memory_guard: MemoryStrategy = _choice(
         "Conservative",
         "Conservative",
@@ -179,6 +198,10 @@ class Settings(BaseSettings):
     log_format: LogFormat = _choice(
         "auto", "auto", "json", "console", description="One event per line; auto is console on a terminal, else json."
     )
+
+    def policy_in(self, namespace: str) -> Policy:
+        """The policy of pods and jobs of a namespace that name none."""
+        return self.namespace_policies.get(namespace, self.policy)
 
     @property
     def guard_fraction(self) -> float:
