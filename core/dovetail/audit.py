@@ -157,11 +157,11 @@ def _of_pod(
         )
         yield Finding(kind="NotAsked", subject=_name(pod), message=message)
         return
-    there = [
-        devices[allocation.node, held.uuid] for held in allocation.devices if (allocation.node, held.uuid) in devices
-    ]
-    problems = _against_resources(asked, allocation), _against_mode(pod, allocation), _against_request(pod, allocation)
-    for problem in (*problems, _against_kind(pod, there)):
+    problems = [_against_resources(asked, allocation), _against_mode(pod, allocation)]
+    for text, held in _requests(pod, allocation):
+        there = [devices[place] for each in held if (place := (allocation.node, each.uuid)) in devices]
+        problems += [_against_request(text, held), _against_kind(text, there)]
+    for problem in problems:
         if problem:
             yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
 
@@ -178,11 +178,12 @@ def _of_place(
     if node not in nodes:
         yield Finding(kind="UnknownNode", subject=subject, message=f"its allocation names {node}: no such node")
         return
-    seen: set[str] = set()
+    for container in allocation.containers:
+        # Two containers may each have a share of one device.
+        uuids = [held.uuid for held in container.devices]
+        for uuid in dict.fromkeys(uuid for uuid in uuids if uuids.count(uuid) > 1):
+            yield Finding(kind="DeviceTwice", subject=subject, message=f"it holds device {uuid} twice")
     for held in allocation.devices:
-        if held.uuid in seen:
-            yield Finding(kind="DeviceTwice", subject=subject, message=f"it holds device {held.uuid} twice")
-        seen.add(held.uuid)
         device = devices.get((node, held.uuid))
         if device is None:
             message = f"its allocation names device {held.uuid}, which {node} does not report"
@@ -207,16 +208,23 @@ def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
     return f"it asks {_list(asked)}, but its {allocation.mode} allocation holds {_list(held)}"
 
 
-def _against_request(pod: Pod, allocation: Allocation) -> str:
-    """The request's text against what the pod holds; empty when they agree or there is no text."""
-    text = pod.metadata.annotations.get(names.REQUEST)
-    if text is None:
-        return ""
+def _requests(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Sequence[AllocatedDevice]]]:
+    """The text of each container's request, with what that container holds; a pod's own text is for one container."""
+    containers = [*pod.spec.containers, *pod.spec.init_containers]
+    annotations = pod.metadata.annotations
+    for held in allocation.containers:
+        name = containers[held.index].name if 0 <= held.index < len(containers) else ""
+        text = annotations.get(f"{names.REQUEST}.{name}", annotations.get(names.REQUEST))
+        if text is not None:
+            yield text, held.devices
+
+
+def _against_request(text: str, held: Sequence[AllocatedDevice]) -> str:
+    """A request's text against what its container holds; empty when they agree."""
     try:
         request = parse(text)
     except RequestError as error:
         return f"it holds devices, but its request cannot be read: {error}"
-    held = allocation.devices
     if len(held) != request.count:
         return f"its request {text} is for {request.count} devices, but it holds {len(held)}"
     if any(device.share_milli != request.share_milli for device in held):
@@ -235,10 +243,10 @@ def _against_mode(pod: Pod, allocation: Allocation) -> str:
     return f"it asks mode {mode}, but its allocation is {allocation.mode}"
 
 
-def _against_kind(pod: Pod, devices: Sequence[Device]) -> str:
-    """The vendor and the models that its request names against the devices that it holds."""
+def _against_kind(text: str, devices: Sequence[Device]) -> str:
+    """The vendor and the models that a request names against the devices of its container."""
     try:
-        request = parse(pod.metadata.annotations.get(names.REQUEST, ""))
+        request = parse(text)
     except RequestError:
         return ""
     wanted = [normalise(name) for name in request.models]
@@ -250,11 +258,13 @@ def _against_kind(pod: Pod, devices: Sequence[Device]) -> str:
 
 
 def _asked(pod: Pod) -> dict[str, int]:
-    """The most of our resources that the pod asks at one time: its containers together, or an init container."""
+    """The most of our resources that the pod asks at one time: containers and sidecars, or an init container."""
     asked: dict[str, int] = {}
+    brief = [each for each in pod.spec.init_containers if each.restart_policy != "Always"]
+    lasting = [*pod.spec.containers, *(each for each in pod.spec.init_containers if each not in brief)]
     for name in names.MANAGED_RESOURCES:
-        together = sum(_amount(container, name) for container in pod.spec.containers)
-        most = max(together, *(_amount(container, name) for container in pod.spec.init_containers), 0)
+        together = sum(_amount(container, name) for container in lasting)
+        most = max(together, *(_amount(container, name) for container in brief), 0)
         if most:
             asked[name] = most
     return asked

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from dovetail import asks, names
+from dovetail import asks
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation
 from dovetail.api.gpujob import Policy
 from dovetail.engine.claims import Ask, Claim
@@ -16,14 +16,9 @@ from dovetail.vendor import DEFAULT_VENDORS, Vendors
 def ask_of(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
     """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
     try:
-        ask = asks.ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
+        return asks.ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
-    if ask is not None and ask.more:
-        raise RequestError(
-            str(ask.gpu), field=names.REQUEST, problem="several containers ask for GPUs", example="one of them alone"
-        )
-    return ask
 
 
 def allocation_of(claim: Claim, *, pod: Pod) -> Allocation:

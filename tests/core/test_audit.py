@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.audit import Report, Rules, audit
 from dovetail.findings import Finding
 from dovetail.kube.objects import Container, Pod, Resources
@@ -147,6 +148,36 @@ def test_an_init_container_that_asks_needs_an_allocation_too() -> None:
     init = Container(resources=Resources(limits=WHOLE))
     asking = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, init_containers=[init]))
     assert [finding.kind for finding in look(asking).findings] == ["NotAllocated"]
+
+
+def make_several(*devices: tuple[int, int], texts: tuple[str, str]) -> Pod:
+    """A pod with two containers, each with one device (its index on the node, and the share)."""
+    held = [
+        AllocatedDevice(uuid=f"GPU-a-{index}", index=index, share_milli=share, memory_mib=1000)
+        for index, share in devices
+    ]
+    allocation = Allocation(
+        node="a",
+        mode="Fractional",
+        containers=[ContainerAllocation(index=at, devices=[device]) for at, device in enumerate(held)],
+    )
+    annotations = {f"{names.REQUEST}.{name}": text for name, text in zip("xy", texts, strict=True)}
+    limits = [{names.GPU_MILLI: str(share)} for _, share in devices]
+    containers = [
+        Container(name=name, resources=Resources(limits=each)) for name, each in zip("xy", limits, strict=True)
+    ]
+    pod = make_pod(annotations={**annotations, **annotations_of(allocation)})
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+
+def test_two_containers_may_share_a_device() -> None:
+    assert look(make_several((0, 500), (0, 250), texts=("0.5", "0.25"))).findings == ()
+
+
+def test_a_container_that_holds_what_another_asked_is_found() -> None:
+    (first, second) = look(make_several((0, 500), (0, 250), texts=("0.25", "0.5"))).findings
+    assert first.message == "its request 0.25 is for a share of 250, but it holds 500"
+    assert second.message == "its request 0.5 is for a share of 500, but it holds 250"
 
 
 def test_the_finding_names_the_numbers_and_the_pods() -> None:
