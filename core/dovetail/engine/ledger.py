@@ -254,11 +254,16 @@ class Ledger:
         """Memory of the largest device beside what its driver keeps; 0 without devices."""
         return int(self._columns["total"].max())
 
-    def serves(self, resource: str) -> bool:
-        """Whether a node that exists has devices to be asked by a vendor's `resource`; empty: managed ones."""
+    def serves(self, resource: str, *, nodes: Sequence[str] | None = None) -> bool:
+        """Whether one of `nodes` (all by default) has devices to be asked by a vendor's `resource`; empty: managed
+        ones."""
         columns = self._columns
         kind = columns["resource"] == self.resource_code(resource) if resource else columns["managed"]
-        return bool((columns["known"] & kind & columns["present"].any(axis=1)).any())
+        there = columns["known"] & kind & columns["present"].any(axis=1)
+        if nodes is None:
+            return bool(there.any())
+        rows = self.rows(nodes)
+        return bool(there[rows[rows >= 0]].any())
 
     def totals(self) -> Totals:
         """Sums over the nodes that exist and their healthy devices."""

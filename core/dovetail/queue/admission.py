@@ -104,7 +104,9 @@ def _place_somehow(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sit
 
     All workers are met in one way. A way that no node serves says less than any other.
     """
-    ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource)] or [job.ask]
+    ways, nodes = [job.ask], sites.get(job.site)
+    if job.others:
+        ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
     shortages = []
     for ask in ways:
         found = _place(job, ask, ledger=ledger, shapes=shapes, sites=sites, workers=job.workers, key=job.key)

@@ -274,6 +274,14 @@ def test_a_job_that_no_way_has_room_for_is_told_of_the_one_that_could(
     assert message in verdict.message
 
 
+def test_a_way_that_no_node_of_the_job_s_serves_says_nothing() -> None:
+    job = replace(both_ways(make_job("x", "4")), site="vendor alone")
+    ledger = make_mixed_ledger(managed=8, vendor=2)
+    (verdict,) = admit([job], ledger=ledger, sites={"vendor alone": ["vendor", "never seen"]})
+    assert isinstance(verdict, Waits)
+    assert "Need 4 GPUs, only 2 available on one node" in verdict.message
+
+
 def test_two_jobs_never_get_the_same_devices_of_a_vendor_s_node() -> None:
     jobs = [both_ways(make_job(name, "2")) for name in ("x", "y")]
     verdicts = list(admit(jobs, ledger=make_mixed_ledger(managed=0, vendor=2), sites={}))
