@@ -13,7 +13,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,8 @@ import yaml
 from dovetail import names
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
-from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import GPUNODES, NODES, PODS, SERVICEACCOUNTS
 from dovetail_sandbox import binaries, bringup, progress, state
 from dovetail_sandbox.cluster import Cluster
 
@@ -60,7 +61,7 @@ def plane() -> Iterator[Cluster]:
             name,
             report=progress.reporter(),
             nodes_file=nodes,
-            # Pods are made here complete, some of them as they are after their bind: policies would rightly refuse those.
+            # Pods are made here complete, some as they are after their bind: policies rightly refuse those.
             overrides=[
                 f"scheduler.qps={QPS}",
                 f"scheduler.burst={2 * QPS}",
@@ -70,6 +71,7 @@ def plane() -> Iterator[Cluster]:
             without=["agent", "operator"],
         )
         try:
+            asyncio.run(_until_pods_can_be_made(up))
             for component in PAUSED:
                 os.kill(up.pid(component), signal.SIGSTOP)
             yield up
@@ -77,6 +79,15 @@ def plane() -> Iterator[Cluster]:
             for component in PAUSED:
                 os.kill(up.pid(component), signal.SIGCONT)
             up.down()
+
+
+async def _until_pods_can_be_made(made: Cluster) -> None:
+    async with client_of(made) as client:
+        while True:
+            with suppress(NotFound):
+                await client.get(SERVICEACCOUNTS, "default", as_type=dict[str, Any], namespace="default")
+                return
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -214,11 +225,6 @@ async def clear_pods(client: Client, *, label: str | None = None) -> None:
         await client.delete(PODS, body["metadata"]["name"], namespace="default", grace_period_seconds=0)
 
     await each(found.items, delete, what="tidying")
-
-
-async def count(client: Client, resource: Resource) -> int:
-    """How many objects there are."""
-    return len((await client.list(resource, as_type=dict[str, Any])).items)
 
 
 class StockScheduler:
