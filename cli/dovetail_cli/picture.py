@@ -1,6 +1,7 @@
 """The whole cluster as it is now: its objects, read side by side, and the view of them that the engine judges by."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +14,8 @@ from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.config.settings import Settings
 from dovetail.engine.ledger import Ledger
+from dovetail.estimates import estimated
+from dovetail.freshness import Freshness
 from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
@@ -40,7 +43,8 @@ class Picture:
         """Nodes, devices and what bound pods hold."""
         settings = self.settings
         ledger = Ledger(limits=settings.limits)
-        view = ClusterView(ledger=ledger, vendors=settings.vendors)
+        freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
+        view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=freshness)
         for node in self.nodes:
             view.node_changed(node)
         for gpunode in self.gpunodes:
@@ -98,6 +102,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
             continue
         try:
             ask = ask_of_job(job, default_policy=picture.settings.policy_in(job.metadata.namespace))
+            ask = estimated(ask, use=job.status.memory)
         except RequestError:
             continue
         sites[uid] = view.eligible_nodes(job.spec.template.spec)

@@ -10,7 +10,7 @@ A run that came up to what it was promised may have needed more: neither it nor 
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -82,15 +82,6 @@ def believed(runs: Sequence[EarlierRun]) -> list[int]:
             break
         peaks.append(run.peak_mib)
     return peaks
-
-
-def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
-    """The ask with the estimate as the memory that is promised: never more than was asked, where memory was."""
-    if use is None or use.estimate_mib is None or ask.gpu is None:
-        return ask
-    asked = ask.gpu.memory_mib
-    memory_mib = use.estimate_mib if asked is None else min(asked, use.estimate_mib)
-    return replace(ask, gpu=replace(ask.gpu, memory_mib=memory_mib), guard="Aggressive")
 
 
 def plan(job: GPUJob, ask: Ask, *, strategy: MemoryStrategy, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:

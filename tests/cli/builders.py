@@ -47,7 +47,9 @@ def make_gpunode(name: str, *, gpus: int = 2, memory_mib: int = 32768, **device:
         Device(index=index, uuid=f"GPU-{name}-{index}", vendor="nvidia", model="V100", memory_mib=memory_mib, **device)
         for index in range(gpus)
     ]
-    return GPUNode(metadata=ObjectMeta(name=name), status=GPUNodeStatus(devices=devices))
+    return GPUNode(
+        metadata=ObjectMeta(name=name), status=GPUNodeStatus(devices=devices, observed_at="2100-01-01T00:00:00Z")
+    )
 
 
 def make_pod(

@@ -11,6 +11,7 @@ from dovetail.api.gpujob import FINISHED, GPUJob, Mode, Workload
 from dovetail.asks import ask_of_job, ask_of_pod, template_spec
 from dovetail.config.settings import Settings
 from dovetail.engine.claims import Ask
+from dovetail.estimates import estimated
 from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError, mebibytes, milli
 from dovetail.requests import RequestError, parse
@@ -137,7 +138,8 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings) -> Subject:
         return replace(subject, state="ended", said=f"has ended: {status.phase}{_because(job)}")
     try:
         policy = settings.policy_in(job.metadata.namespace)
-        subject = replace(subject, ask=ask_of_job(job, default_policy=policy), pod_spec=template_spec(job))
+        ask = estimated(ask_of_job(job, default_policy=policy), use=job.status.memory)
+        subject = replace(subject, ask=ask, pod_spec=template_spec(job))
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     if subject.ask is not None and subject.ask.gpu is None:

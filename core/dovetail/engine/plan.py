@@ -10,7 +10,7 @@ from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, Judgement, check
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import RefusalKind
-from dovetail.engine.sentences import gpus, need
+from dovetail.engine.sentences import gpus, need, tenants_text
 from dovetail.engine.shapes import Shapes
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
@@ -124,6 +124,8 @@ def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: b
         return Shortage(
             reason="Resources", message=f"{message}: the largest share left on one is {best / WHOLE_MILLI:g}"
         )
+    if "TenantLimit" in told and told <= {"TenantLimit", "DevicesBusy"}:
+        return Shortage(reason="Resources", message=f"{message}: {tenants_text(ask)}")
     return Shortage(reason="Resources", message=message)
 
 

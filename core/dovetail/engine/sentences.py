@@ -49,7 +49,7 @@ def ask_text(kind: RefusalKind, ask: Ask) -> str:
         "Cordoned": "kubelet could pick a cordoned GPU" if ask.resource else f"fewer than {count} not cordoned",
         "DevicesBusy": f"need {count} free, too many are busy",
         "ModeConflict": f"GPUs are in another mode than {ask.mode}",
-        "TenantLimit": _tenant_text(ask),
+        "TenantLimit": tenants_text(ask),
         "ShareShort": f"no GPU has a share of {gpu.share_milli / 1000:g} left",
         "MemoryGuard": f"no GPU has the memory left{memory}",
         "Held": "GPUs are held for other pods",
@@ -57,7 +57,8 @@ def ask_text(kind: RefusalKind, ask: Ask) -> str:
     return texts[kind]
 
 
-def _tenant_text(ask: Ask) -> str:
+def tenants_text(ask: Ask) -> str:
+    """Why no device takes one more tenant: their turns, or their places for the ask's workload, are taken."""
     of_workload = f"every GPU has its {ask.workload} tenants"
     if ask.mode != "TimeShared":
         return of_workload
@@ -68,9 +69,9 @@ def _tenant_text(ask: Ask) -> str:
 def _tenant_message(judged: "Judgement", row: int) -> str:
     columns, ask = judged.columns, judged.ask
     if ask.workload is None:
-        return _tenant_text(ask)
+        return tenants_text(ask)
     limits = columns.training_limit if ask.workload == "Training" else columns.inference_limit
-    return f"{_tenant_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
+    return f"{tenants_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
 
 
 def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> str:

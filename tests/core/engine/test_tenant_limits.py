@@ -6,7 +6,8 @@ from dovetail.api.gpujob import Mode, Workload
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
-from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device
+from dovetail.engine.plan import Shortage, place
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 FULL = "TenantLimit a: every GPU has its {} tenants"
 
@@ -69,3 +70,11 @@ def test_a_hold_counts_as_a_tenant_and_its_end_makes_room() -> None:
     assert answer(ledger, "Training").startswith("Held")
     ledger.expire_holds(6.0)
     assert answer(ledger, "Training") == "fits"
+
+
+def test_a_job_that_the_limits_keep_waiting_says_so() -> None:
+    ledger = make_ledger(a=1)
+    found = place(ledger, make_ask("0.1", workload="Training"), workers=2, key="job")
+    assert found == Shortage(
+        reason="Resources", message="Need 2 GPUs, only 1 available: every GPU has its Training tenants"
+    )
