@@ -126,6 +126,24 @@ async def test_a_deployment_with_nothing_but_the_annotation_gets_its_share(clien
         assert variable(pod, container=1) == names.NO_DEVICES
 
 
+async def test_containers_and_a_sidecar_each_get_what_they_ask(client: Client, namespace: str) -> None:
+    side = {"name": "side", "image": "none", "restartPolicy": "Always"}
+    warm = {"name": "warm", "image": "none"}
+    pod = make_pod(
+        "p", {"name": "a"}, {"name": "b"}, initContainers=[side, warm],
+        annotations=asking("0.5", b="2x4G,0.25", side="0.125", warm="0.5"),
+    )  # fmt: skip
+    await client.create(PODS, pod, as_type=Pod, namespace=namespace)
+    found, allocation = await bound(client, namespace=namespace)
+    held = {each.index: each.devices for each in allocation.containers}
+    assert {index: [device.share_milli for device in devices] for index, devices in held.items()} == {
+        0: [500], 1: [250, 250], 2: [125],
+    }  # fmt: skip
+    assert variable(found, container=1) == ",".join(device.uuid for device in held[1])
+    sees = [init.env[0].value_from for init in found.spec.init_containers]
+    assert [each and each.field_ref and each.field_ref.field_path[-3] for each in sees] == ["2", "0"]
+
+
 async def test_a_request_that_cannot_be_read_is_refused_where_it_is_written(client: Client, namespace: str) -> None:
     with pytest.raises(KubeError, match=r'gpu "8Q,0.5": unknown memory unit "Q" \(allowed: M, G\) at character 2'):
         await client.create(PODS, make_pod(annotations=asking("8Q,0.5")), as_type=Pod, namespace=namespace)
