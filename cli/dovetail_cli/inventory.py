@@ -123,7 +123,8 @@ class Inventory:
 
 def take(gpunodes: Iterable[GPUNode], pods: Iterable[Pod], *, scheduler: str, namespace: str) -> Inventory:
     """The inventory that these objects mean. Nodes come by name, devices by index."""
-    held = holders(pods)
+    gpunodes, pods = list(gpunodes), list(pods)
+    held = {**holders(pods), **given(pods, gpunodes=gpunodes)}
     nodes = {}
     for gpunode in sorted(gpunodes, key=lambda gpunode: gpunode.metadata.name):
         name = gpunode.metadata.name
@@ -150,6 +151,19 @@ def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
             continue
         for device in allocation.devices if allocation else ():
             held[pod.spec.node_name, device.uuid].append(_holder(pod, share=device.share_milli, mib=device.memory_mib))
+    return held
+
+
+def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str, str], list[Holder]]:
+    """Who holds each device that kubelet gave out for a vendor's plugin, by node and UUID, as the nodes report."""
+    live = {pod.metadata.uid: pod for pod in pods if pod.status.phase not in _ENDED}
+    held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    for gpunode in gpunodes:
+        memory = {device.uuid: device.memory_mib - device.reserved_mib for device in gpunode.status.devices}
+        for each in gpunode.status.assignments:
+            for uuid in each.devices if each.uid in live else ():
+                holder = _holder(live[each.uid], share=WHOLE_MILLI, mib=memory.get(uuid, 0))
+                held[gpunode.metadata.name, uuid].append(holder)
     return held
 
 

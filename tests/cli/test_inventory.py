@@ -2,9 +2,11 @@ import csv
 import io
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.gpunode import Assignment
 from dovetail.kube.objects import Pod
 from dovetail_cli import inventory, liveness, output
 from dovetail_cli.inventory import Inventory, take
@@ -36,6 +38,17 @@ def test_the_text_is_the_one_that_people_know() -> None:
         "    Temperature: 45 C",
         "    Power: 120 W",
     ]
+
+
+def test_a_device_that_kubelet_gave_out_is_in_use_as_its_node_reports() -> None:
+    pod = make_pod("p5", asks={"nvidia.com/gpu": "1"}, labels={names.LABEL_JOB_NUMBER: "5"})
+    gone = Assignment(uid="uid-gone", namespace="default", name="gone", devices=["GPU-a-0"])
+    mine = Assignment(uid="uid-p5", namespace="default", name="p5", devices=["GPU-a-1"])
+    gpunode = make_gpunode("a")
+    status = msgspec.structs.replace(gpunode.status, assignments=[gone, mine])
+    reporting = msgspec.structs.replace(gpunode, status=status)
+    found = take([reporting], [pod], scheduler="Running", namespace="default")
+    assert [use.status(namespace="default") for use in found.devices] == ["Available", "In use by job 5"]
 
 
 def test_what_the_driver_does_not_give_is_said_to_be_missing() -> None:

@@ -12,6 +12,7 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import RefusalKind
 from dovetail.engine.sentences import gpus, need, tenants_text
 from dovetail.engine.shapes import Shapes
+from dovetail.models import normalise
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 
@@ -172,7 +173,7 @@ def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
     if gpu.vendor is not None and all(device.vendor != gpu.vendor for device in there):
         return f"no node has vendor {gpu.vendor}, there is {_listed(device.vendor for device in there)}"
     if not judged.candidates.any():
-        return f"no node has model {' or '.join(gpu.models)}, there is {_listed(device.model for device in there)}"
+        return _no_such_model(judged, gpu, there=[device.model for device in there])
     if not judged.sized_devices.any():
         most = int(np.where(judged.candidates, judged.usable_mib, 0).max())
         return f"need {gpu.memory_mib} MiB on a GPU, the largest that could ever be promised is {most} MiB"
@@ -180,6 +181,15 @@ def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
         most = int(np.where(judged.sized_devices, judged.columns.index, 0).max())
         return f"no node has a device cuda:{gpu.device_index}, the highest is cuda:{most}"
     return f"no node has the {_host(judged.ask)} beside its GPUs"
+
+
+def _no_such_model(judged: Judgement, gpu: GPURequest, *, there: Iterable[str]) -> str:
+    models, columns = " or ".join(gpu.models), judged.columns
+    wanted = np.isin(columns.model, judged.ledger.model_codes([normalise(name) for name in gpu.models]))
+    elsewhere = (wanted & columns.present & (columns.resource > 0)[:, np.newaxis]).any()
+    if elsewhere and not judged.ask.resource:
+        return f"{models} is served by a vendor's plugin alone, which gives whole ones only"
+    return f"no node has model {models}, there is {_listed(there)}"
 
 
 def _no_such_nodes(judged: Judgement) -> str:

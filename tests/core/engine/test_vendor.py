@@ -189,7 +189,8 @@ def test_a_shortage_says_what_is_short_on_vendor_nodes(ask: Ask, reason: str, me
     ("ask", "message"),
     [
         (asking("1(T4)"), "no node has model T4, there is V100"),
-        (make_ask("1(V100)"), "no node has model V100, there is T4"),
+        (make_ask("0.5(V100)"), "V100 is served by a vendor's plugin alone, which gives whole ones only"),
+        (make_ask("0.5(A100)"), "no node has model A100, there is T4"),
         (make_ask("8"), "Need 8 GPUs, only 4 available on one node"),
     ],
 )
