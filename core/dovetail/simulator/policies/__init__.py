@@ -1,7 +1,7 @@
 """The policies by name. A new one is one small file here or in `dovetail.fragmentation`, and one line in the table."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -52,6 +52,11 @@ def _online(setting: Setting) -> Policy:
     return ph_online(setting.columns, settings=setting.ph())
 
 
+def _pack(setting: Setting) -> Policy:
+    # On a live cluster pods leave, and prices there are made for it whatever this run is about.
+    return ph_online(setting.columns, settings=replace(setting, departures=True).ph())
+
+
 def _tuned(setting: Setting) -> Policy:
     return SelfTuned(
         setting.columns,
@@ -73,7 +78,7 @@ POLICIES: Final[dict[str, Entry]] = {
     ),
     "bestfit": Entry(make=lambda setting: bestfit(setting.columns), help="least CPU and GPU left over"),
     "gpupacking": Entry(make=lambda setting: gpupacking(setting.columns), help="used devices first, then used nodes"),
-    "pack": Entry(make=_online, help="PACK, as jobs say it: ph-online"),
+    "pack": Entry(make=_pack, help="PACK, as jobs say it: ph-online with the prices of a live cluster"),
     "spread": Entry(make=lambda setting: spread(setting.columns), help="SPREAD, as jobs say it: the idlest node"),
     "random": Entry(
         make=lambda setting: RandomFit(setting.columns, random=np.random.default_rng(setting.seed)),
