@@ -8,15 +8,15 @@ may use the devices of one that asks the same.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 from dovetail import names
 from dovetail.api.gpujob import Mode
-from dovetail.engine.columns import MODE_CODES
 from dovetail.kube.objects import Container, Pod, PodSpec
 from dovetail.kube.quantity import Quantity, whole
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _NAMED: Final = f"{names.REQUEST}."
 
 
@@ -86,8 +86,8 @@ def mode_of(text: str | None, request: GPURequest) -> Mode:
     """The mode that is said, or the one that goes with the request. Raises `RequestError`."""
     if text is None:
         return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
-    if text not in MODE_CODES:
-        raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODE_CODES))
+    if text not in MODES:
+        raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODES))
     mode: Mode = text
     if mode == "Exclusive" and not request.whole:
         raise RequestError(str(request), problem="mode Exclusive takes whole GPUs, not a share", example="Fractional")
