@@ -32,7 +32,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
     "audit": Entry("dovetail_cli.audit:audit", "Prove that no device is promised beyond what it has"),
-    "simulate": Entry("dovetail_cli.simulate:simulate", "Run a recorded workload under several policies"),
+    "snapshot": Entry("dovetail_cli.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
+    "simulate": Entry("dovetail_cli.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }

@@ -9,11 +9,21 @@ from dovetail_cli.options import Output
 
 def simulate(
     *,
-    nodes: Annotated[str, typer.Option("--nodes", metavar="CSV", help="Nodes: sn, cpu_milli, memory_mib, gpu, model.")],
+    nodes: Annotated[
+        str | None, typer.Option("--nodes", metavar="CSV", help="Nodes: sn, cpu_milli, memory_mib, gpu, model.")
+    ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option("--snapshot", metavar="FILE", help="A cluster and its jobs, from `dovetail snapshot`."),
+    ] = None,
     pods: Annotated[
-        str,
-        typer.Option("--pods", metavar="CSV", help="Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec."),
-    ],
+        str | None,
+        typer.Option(
+            "--pods",
+            metavar="CSV",
+            help="Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec [the snapshot's].",
+        ),
+    ] = None,
     arrivals: Annotated[
         str | None,
         typer.Option(
@@ -44,18 +54,23 @@ def simulate(
     ] = None,
     form: Output = "table",
 ) -> None:
-    """Run a trace under several policies: allocation, fragmentation and failures by load, and placements a second.
+    """Run a trace or a snapshot under several policies: allocation, fragmentation and failures by load, placements/s.
 
     Without --arrivals pods are drawn from --pods until they ask for 130 % of the GPUs, or, with --departures, for four
-    mean lifetimes. -o json prints percent: allocation and fragmentation by percent arrived.
+    mean lifetimes. A snapshot begins as full as it is; without --pods its waiting jobs arrive, then a mix of all its
+    jobs. -o json prints percent: allocation and fragmentation by percent arrived.
     """
     from dovetail_cli import output, simulating
 
     output.check_format(form)
     names = simulating.policy_names(policy)
     picture = simulating.check_plot(plot)
-    scene = simulating.scene(
+    # After `simulating`, which tells what to install where something is missing.
+    from dovetail_cli import scenes
+
+    given = scenes.Given(
         nodes=nodes,
+        snapshot=snapshot,
         pods=pods,
         arrivals=arrivals,
         node_order=node_order,
@@ -63,7 +78,10 @@ def simulate(
         tied=tied,
         seed=seed,
     )
-    outcomes = simulating.run(names, scene, processes=simulating.check_processes(processes, policies=len(names)))
-    print(simulating.text(outcomes, form=form, departures=scene.departures))
+    at_a_time = simulating.check_processes(processes, policies=len(names))
+    told = scenes.scene(given)
+    outcomes = simulating.run(names, told.scene, processes=at_a_time)
+    leaving = told.scene.departures
+    print(simulating.text(outcomes, form=form, departures=leaving, said=told.said))
     if picture is not None:
-        simulating.save_plot(outcomes, picture, departures=scene.departures)
+        simulating.save_plot(outcomes, picture, departures=leaving)

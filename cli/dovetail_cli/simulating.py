@@ -1,18 +1,14 @@
-"""What `dovetail simulate` does: files into a scene, policies beside a progress bar, results as text and picture."""
+"""What `dovetail simulate` does with a scene: policies beside a progress bar, results as text and picture."""
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-import numpy as np
-
 from dovetail_cli import output
 from dovetail_cli.errors import CommandError, MissingError, UsageError
-from dovetail_cli.files import read_text
 
 try:
     from dovetail.simulator.policies import POLICIES
@@ -21,17 +17,11 @@ except ModuleNotFoundError as error:
         raise
     raise CommandError('`dovetail simulate` needs highspy: pip install "dovetail-gpu[simulate]"') from error
 
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
-from dovetail.simulator import arrivals as drawing
-from dovetail.simulator import trace
-from dovetail.simulator.curve import LOADS, report
+from dovetail.simulator.curve import LOADS, by_kind, report
 from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene, run_all
 
 PICTURES: Final = (".png", ".svg", ".pdf")
-DRAWN_PERCENT: Final = 130
-LIFETIMES: Final = 4
-_LARGEST_LOAD: Final = 10.0
 
 
 def policy_names(text: str) -> list[str]:
@@ -69,65 +59,6 @@ def check_processes(processes: int | None, *, policies: int) -> int:
     return min(policies, processes)
 
 
-def scene(
-    *,
-    nodes: str,
-    pods: str,
-    arrivals: str | None,
-    node_order: str | None,
-    departures: float | None,
-    tied: float,
-    seed: int,
-) -> Scene:
-    """What all policies meet, from files and options. Raises `UsageError` for a line or a value that cannot be."""
-    _check_numbers(departures=departures, tied=tied, seed=seed)
-    try:
-        listed = trace.parse_nodes(read_text(nodes), source=nodes)
-        if node_order is not None:
-            listed = trace.parse_order(read_text(node_order), source=node_order, nodes=listed)
-        table = trace.parse_pods(read_text(pods), source=pods)
-        recorded = trace.parse_arrivals(read_text(arrivals), source=arrivals, pods=table) if arrivals else None
-    except trace.TraceError as error:
-        raise UsageError(str(error)) from error
-    capacity_milli = sum(node.gpus for node in listed) * WHOLE_MILLI
-    if not capacity_milli:
-        raise UsageError(f'{nodes}, column "gpu": every node has 0, expected at least one GPU')
-    to_come = list(table.values()) if recorded else _with_devices(table.values(), source=pods)
-    return _arriving(
-        Scene(nodes=listed, visits=(), pods=to_come, departures=departures is not None, seed=seed),
-        recorded=recorded,
-        capacity_milli=capacity_milli,
-        load=departures,
-        tied=tied,
-    )
-
-
-def _arriving(
-    empty: Scene, *, recorded: Sequence[Shape] | None, capacity_milli: int, load: float | None, tied: float
-) -> Scene:
-    """The scene with its arrivals: recorded or drawn, tied to models, and leaving or not."""
-    random = np.random.default_rng(empty.seed)
-    shapes, pods = recorded, empty.pods
-    if shapes is None:
-        percent = DRAWN_PERCENT if load is None else 100 * load * (1 + LIFETIMES)
-        shapes = drawing.sample(pods, capacity_milli=capacity_milli, percent=percent, random=random)
-    if tied:
-        # The mix to come is then that of the arrivals: the table knows nothing of the models.
-        pods = shapes = drawing.tied(shapes, columns=trace.columns_of(empty.nodes), percent=tied, random=random)
-    if load is None:
-        return replace(empty, visits=drawing.filling(shapes), pods=pods)
-    visits = drawing.visiting(shapes, capacity_milli=capacity_milli, load=load, random=random)
-    return replace(empty, visits=visits, pods=pods)
-
-
-def _with_devices(shapes: Iterable[Shape], *, source: str) -> list[Shape]:
-    """The shapes to draw from, of which one at least asks for devices."""
-    drawable = list(shapes)
-    if not any(shape.gpus for shape in drawable):
-        raise UsageError(f'{source}, column "num_gpu": every pod has 0, expected at least one that asks for a GPU')
-    return drawable
-
-
 def run(names: Sequence[str], scene: Scene, *, processes: int) -> list[Outcome]:
     """All policies, with a progress bar where a person looks."""
     from rich.console import Console
@@ -141,19 +72,23 @@ def run(names: Sequence[str], scene: Scene, *, processes: int) -> list[Outcome]:
         )
 
 
-def text(outcomes: Sequence[Outcome], *, form: str, departures: bool) -> str:
-    """The results in one of the formats."""
+def text(outcomes: Sequence[Outcome], *, form: str, departures: bool, said: Sequence[str]) -> str:
+    """The results in one of the formats; `said` are sentences about what the policies met."""
     runs = [report(outcome, departures=departures) for outcome in outcomes]
-    if form == "json":
-        return output.as_json({"runs": runs})
-    if form == "yaml":
-        return output.as_yaml({"runs": runs})
+    if form in {"json", "yaml"}:
+        return output.as_json({"runs": runs}) if form == "json" else output.as_yaml({"runs": runs})
+    kinds = by_kind({kind: 0 for one in runs for kind in one["failed_by_class"]})
     rows = [_row(one) for one in runs]
-    lines = output.render(rows, columns=list(rows[0]), form=form)
+    failures = [{kind.upper(): str(one["failed_by_class"].get(kind, 0)) for kind in kinds} for one in runs]
     if form == "csv":
-        return lines
+        both = [row | failed for row, failed in zip(rows, failures, strict=True)]
+        return output.render(both, columns=list(both[0]), form=form)
+    parts = [output.render(rows, columns=list(rows[0]), form=form)]
+    if kinds:
+        named = [{"FAILED PODS": row["POLICY"]} | failed for row, failed in zip(rows, failures, strict=True)]
+        parts.append(output.render(named, columns=list(named[0]), form=form))
     measure = "over time after one mean lifetime" if departures else f"at {', '.join(map(str, LOADS))} % arrived"
-    return f"{lines}\n\nAllocation in percent of the GPUs, {measure}."
+    return "\n\n".join([*parts, "\n".join([f"Allocation in percent of the GPUs, {measure}.", *said])])
 
 
 def save_plot(outcomes: Sequence[Outcome], path: Path, *, departures: bool) -> None:
@@ -178,12 +113,3 @@ def _row(one: dict[str, Any]) -> dict[str, str]:
     if "100" in one["fragmentation"]:
         row["FRAGMENTS AT 100"] = shown(one["fragmentation"]["100"])
     return row | {"FAILED": str(one["failed"]), "PLACEMENTS/S": str(one["placements_per_second"])}
-
-
-def _check_numbers(*, departures: float | None, tied: float, seed: int) -> None:
-    if departures is not None and not 0 < departures <= _LARGEST_LOAD:
-        raise UsageError(f"--departures {departures:g}: expected a load above 0, up to {_LARGEST_LOAD:g}")
-    if not 0 <= tied <= 100:
-        raise UsageError(f"--tied {tied:g}: expected a percentage, 0 to 100")
-    if seed < 0:
-        raise UsageError(f"--seed {seed}: expected 0 or more")

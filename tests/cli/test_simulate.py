@@ -31,7 +31,8 @@ def test_json_is_what_programs_read(files, capsys):
     assert simulate(files, "-o", "json", policy="ph,fgd") == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [run["policy"] for run in runs] == ["ph", "fgd"]
-    assert list(runs[0]) == ["policy", "allocation", "fragmentation", "failed", "placements_per_second"]
+    keys = ["policy", "allocation", "fragmentation", "failed", "failed_by_class", "placements_per_second"]
+    assert list(runs[0]) == keys
     assert list(runs[0]["allocation"]) == list(runs[0]["fragmentation"]) == ["90", "95", "100", "110", "130"]
     assert runs[0]["allocation"]["90"] > 80
 

@@ -1,5 +1,6 @@
 """Allocation, fragmentation and refusals at a load, from what an experiment noted. All in percent of the devices."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ WARM_UP_LIFETIMES: Final = 1.0
 
 def allocation_at(outcome: Outcome, *, percent: int) -> float | None:
     """Mean allocation over the arrivals at which the load, rounded, is `percent`; where one pod leaps over it, that
-    before the leap. None for a load that was not reached."""
+    before the leap. None for a load that was not reached, and for one that was passed when it began."""
     arrived = np.rint(100 * outcome.arrived_milli / outcome.capacity_milli)
     there = arrived == percent
     if there.any():
@@ -22,7 +23,10 @@ def allocation_at(outcome: Outcome, *, percent: int) -> float | None:
     before = int(np.count_nonzero(arrived < percent))
     if before == len(arrived):
         return None
-    return _percent(outcome, float(outcome.allocated_milli[before - 1])) if before else 0.0
+    if before:
+        return _percent(outcome, float(outcome.allocated_milli[before - 1]))
+    begun = _percent(outcome, float(outcome.begun_milli))
+    return begun if round(begun) <= percent else None
 
 
 def fragmentation_at(outcome: Outcome, *, percent: int) -> float | None:
@@ -49,8 +53,19 @@ def report(outcome: Outcome, *, departures: bool = False) -> dict[str, Any]:
         "allocation": {"average": average_allocation(outcome)} if departures else _by_load(outcome, allocation_at),
         "fragmentation": {} if departures else _by_load(outcome, fragmentation_at),
         "failed": outcome.failed,
+        "failed_by_class": by_kind(outcome.refused),
         "placements_per_second": round(outcome.placements_per_second),
     }
+
+
+def by_kind(refused: Mapping[str, int]) -> dict[str, int]:
+    """Refused pods by kind: those without GPUs, shares, then by the number of GPUs."""
+    return {word: refused[word] for word in sorted(refused, key=lambda word: (_rank(word), word))}
+
+
+def _rank(word: str) -> int:
+    known = {"no GPU": -1, "share": 0}
+    return known[word] if word in known else int(word.split(maxsplit=1)[0])
 
 
 def _by_load(outcome: Outcome, measure: Any) -> dict[str, float | None]:

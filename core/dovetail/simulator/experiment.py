@@ -20,7 +20,8 @@ _NOTICE_EVERY = 256
 class Outcome:
     """What came of one run. Arrays have one entry for each arrival; milli of devices are of the cluster's.
 
-    `fragments_milli` is F of the cluster by whole percent arrived. `seconds` is what the policy and the columns took.
+    `begun_milli` was taken when it began, and counts as arrived and allocated. `fragments_milli` is F of the cluster by
+    whole percent arrived. `refused` counts by kind of pod. `seconds` is what the policy and the columns took.
     """
 
     policy: str
@@ -32,6 +33,7 @@ class Outcome:
     refused: dict[str, int]
     placed: int
     seconds: float
+    begun_milli: int = 0
 
     @property
     def failed(self) -> int:
@@ -58,7 +60,8 @@ def run(
     tells seconds, and `notice` hears now and then how many have arrived."""
     lodging = _Lodging(columns, policy)
     gradient = Gradient(columns, expected)
-    arrived = np.cumsum([visit.shape.gpu_milli for visit in visits], dtype=np.float64)
+    begun = columns.capacity_milli - columns.idle_milli
+    arrived = begun + np.cumsum([visit.shape.gpu_milli for visit in visits], dtype=np.float64)
     allocated = np.zeros(len(visits))
     percents = np.rint(100 * arrived / columns.capacity_milli).astype(int).tolist()
     fragments: dict[int, float] = {}
@@ -84,6 +87,7 @@ def run(
         refused=lodging.refused,
         placed=len(visits) - sum(lodging.refused.values()),
         seconds=seconds,
+        begun_milli=begun,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dovetail.fragmentation.fgd import COVERED_PERCENT
 from dovetail.fragmentation.mix import Mix, by_class, covering
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.shapes import Choice, Shape
 from dovetail.simulator.arrivals import Visit
 from dovetail.simulator.experiment import Outcome, run
 from dovetail.simulator.policies import POLICIES, Setting
@@ -25,11 +25,13 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What all policies meet: nodes in their static order, arrivals, and the pods that the mix is taken from."""
+    """What all policies meet: nodes in their static order, what is taken of them when it begins, arrivals, and the pods
+    that the mix is taken from."""
 
     nodes: Sequence[Node]
     visits: Sequence[Visit]
     pods: Sequence[Shape]
+    taken: Sequence[Choice] = ()
     departures: bool = False
     seed: int = 0
 
@@ -38,6 +40,8 @@ def run_one(name: str, scene: Scene, *, notice: Callable[[int], None] = lambda _
     """One policy in this process, timed by its CPU time."""
     mix = by_class(Counter(scene.pods))
     columns = columns_of(scene.nodes)
+    for choice in scene.taken:
+        columns.place(choice)
     setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
     return run(
         name,

@@ -8,8 +8,9 @@ import pytest
 
 from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.fgd import fgd
+from dovetail.fragmentation.shapes import Choice
 from dovetail.simulator.arrivals import Visit, filling
-from dovetail.simulator.curve import allocation_at, average_allocation, fragmentation_at, report
+from dovetail.simulator.curve import allocation_at, average_allocation, by_kind, fragmentation_at, report
 from dovetail.simulator.experiment import Outcome, run
 from dovetail.simulator.parallel import run_all, run_one
 from dovetail.simulator.policies import POLICIES
@@ -95,9 +96,27 @@ def test_the_average_is_over_time_and_after_the_warm_up():
 
 def test_a_report_has_what_programs_read():
     told = report(outcome_of(*[whole(1)] * 6))
-    assert list(told) == ["policy", "allocation", "fragmentation", "failed", "placements_per_second"]
+    keys = ["policy", "allocation", "fragmentation", "failed", "failed_by_class", "placements_per_second"]
+    assert list(told) == keys
     assert told["allocation"] == {"90": 75.0, "95": 75.0, "100": 100.0, "110": 100.0, "130": 100.0}
     assert told["failed"] == 2
+    assert told["failed_by_class"] == {"1 GPU": 2}
+
+
+def test_kinds_of_refused_pods_come_by_their_size():
+    refused = {"8 GPUs": 1, "16 GPUs": 1, "share": 3, "1 GPU": 2, "no GPU": 4}
+    assert list(by_kind(refused)) == ["no GPU", "share", "1 GPU", "8 GPUs", "16 GPUs"]
+
+
+def test_what_is_taken_when_it_begins_counts_as_arrived_and_allocated():
+    columns = cluster(4)
+    columns.place(Choice(shape=whole(3), node=0, devices=(0, 1, 2)))
+    outcome = outcome_of(whole(1), whole(1), columns=columns)
+    assert outcome.arrived_milli.tolist() == [4000, 5000]
+    assert outcome.allocated_milli.tolist() == [4000, 4000]
+    assert outcome.begun_milli == 3000
+    # What was passed before it began is not known; what one pod leaps over is as before the leap.
+    assert [allocation_at(outcome, percent=percent) for percent in (70, 75, 90, 100)] == [None, 75, 75, 100]
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -1,0 +1,148 @@
+"""A cluster at one moment, as a document: nodes with their devices, what is promised, and the jobs. Values and text.
+
+SnapshotError   a text that is no snapshot: what is wrong and where
+
+It holds what a simulation needs and nothing that is anyone's secret: no commands, no environment, no images.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dovetail.api.gpujob import Mode, Phase, Policy
+from dovetail.api.meta import Described
+from dovetail.requests import WHOLE_MILLI
+
+VERSION: Final = 1
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+
+
+class SnapshotError(ValueError):
+    """A text that is no snapshot."""
+
+
+class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A device of a node as its agent reports it."""
+
+    index: Count
+    uuid: str
+    vendor: str
+    model: str
+    memory_mib: Count
+    reserved_mib: Count = 0
+    foreign_mib: Count = 0
+    healthy: bool = True
+    cordoned: bool = False
+
+
+class SnapshotNode(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A node. `obstacle` is why it takes no pods at all; `other_…` is what pods without devices take of it."""
+
+    name: str
+    managed: bool
+    obstacle: str
+    cordoned: bool
+    cpu_milli: Count
+    memory_mib: Count
+    other_cpu_milli: Count = 0
+    other_memory_mib: Count = 0
+    devices: list[SnapshotDevice] = []
+
+
+class SnapshotShare(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What a claim has of one device."""
+
+    index: Count
+    share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)]
+    memory_mib: Count
+
+
+class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What a bound pod holds. `job` is the name of its GPUJob; empty for a pod of none."""
+
+    pod: str
+    namespace: str
+    job: str
+    node: str
+    mode: Mode
+    cpu_milli: Count
+    memory_mib: Count
+    devices: list[SnapshotShare]
+
+
+class SnapshotJob(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A GPUJob, or a pod of none that waits. Each worker asks `request` (`cpu` for no device), CPU and memory."""
+
+    kind: Literal["GPUJob", "Pod"]
+    name: str
+    namespace: str
+    phase: Phase
+    request: str
+    mode: Mode
+    policy: Policy
+    workers: Annotated[int, Meta(ge=1)]
+    priority: int
+    cpu_milli: Count
+    memory_mib: Count
+    submitted_at: str
+    started_at: str | None = None
+    ended_at: str | None = None
+    limit_seconds: int | None = None
+
+
+class Snapshot(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """All of it. `snapshot` is the version of this form."""
+
+    snapshot: int = VERSION
+    taken_at: str
+    anonymous: bool
+    turns_per_device: Annotated[int, Meta(ge=1)]
+    nodes: list[SnapshotNode]
+    claims: list[SnapshotClaim]
+    jobs: list[SnapshotJob]
+
+
+def to_json(snapshot: Snapshot) -> str:
+    """Indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(snapshot), indent=1).decode()
+
+
+def to_yaml(snapshot: Snapshot) -> str:
+    """YAML with the fields in their order."""
+    import yaml  # noqa: PLC0415 - whoever reads and writes JSON need not wait for it
+
+    return str(yaml.safe_dump(msgspec.to_builtins(snapshot), sort_keys=False, allow_unicode=True))
+
+
+def parse(text: str, *, source: str) -> Snapshot:
+    """The snapshot of a JSON or YAML text. Raises `SnapshotError`; `source` is what it calls the text."""
+    document = _document(text, source=source)
+    version = document.get("snapshot") if isinstance(document, dict) else None
+    if version != VERSION:
+        found = "there is none" if version is None else f'there is "{version}"'
+        raise SnapshotError(f'{source}: expected a snapshot with "snapshot: {VERSION}", {found}')
+    try:
+        snapshot = msgspec.convert(document, Snapshot)
+    except msgspec.ValidationError as error:
+        raise SnapshotError(f"{source}: {error}") from error
+    known = {node.name for node in snapshot.nodes}
+    stray = next((claim for claim in snapshot.claims if claim.node not in known), None)
+    if stray is not None:
+        raise SnapshotError(
+            f'{source}: the claim of pod {stray.pod} is on node "{stray.node}", which is not among nodes'
+        )
+    return snapshot
+
+
+def _document(text: str, *, source: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        pass
+    import yaml  # noqa: PLC0415
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SnapshotError(f"{source}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
