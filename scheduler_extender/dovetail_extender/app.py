@@ -18,15 +18,18 @@ from dovetail.logs import get_logger
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Filtered
 from dovetail_extender.metrics import Metrics
+from dovetail_extender.preempting import Preempting
 from dovetail_extender.waiting import Waiting
 from dovetail_extender.wire import (
     BindingResult,
     FilterArgs,
     FilterResult,
     HostPriority,
+    PreemptResult,
     WireError,
     read_binding_args,
     read_filter_args,
+    read_preempt_args,
 )
 
 log = get_logger(__name__)
@@ -39,7 +42,7 @@ Handler = Callable[[bytes], Awaitable[web.Response]]
 
 
 class Verbs:
-    """Answers filter, prioritize and bind. `obstacle` says why nothing can be answered now, if so."""
+    """Answers filter, prioritize, preempt and bind. `obstacle` says why nothing can be answered now, if so."""
 
     def __init__(
         self,
@@ -47,18 +50,21 @@ class Verbs:
         decisions: Decisions,
         waiting: Waiting,
         binder: Binder,
+        preempting: Preempting,
         obstacle: Callable[[], str],
         metrics: Metrics,
     ) -> None:
         self._decisions = decisions
         self._waiting = waiting
         self._binder = binder
+        self._preempting = preempting
         self._obstacle = obstacle
         self._metrics = metrics
 
     def add_to(self, app: web.Application) -> None:
         """Serve the verbs under their names."""
-        for verb, handler in (("filter", self.filter), ("prioritize", self.prioritize), ("bind", self.bind)):
+        for handler in (self.filter, self.prioritize, self.preempt, self.bind):
+            verb = handler.__name__
             app.router.add_post(f"/{verb}", self._served(verb, handler))
 
     async def filter(self, body: bytes) -> web.Response:
@@ -75,6 +81,12 @@ class Verbs:
         args = self._read(body, verb="prioritize")
         scores = self._decisions.prioritize(args.pod, nodes=args.nodes)
         return _answer([HostPriority(host, score) for host, score in zip(args.nodes, scores, strict=True)])
+
+    async def preempt(self, body: bytes) -> web.Response:
+        """Whom to evict on which node."""
+        args = read_preempt_args(body)
+        self._metrics.nodes_in.labels("preempt").observe(len(args.victims))
+        return _answer(PreemptResult(victims=self._preempting.preempt(args)))
 
     async def bind(self, body: bytes) -> web.Response:
         """Bind the pod, or the sentence why not."""

@@ -136,10 +136,10 @@ class Binder:
             cpu_milli, memory_mib = host_request(pod.spec)
             claim = Claim(key=uid, node=node, cpu_milli=cpu_milli, memory_mib=memory_mib)
         else:
-            found = self._decisions.shapes.check(ask, node=node, key=uid)
+            found = self._decisions.claim(ask, pod=pod, node=node)
             if isinstance(found, Refusal):
                 return self._refused(uid, error=found.message)
-            claim = found.claim
+            claim = found
         self._ledger.commit(claim)
         return claim
 

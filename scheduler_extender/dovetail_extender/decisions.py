@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.api.gpujob import Policy
 from dovetail.cluster import ClusterView
 from dovetail.engine.choices import FragmentationPolicy
-from dovetail.engine.claims import Ask
+from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit
 from dovetail.engine.fragments import Fragments, FragmentSettings
 from dovetail.engine.refusals import Refusal
@@ -22,6 +22,7 @@ from dovetail.engine.score import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.shapes import Shapes
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
+from dovetail_extender.nominations import Nominations
 from dovetail_extender.pods import ask_of
 from dovetail_extender.wire import ScheduledPod
 
@@ -73,6 +74,7 @@ class Decisions:
         self.shapes = Shapes(view.ledger, weights=rules.weights, tidy=self.fragments)
         self._rules = rules
         self._clock = clock
+        self.nominations = Nominations(ledger=view.ledger, ask=self.ask)
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
         """Which of `nodes` the pod may go to; the best few of them, or all when the pod has wishes of its own."""
@@ -90,6 +92,7 @@ class Decisions:
             return Filtered(nodes=list(nodes))
         limit = None if pod.spec.has_wishes else self._rules.filter_limit
         fits = self.shapes.best(ask, nodes=nodes, key=uid, limit=limit)
+        fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
         # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
         refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
         return Filtered(nodes=fits, refusals=refusals, ask=ask)
@@ -116,6 +119,14 @@ class Decisions:
         """What a pod asks, by the policy of its namespace if it names none. Raises `RequestError`."""
         policy = self._rules.namespace_policies.get(pod.metadata.namespace, self._rules.default_policy)
         return ask_of(pod, default_policy=policy, vendors=self._vendors)
+
+    def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
+        """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way."""
+        found = self.shapes.check(ask, node=node, key=pod.metadata.uid)
+        if isinstance(found, Refusal):
+            made = self.nominations.make_way(ask, node=node, pod=pod)
+            return found if made is None else made.claim
+        return found.claim
 
     def _pinned_to(self, uid: str) -> str | None:
         claim = self._ledger.claim(uid)

@@ -12,6 +12,8 @@ from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
 from dovetail.kube.lease import Leadership
+from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import EventType
 from dovetail.logs import get_logger
 from dovetail.serving import Check
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -19,6 +21,8 @@ from dovetail_extender.app import Verbs
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
 from dovetail_extender.metrics import Metrics
+from dovetail_extender.nominations import Nominations
+from dovetail_extender.preempting import Preempting
 from dovetail_extender.waiting import Waiting
 from dovetail_extender.waking import Waking
 from dovetail_extender.watching import Watching
@@ -65,7 +69,7 @@ class Extender:
         self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, shapes=decisions.shapes, clock=clock)
-        self.watching = Watching(client, view=view, on_leave=self._waiting.forget)
+        self.watching = Watching(client, view=view, on_pod=self._on_pod)
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
@@ -85,6 +89,7 @@ class Extender:
             decisions=decisions,
             waiting=self._waiting,
             binder=self._binder,
+            preempting=Preempting(ask=decisions.ask, nominations=self.nominations, pods=self.watching.pods),
             obstacle=self.obstacle,
             metrics=self.metrics,
         )
@@ -119,6 +124,12 @@ class Extender:
         if not self._binder.unsettled:
             await self._leadership.release()
 
+    def _on_pod(self, event: EventType, pod: Pod) -> None:
+        gone = event == "DELETED"
+        if gone or pod.spec.node_name:
+            self._waiting.forget(pod.metadata.uid)
+        (self.nominations.pod_gone if gone else self.nominations.pod_changed)(pod)
+
     async def _act(self) -> None:
         if self._leadership.vacancy != "released":
             # What an extender sent before us ends by its deadline: only then does a list show all that it did.
@@ -132,10 +143,16 @@ class Extender:
             group.create_task(self._waking.run(), name="waking")
             group.create_task(self._learn_again_and_again(), name="learning")
 
+    @property
+    def nominations(self) -> Nominations:
+        """The pods that kube-scheduler has nominated to nodes."""
+        return self._decisions.nominations
+
     def expire_holds(self) -> None:
         """Drop the holds whose time has come."""
         for claim in self.ledger.expire_holds(self._clock()):
             log.info("hold expired", pod_uid=claim.key, node=claim.node)
+        self.nominations.review()
 
     def age_measurements(self) -> None:
         """Let the smoothed load follow the time, and stop counting what was measured too long ago."""

@@ -5,7 +5,7 @@ grows old; the ages say so.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from dovetail.api.gpunode import GPUNode
@@ -21,11 +21,9 @@ T = TypeVar("T", bound=KubeObject)
 class Watching:
     """Feeds a `ClusterView` from the API server, and gives binds the pods of the cluster."""
 
-    def __init__(self, client: Client, *, view: ClusterView, on_leave: Callable[[str], None]) -> None:
-        """`on_leave` hears the UID of each pod that is bound by now, or gone."""
+    def __init__(self, client: Client, *, view: ClusterView, on_pod: Callable[[EventType, Pod], None]) -> None:
+        """`on_pod` hears of each pod's changes after the picture has them."""
         self._client = client
-        self._view = view
-        self._on_leave = on_leave
         self._nodes = Reflector(
             client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
         )
@@ -35,7 +33,13 @@ class Watching:
             GPUNode,
             on_event=_feed(view.gpunode_changed, lambda gpunode: view.gpunode_gone(gpunode.metadata.name)),
         )
-        self._pods = Reflector(client, PODS, Pod, on_event=_feed(self._pod_changed, self._pod_gone))
+        into_view = _feed(view.pod_changed, view.pod_gone)
+
+        def on_pod_event(event: EventType, pod: Pod) -> None:
+            into_view(event, pod)
+            on_pod(event, pod)
+
+        self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -56,6 +60,10 @@ class Watching:
         """The pod as last seen by watching."""
         return self._pods.store.get(f"{namespace}/{name}")
 
+    def pods(self) -> Collection[Pod]:
+        """All pods as last seen by watching."""
+        return self._pods.store.values()
+
     async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
         """The pod as it is now. Raises `KubeError`."""
         return await self._client.get(PODS, name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds)
@@ -63,15 +71,6 @@ class Watching:
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """The Binding. Raises `KubeError`."""
         await self._client.bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)
-
-    def _pod_changed(self, pod: Pod) -> None:
-        self._view.pod_changed(pod)
-        if pod.spec.node_name:
-            self._on_leave(pod.metadata.uid)
-
-    def _pod_gone(self, pod: Pod) -> None:
-        self._view.pod_gone(pod)
-        self._on_leave(pod.metadata.uid)
 
     @property
     def _reflectors(self) -> tuple[Reflector[Any], ...]:

@@ -97,6 +97,49 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
     score: int
 
 
+class MetaPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod by its UID alone."""
+
+    uid: str = field(name="UID")
+
+
+class MetaVictims(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is to leave a node, and how many disruption budgets that breaks."""
+
+    pods: list[MetaPod] = field(name="Pods", default_factory=list)
+    num_pdb_violations: int = field(name="NumPDBViolations", default=0)
+
+
+class PreemptResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to preempt: the nodes that preemption helps on. A node without a victim would fail the attempt."""
+
+    victims: dict[str, MetaVictims] = field(name="NodeNameToMetaVictims")
+
+
+class _Victims(msgspec.Struct, frozen=True, rename="pascal"):
+    pods: list[Pod] | None = None
+    num_pdb_violations: int = field(name="NumPDBViolations", default=0)
+
+
+class _MetaVictims(msgspec.Struct, frozen=True, rename="pascal"):
+    pods: list[MetaPod] | None = None
+    num_pdb_violations: int = field(name="NumPDBViolations", default=0)
+
+
+class _PreemptArgs(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: ScheduledPod | None = None
+    # Which of the two it is depends on nodeCacheCapable.
+    node_name_to_victims: dict[str, _Victims] | None = None
+    node_name_to_meta_victims: dict[str, _MetaVictims] | None = None
+
+
+class PreemptArgs(msgspec.Struct, frozen=True, kw_only=True):
+    """What preempt is asked: a pod, and whom kube-scheduler would evict for it on which node."""
+
+    pod: ScheduledPod
+    victims: dict[str, MetaVictims]
+
+
 class BindingArgs(msgspec.Struct, frozen=True, kw_only=True):
     """What bind is asked."""
 
@@ -118,6 +161,7 @@ class BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _ARGS = msgspec.json.Decoder(_ExtenderArgs)
+_PREEMPT = msgspec.json.Decoder(_PreemptArgs)
 _BINDING = msgspec.json.Decoder(BindingArgs)
 
 
@@ -132,6 +176,22 @@ def read_filter_args(body: bytes) -> FilterArgs:
     if not args.pod.metadata.uid:
         raise WireError("Pod.metadata.uid is missing")
     return FilterArgs(pod=args.pod, nodes=args.node_names)
+
+
+def read_preempt_args(body: bytes) -> PreemptArgs:
+    """The request of preempt. Raises `WireError`."""
+    args = _decoded(_PREEMPT, body)
+    if args.pod is None or not args.pod.metadata.uid:
+        raise WireError("Pod.metadata.uid is missing")
+    victims = {
+        node: MetaVictims(
+            pods=[MetaPod(uid=pod.metadata.uid) for pod in each.pods or ()], num_pdb_violations=each.num_pdb_violations
+        )
+        for node, each in (args.node_name_to_victims or {}).items()
+    }
+    for node, given in (args.node_name_to_meta_victims or {}).items():
+        victims[node] = MetaVictims(pods=given.pods or [], num_pdb_violations=given.num_pdb_violations)
+    return PreemptArgs(pod=args.pod, victims=victims)
 
 
 def read_binding_args(body: bytes) -> BindingArgs:

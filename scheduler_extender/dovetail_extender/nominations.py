@@ -1,0 +1,155 @@
+"""Room for pods that kube-scheduler has nominated to a node: their victims are leaving, and they are not bound yet.
+
+kube-scheduler shows an extender no nominated pods. Without a promise the next pod that asks would take the devices that
+somebody was evicted for. So such a pod has a hold by device, beside the claims of those who are still leaving, until it
+is bound, gone, or no longer nominated. As with kube-scheduler the hold counts for pods of the same or a lower priority;
+one of a higher priority may take the room. Pure.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.fit import Fit, check
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.objects import Pod
+from dovetail.requests import RequestError
+
+# Preemptions of which the chosen devices are remembered until kube-scheduler says what it made of them.
+REMEMBERED: Final = 1000
+_FOR_EVER: Final = float("inf")
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Nomination:
+    node: str
+    priority: int
+    ask: Ask
+
+
+def priority_of(pod: Pod) -> int:
+    """The pod's priority; admission sets it, and 0 is what it sets without a class."""
+    return pod.spec.priority or 0
+
+
+class Nominations:
+    """The nominated pods by UID. Feed it every change of every pod, after the ledger has it."""
+
+    def __init__(self, *, ledger: Ledger, ask: Callable[[Pod], Ask | None]) -> None:
+        self._ledger = ledger
+        self._ask = ask
+        self._pods: dict[str, _Nomination] = {}
+        self._leaving: dict[str, set[str]] = {}
+        self._intended: OrderedDict[str, Mapping[str, Claim]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A Pod was added or modified."""
+        uid, node = pod.metadata.uid, pod.status.nominated_node_name
+        if pod.spec.node_name:
+            self._pods.pop(uid, None)
+            self._note_leaving(pod)
+        elif not node or pod.status.phase in _ENDED:
+            self._drop(uid)
+        else:
+            self._nominated(pod, node=node)
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A Pod was deleted; the ledger has released it."""
+        self._pods.pop(pod.metadata.uid, None)
+        self._intended.pop(pod.metadata.uid, None)
+        leaving = self._leaving.get(pod.spec.node_name)
+        if leaving is not None:
+            leaving.discard(pod.metadata.uid)
+            if not leaving:
+                del self._leaving[pod.spec.node_name]
+
+    def intend(self, uid: str, claims: Mapping[str, Claim]) -> None:
+        """Remember which devices the pod is to have on each node once its victims are gone."""
+        self._intended[uid] = claims
+        self._intended.move_to_end(uid)
+        if len(self._intended) > REMEMBERED:
+            self._intended.popitem(last=False)
+
+    def review(self) -> None:
+        """Keep room for those who have none by now; to be called every second or so."""
+        for uid, nomination in self._pods.items():
+            if self._ledger.claim(uid) is None:
+                self._keep(uid, nomination)
+
+    def fits_above(self, ask: Ask, *, nodes: Sequence[str], pod: Pod) -> list[str]:
+        """Those of `nodes` that the pod would fit on but for nominated pods of lower priority."""
+        lower = self._below(pod)
+        concerned = {self._pods[uid].node for uid in lower}
+        if concerned.isdisjoint(nodes):
+            return []
+        scratch = self.without_lower(pod)
+        uid = pod.metadata.uid
+        return [
+            node for node in nodes if node in concerned and isinstance(check(scratch, ask, node=node, key=uid), Fit)
+        ]
+
+    def make_way(self, ask: Ask, *, node: str, pod: Pod) -> Fit | None:
+        """The fit of a pod that nominated pods of lower priority kept off the node; their holds there end."""
+        if not self.fits_above(ask, nodes=[node], pod=pod):
+            return None
+        for uid in self._below(pod):
+            if self._pods[uid].node == node and self._ledger.is_hold(uid):
+                self._ledger.release(uid)
+        found = check(self._ledger, ask, node=node, key=pod.metadata.uid)
+        return found if isinstance(found, Fit) else None
+
+    def without_lower(self, pod: Pod) -> Ledger:
+        """A copy of the ledger as the pod sees it: nominated pods of lower priority keep no room from it."""
+        scratch = self._ledger.copy()
+        for uid in self._below(pod):
+            if scratch.is_hold(uid):
+                scratch.release(uid)
+        return scratch
+
+    def _below(self, pod: Pod) -> list[str]:
+        priority = priority_of(pod)
+        return [uid for uid, each in self._pods.items() if each.priority < priority and uid != pod.metadata.uid]
+
+    def _nominated(self, pod: Pod, *, node: str) -> None:
+        uid = pod.metadata.uid
+        known = self._pods.get(uid)
+        if known is not None and known.node == node:
+            return
+        self._drop(uid)
+        try:
+            ask = self._ask(pod)
+        except RequestError:
+            return
+        if ask is not None:
+            nomination = self._pods[uid] = _Nomination(node, priority_of(pod), ask)
+            self._keep(uid, nomination)
+
+    def _drop(self, uid: str) -> None:
+        if self._pods.pop(uid, None) is not None and self._ledger.is_hold(uid):
+            self._ledger.release(uid)
+
+    def _keep(self, uid: str, nomination: _Nomination) -> None:
+        standing = self._ledger.claim(uid)
+        if standing is not None and not self._ledger.is_hold(uid):
+            return
+        claim = self._intended.get(uid, {}).get(nomination.node) or self._room_when_they_left(uid, nomination)
+        if claim is not None:
+            self._ledger.commit(claim, hold_until=_FOR_EVER)
+
+    def _room_when_they_left(self, uid: str, nomination: _Nomination) -> Claim | None:
+        """Devices that are free for the pod, or will be when those who are leaving its node have left."""
+        scratch = self._ledger.copy()
+        for leaving in self._leaving.get(nomination.node, ()):
+            scratch.release(leaving)
+        found = check(scratch, nomination.ask, node=nomination.node, key=uid)
+        return found.claim if isinstance(found, Fit) else None
+
+    def _note_leaving(self, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            self._leaving.setdefault(pod.spec.node_name, set()).add(pod.metadata.uid)
