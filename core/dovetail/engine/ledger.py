@@ -32,6 +32,10 @@ class _Entry:
     claim: Claim
     hold_until: float | None
 
+    @property
+    def is_hold(self) -> bool:
+        return self.hold_until is not None
+
 
 class Ledger:
     """Who holds what. Reported utilization is smoothed over `smoothing_seconds`."""
@@ -128,10 +132,15 @@ class Ledger:
     def commit(self, claim: Claim, *, hold_until: float | None = None) -> None:
         """Promise what `claim` says; it never refuses, so `check` first. Replaces a claim of the same key.
 
-        With `hold_until` the promise is a hold, dropped by `expire_holds` once the clock passes that time.
+        With `hold_until` the promise is a hold, dropped by `expire_holds` once the clock passes that time. What is
+        promised already touches nothing: a bound pod's every change of status comes here.
         """
+        known, entry = self._entries.get(claim.key), _Entry(claim, hold_until)
+        if known is not None and known.claim == claim and known.is_hold == entry.is_hold:
+            self._entries[claim.key] = entry
+            return
         self.release(claim.key)
-        self._entries[claim.key] = _Entry(claim, hold_until)
+        self._entries[claim.key] = entry
         self._on_node.setdefault(claim.node, set()).add(claim.key)
         self._recount(claim.node)
 

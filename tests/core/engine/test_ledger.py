@@ -170,6 +170,20 @@ def test_a_firm_claim_does_not_expire() -> None:
     assert not ledger.is_hold("pod")
 
 
+def test_what_is_promised_already_touches_no_node_and_a_hold_that_becomes_firm_does() -> None:
+    ledger = make_ledger(a=1)
+    found = check(ledger, make_ask("0.5"), node="a", key="pod")
+    assert isinstance(found, Fit)
+    ledger.commit(found.claim, hold_until=5.0)
+    seen = ledger.changes
+    ledger.commit(found.claim, hold_until=9.0)
+    assert ledger.changes == seen
+    assert not ledger.expire_holds(7.0)
+    ledger.commit(found.claim)
+    assert ledger.changes > seen
+    assert not ledger.is_hold("pod")
+
+
 def test_the_columns_grow_with_nodes_and_with_devices() -> None:
     ledger = Ledger()
     for number in range(200):
