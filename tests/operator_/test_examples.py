@@ -10,7 +10,8 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.asks import ask_of_job
 from dovetail_operator.workload import build_job
 
-EXAMPLES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))
+FILES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))
+EXAMPLES = [path for path in FILES if "kind: GPUJob" in path.read_text(encoding="utf-8")]
 
 
 def read(path: Path) -> GPUJob:
