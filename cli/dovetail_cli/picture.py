@@ -13,14 +13,16 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.config.settings import Settings
+from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.estimates import estimated
 from dovetail.freshness import Freshness
 from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
-from dovetail.queue.admission import Candidate, claim_on_the_way
+from dovetail.queue.admission import Candidate, claim_on_the_way, way_of
 from dovetail.requests import RequestError
+from dovetail.vendor import asks_by_kind
 from dovetail_cli.cluster import Cluster, read_jobs
 from dovetail_cli.configuration import settings_of
 from dovetail_cli.errors import MissingError
@@ -106,6 +108,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
         except RequestError:
             continue
         sites[uid] = view.eligible_nodes(job.spec.template.spec)
+        ask = in_one_way(ask, workers=missing, nodes=sites[uid], view=view)
         starting.update({f"{uid}/{worker}": job for worker in range(missing)})
         candidates.append(
             Candidate(
@@ -120,6 +123,16 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
         )
     claim_on_the_way(candidates, ledger=view.ledger, sites=sites)
     return starting
+
+
+def in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterView) -> Ask:
+    """A job's ask in the way in which the queue would meet it: on managed nodes or by a vendor's plugin."""
+    try:
+        first, *others = asks_by_kind(ask, vendors=view.vendors)
+    except RequestError:
+        return ask
+    job = Candidate(key="", ask=first, others=tuple(others), workers=workers, site="its")
+    return way_of(job, ledger=view.ledger, sites={"its": nodes})
 
 
 def workers_without_node(job: GPUJob, pods: Sequence[Pod]) -> int:

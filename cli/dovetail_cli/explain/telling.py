@@ -7,15 +7,18 @@ from datetime import timedelta
 from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.engine.score import Weights
 from dovetail.explain.answer import Answer
 from dovetail.explain.asking import answer
 from dovetail.explain.question import Holder, Question
 from dovetail.kube.objects import Pod
+from dovetail.pods.vendor import vendor_devices
+from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import inventory
 from dovetail_cli.explain.subjects import Subject
 from dovetail_cli.inventory import DeviceUse
-from dovetail_cli.picture import Picture, claim_for_starting, key_of
+from dovetail_cli.picture import Picture, claim_for_starting, in_one_way, key_of
 from dovetail_cli.times import parse_timestamp
 
 
@@ -64,7 +67,7 @@ def _question(subject: Subject, picture: Picture) -> Question:
     jobs = {key_of(job.metadata): job for job in picture.jobs}
     holders = {pod.metadata.uid: _holder(pod, jobs=jobs, near=subject.namespace) for pod in picture.pods}
     holders |= {key: _holder_job(job, near=subject.namespace) for key, job in starting.items()}
-    return Question(
+    question = Question(
         view=view,
         ask=subject.ask,
         workers=subject.workers,
@@ -72,6 +75,10 @@ def _question(subject: Subject, picture: Picture) -> Question:
         holders=holders,
         weights=Weights(**picture.settings.score_weights.model_dump()),
     )
+    if subject.kind == "Pod":
+        return question
+    way = in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
+    return replace(question, ask=way)
 
 
 def _owning_job(subject: Subject, picture: Picture) -> str:
@@ -118,15 +125,37 @@ def _beginning_small(sentence: str) -> str:
 
 
 def _placed(subject: Subject, picture: Picture) -> Explanation:
-    held = tuple(each for pod in subject.pods if pod.spec.node_name for each in _devices(pod))
+    bound = [pod for pod in subject.pods if pod.spec.node_name]
+    held = tuple(each for pod in bound for each in _devices(pod) or _given(pod, gpunodes=picture.gpunodes))
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in subject.pods if pod.spec.node_name))
     gpunodes = [gpunode for gpunode in picture.gpunodes if gpunode.metadata.name in nodes]
     around = inventory.take(gpunodes, picture.pods, scheduler="", namespace=subject.namespace).nodes
     places = [f"{node} with GPU {_indices(held, node=node)}" for node in nodes]
     listed = ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
-    if not held:
+    if not held and any(vendor_devices(pod.spec, vendors=picture.settings.vendors) for pod in bound):
+        listed = f"{', '.join(nodes)}; the node's agent has not told yet which GPUs kubelet gave it"
+    elif not held:
         listed = f"{', '.join(nodes)} with no allocation: `dovetail audit` tells what is wrong"
     return Explanation(subject=subject, summary=f"{subject.called} is on {listed}", held=held, around=around)
+
+
+def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[Held]:
+    """The devices that kubelet gave to a pod for a vendor's plugin, as its node reports."""
+    gpunode = next((each for each in gpunodes if each.metadata.name == pod.spec.node_name), None)
+    status = GPUNodeStatus() if gpunode is None else gpunode.status
+    uuids = {uuid for each in status.assignments if each.uid == pod.metadata.uid for uuid in each.devices}
+    return [
+        Held(
+            pod=pod.metadata.name,
+            node=pod.spec.node_name,
+            index=device.index,
+            uuid=device.uuid,
+            share_milli=WHOLE_MILLI,
+            memory_mib=device.memory_mib - device.reserved_mib,
+        )
+        for device in status.devices
+        if device.uuid in uuids
+    ]
 
 
 def _indices(held: Sequence[Held], *, node: str) -> str:

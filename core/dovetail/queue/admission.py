@@ -95,12 +95,19 @@ def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iter
                 _commit(found.claims, ledger=ledger)
                 yield found
                 continue
-            refused[shape] = shortage = found
+            _, shortage = found
+            refused[shape] = shortage
         yield Waits(key=job.key, reason=shortage.reason, message=shortage.message)
 
 
-def _place_somehow(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Admitted | Shortage:
-    """The first way that has room for all workers; else the shortage of the first way that could ever have it.
+def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:
+    """Of the ways in which the job may be met, the one that has room, else the one of which it would be told."""
+    found = _place_somehow(job, ledger=ledger, shapes=Shapes(ledger), sites=sites)
+    return (found.ask or job.ask) if isinstance(found, Admitted) else found[0]
+
+
+def _place_somehow(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Admitted | tuple[Ask, Shortage]:
+    """The first way that has room for all workers; else the first way that could ever have it, and its shortage.
 
     All workers are met in one way. A way that no node serves says less than any other.
     """
@@ -112,8 +119,8 @@ def _place_somehow(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sit
         found = _place(job, ask, ledger=ledger, shapes=shapes, sites=sites, workers=job.workers, key=job.key)
         if not isinstance(found, Shortage):
             return Admitted(key=job.key, claims=tuple(found), ask=ask)
-        shortages.append(found)
-    return next((each for each in shortages if each.reason != "ExceedsCapacity"), shortages[0])
+        shortages.append((ask, found))
+    return next((each for each in shortages if each[1].reason != "ExceedsCapacity"), shortages[0])
 
 
 def _place(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
-from dovetail.queue.admission import Admitted, Candidate, Verdict, Waits, admit, claim_on_the_way, order
+from dovetail.queue.admission import Admitted, Candidate, Verdict, Waits, admit, claim_on_the_way, order, way_of
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 
@@ -280,6 +280,16 @@ def test_a_way_that_no_node_of_the_job_s_serves_says_nothing() -> None:
     (verdict,) = admit([job], ledger=ledger, sites={"vendor alone": ["vendor", "never seen"]})
     assert isinstance(verdict, Waits)
     assert "Need 4 GPUs, only 2 available on one node" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("text", "resource"),
+    [("2", ""), ("3", "nvidia.com/gpu"), ("8", "")],
+    ids=["has room", "could have room", "none ever could"],
+)
+def test_the_way_of_a_job_is_the_one_of_which_it_is_told(text: str, resource: str) -> None:
+    ledger = make_mixed_ledger(managed=2, vendor=4)
+    assert way_of(both_ways(make_job("x", text)), ledger=ledger, sites={}).resource == resource
 
 
 def test_two_jobs_never_get_the_same_devices_of_a_vendor_s_node() -> None:
