@@ -193,6 +193,9 @@ def test_kube_scheduler_sends_exactly_our_pods_to_the_extender(chart: list[dict[
     assert managed == [*names.MANAGED_RESOURCES, *sorted(DEFAULT_VENDORS.resources)]
     assert extender["ignorable"] is False
     assert extender["nodeCacheCapable"] is True
+    assert [extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")] == [
+        "filter", "prioritize", "preempt", "bind",
+    ]  # fmt: skip
 
 
 def test_pods_that_ask_a_configured_vendor_s_resource_come_to_the_extender_too(render: Render) -> None:

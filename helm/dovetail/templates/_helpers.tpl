@@ -147,6 +147,8 @@ extenders:
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}
     filterVerb: filter
     prioritizeVerb: prioritize
+    # kube-scheduler would choose victims by sums; the extender chooses them by device.
+    preemptVerb: preempt
     bindVerb: bind
     # The scale is in the scores.
     weight: 1

@@ -1,0 +1,95 @@
+"""Preemption by the real kube-scheduler with real PriorityClasses: victims by device, and never a GPUJob's pod."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from dovetail import names
+from dovetail.allocation import allocation_in
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.objects import Pod
+from dovetail.kube.resources import PODS, PRIORITYCLASSES
+from tests.cluster.jobs import Jobs
+from tests.cluster.test_extender import Scene, scene, until
+
+pytestmark = pytest.mark.cluster
+
+__all__ = ["scene"]
+
+CLASSES = {"test-low": 100, "test-mid": 200, "test-high": 300}
+
+
+@pytest.fixture
+async def classes(client: Client) -> AsyncIterator[None]:
+    for name, value in CLASSES.items():
+        with suppress(AlreadyExists):
+            body = {"metadata": {"name": name}, "value": value}
+            await client.create(PRIORITYCLASSES, body, as_type=dict[str, Any])
+    yield
+    for name in CLASSES:
+        await client.delete(PRIORITYCLASSES, name)
+
+
+async def create(scene: Scene, name: str, gpu: str, *, milli: int, priority: str) -> None:
+    """A pod for the two A100 of the sandbox."""
+    resources = {"limits": {names.GPU_MILLI: str(milli)}}
+    body = {
+        "metadata": {"name": name, "annotations": {names.REQUEST: gpu}},
+        "spec": {
+            "priorityClassName": priority,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": resources}],
+        },
+    }
+    await scene.client.create(PODS, body, as_type=Pod, namespace=scene.namespace)
+
+
+async def device_of(scene: Scene, name: str) -> str:
+    allocation = allocation_in((await scene.is_bound(name)).metadata.annotations)
+    assert allocation is not None
+    return allocation.devices[0].uuid
+
+
+async def is_there(scene: Scene, name: str) -> bool:
+    try:
+        pod = await scene.client.get(PODS, name, as_type=Pod, namespace=scene.namespace)
+    except NotFound:
+        return False
+    return pod.metadata.deletion_timestamp is None
+
+
+@pytest.mark.usefixtures("classes")
+async def test_for_a_whole_device_those_who_share_one_leave_and_not_those_whom_the_sums_would_pick(
+    scene: Scene,
+) -> None:
+    """By sums and priority kube-scheduler would evict `a` and `d`, one of each device."""
+    for name, priority in (("a", "low"), ("b", "mid"), ("c", "mid"), ("d", "low")):
+        await create(scene, name, "0.5(A100)", milli=500, priority=f"test-{priority}")
+        await scene.is_bound(name)
+    devices = {name: await device_of(scene, name) for name in "abcd"}
+    assert devices["a"] == devices["b"] != devices["c"] == devices["d"]
+    await create(scene, "urgent", "1(A100)", milli=1000, priority="test-high")
+    taken = await device_of(scene, "urgent")
+    left = [name for name in "abcd" if await is_there(scene, name)]
+    assert len(left) == 2
+    assert all(devices[name] != taken for name in left)
+
+
+@pytest.mark.usefixtures("classes")
+async def test_pods_of_gpujobs_are_not_evicted_for_a_pod_of_higher_priority(client: Client, scene: Scene) -> None:
+    jobs = Jobs(client, namespace=scene.namespace)
+    await jobs.submit("train", gpu="2(A100)")
+    await jobs.phase("Running", "train")
+    before = [pod.metadata.uid for pod in await jobs.pods("train")]
+    await create(scene, "urgent", "1(A100)", milli=1000, priority="test-high")
+    await scene.events("preemption")
+    await asyncio.sleep(1)  # an eviction would follow the event within milliseconds
+    assert [pod.metadata.uid for pod in await jobs.pods("train")] == before
+    assert (await client.get(PODS, "urgent", as_type=Pod, namespace=scene.namespace)).status.nominated_node_name == ""
+    await jobs.delete("train")
+    await until(lambda: jobs.pods("train"), lambda pods: not pods)
+    await scene.is_bound("urgent")
