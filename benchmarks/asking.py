@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from dovetail import names
@@ -82,10 +83,10 @@ def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
     prioritize over all nodes, for pods with wishes of their own; a model that no node has, which every node refuses.
     """
     asker = Asker(port)
-    names_part = json.dumps(nodes)
-    nowhere = _body(pod("nowhere", gpu="0.5(A100)", milli=500), names_part)
+    random = Random(0)
+    nowhere = _body(pod("nowhere", gpu="0.5(A100)", milli=500), json.dumps(nodes))
     pods = [pod(f"asking-{at}", gpu="0.5", milli=500) for at in range(requests + WARM_UP)]
-    bodies = [_body(asking, names_part) for asking in pods]
+    bodies = [_body(asking, json.dumps(_as_found(nodes, random=random))) for asking in pods]
     for asking, body in zip(pods, bodies, strict=True):
         found = asker.ask("filter", body, as_="filter")
         asker.ask("prioritize", _body(asking, json.dumps(found["NodeNames"])), as_="prioritize")
@@ -103,6 +104,13 @@ def pod(name: str, *, gpu: str, milli: int) -> dict[str, Any]:
         "spec": {"containers": [{"name": "main", "image": "train:1", "resources": {"limits": limits}}]},
         "status": {"phase": "Pending"},
     }
+
+
+def _as_found(nodes: list[str], *, random: Random) -> list[str]:
+    """In another order each time, as kube-scheduler's workers come by them: they take the nodes in small chunks."""
+    chunks = [nodes[at : at + 16] for at in range(0, len(nodes), 16)]
+    random.shuffle(chunks)
+    return [name for chunk in chunks for name in chunk]
 
 
 def _body(asking: dict[str, Any], nodes: str) -> bytes:
