@@ -21,6 +21,7 @@ from dovetail_agent.simulated import SimulatedProvider
 from dovetail_extender.metrics import Metrics
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.state import State
+from dovetail_webhook.metrics import Metrics as WebhookMetrics
 from tests.agent.builders import NOON
 from tests.chart.conftest import Render
 
@@ -51,7 +52,7 @@ def metrics_in(node: Any) -> Iterator[str]:
 
 
 def exposed() -> set[str]:
-    """The names of all samples that operator, extender and agent can give."""
+    """The names of all samples that operator, extender, agent and webhook can give."""
     ledger = Ledger()
     operator = CollectorRegistry()
     make_counters(operator)
@@ -66,7 +67,7 @@ def exposed() -> set[str]:
     )
     return {
         family.name + suffix
-        for registry in (operator, extender, agent)
+        for registry in (operator, extender, agent, WebhookMetrics().registry)
         for family in registry.collect()
         for suffix in SUFFIXES.get(family.type, ("",))
     }
