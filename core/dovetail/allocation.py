@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import Mode
+from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.meta import Described
 from dovetail.requests import WHOLE_MILLI
 
@@ -39,11 +39,18 @@ class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=Fa
 
 
 class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """All devices of one pod."""
+    """All devices of one pod.
+
+    `guard_fraction` is the part of their memory that the pod lets be promised to all tenants together, and `workload`
+    what it is to tenant limits: both as they were when it was bound, whatever its annotations and the configuration
+    say later.
+    """
 
     node: str
     mode: Mode
     containers: list[ContainerAllocation]
+    guard_fraction: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    workload: Workload | None = None
     version: int = ALLOCATION_VERSION
 
     @property

@@ -24,8 +24,6 @@ from dovetail.vendor import DEFAULT_VENDORS
 # The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
 LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-# As contracts §3.1 has them; for a pod that belongs to no GPUJob nothing is learned.
-_FRACTIONS: Final = {"Conservative": 0.8, "Dynamic": 0.8, "Aggressive": 0.95}
 _HOLDING: Final = frozenset({"Starting", "Running"})
 
 
@@ -116,17 +114,14 @@ def _promises(
         if allocation is None:
             continue
         for device in allocation.devices:
-            fraction = _fraction(pod, mode=allocation.mode, rules=rules)
+            fraction = _or_else(allocation.guard_fraction, rules.guard_fraction)
             promise = _Promise(pod=_name(pod), mode=allocation.mode, device=device, fraction=fraction)
             found[allocation.node, device.uuid].append(promise)
     return found
 
 
-def _fraction(pod: Pod, *, mode: str, rules: Rules) -> float:
-    """The part of its devices' memory that a tenant lets be promised to all of them together."""
-    if mode == "Exclusive":
-        return 1.0
-    return _FRACTIONS.get(pod.metadata.annotations.get(names.MEMORY_STRATEGY, ""), rules.guard_fraction)
+def _or_else(said: float | None, configured: float) -> float:
+    return configured if said is None else said
 
 
 def _name(pod: Pod) -> str:

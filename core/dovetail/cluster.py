@@ -1,14 +1,14 @@
 """API objects into the ledger. Pure: the watching is done elsewhere."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dovetail.allocation import Allocation, AllocationError, allocation_in
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
-from dovetail.asks import MOST, guard_in, host_request, workload_in
+from dovetail.asks import MOST, host_request
 from dovetail.constraints import admits
 from dovetail.engine.claims import Claim, DeviceClaim
 from dovetail.engine.facts import DeviceFacts, NodeFacts
@@ -18,13 +18,12 @@ from dovetail.kube.objects import Node, Pod
 from dovetail.kube.quantity import mebibytes, milli
 from dovetail.nodekind import labelled_devices, serving
 from dovetail.pods.vendor import vendor_devices
-from dovetail.requests import WHOLE_MILLI, RequestError
+from dovetail.requests import WHOLE_MILLI
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 log = logging.getLogger("dovetail.cluster")
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-Word = TypeVar("Word")
 
 
 class ClusterView:
@@ -194,8 +193,8 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
         ),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
-        guard=_said(guard_in, pod),
-        workload=_said(workload_in, pod),
+        guard_fraction=allocation.guard_fraction if allocation else None,
+        workload=allocation.workload if allocation else None,
         unnamed=sum(by_vendor.values()),
         resource=next(iter(by_vendor), ""),
     )
@@ -212,11 +211,3 @@ def _allocation_of(pod: Pod) -> Allocation | None:
 def _whole(facts: DeviceFacts) -> DeviceClaim:
     memory_mib = max(0, facts.memory_mib - facts.reserved_mib)
     return DeviceClaim(index=facts.index, uuid=facts.uuid, share_milli=WHOLE_MILLI, memory_mib=memory_mib)
-
-
-def _said(read: Callable[[Mapping[str, str]], Word | None], pod: Pod) -> Word | None:
-    """What a bound pod's annotations say; what cannot be read was never promised and binds nobody."""
-    try:
-        return read(pod.metadata.annotations)
-    except RequestError:
-        return None

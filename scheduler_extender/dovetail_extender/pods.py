@@ -34,4 +34,10 @@ def allocation_of(claim: Claim, *, pod: Pod) -> Allocation:
         for part in parts_of(pod).parts
     ]
     containers.sort(key=lambda container: container.index)
-    return Allocation(node=claim.node, mode=claim.mode, containers=containers)
+    return Allocation(
+        node=claim.node,
+        mode=claim.mode,
+        containers=containers,
+        guard_fraction=claim.guard_fraction,
+        workload=claim.workload,
+    )

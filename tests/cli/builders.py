@@ -61,12 +61,16 @@ def make_pod(
     mode: str = "Exclusive",
     request: str | None = None,
     phase: str = "Running",
+    guard: float | None = None,
     **changes: Any,
 ) -> Pod:
     """A bound pod. `held` has index, share and memory of each device that its allocation names."""
     annotations = {} if request is None else {names.REQUEST: request}
     if held:
-        annotations |= annotations_of(allocation(node=changes.pop("allocated_on", node), mode=mode, held=held))
+        place = changes.pop("allocated_on", node)
+        annotations |= annotations_of(
+            msgspec.structs.replace(allocation(node=place, mode=mode, held=held), guard_fraction=guard)
+        )
     return msgspec.convert(
         {
             "metadata": {

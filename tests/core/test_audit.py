@@ -26,11 +26,10 @@ def whole(name: str, *, index: int = 0) -> Pod:
 
 
 def half(
-    name: str, *, memory: int = 13107, share: int = 500, mode: str = "Fractional", strategy: str | None = None
+    name: str, *, memory: int = 13107, share: int = 500, mode: str = "Fractional", guard: float | None = None
 ) -> Pod:
     asks = {names.GPU_TURN: "1"} if mode == "TimeShared" else {names.GPU_MILLI: str(share)}
-    annotations = {} if strategy is None else {names.MEMORY_STRATEGY: strategy}
-    return make_pod(name, held=((0, share, memory),), asks=asks, mode=mode, annotations=annotations)
+    return make_pod(name, held=((0, share, memory),), asks=asks, mode=mode, guard=guard)
 
 
 CLEAN = {
@@ -195,20 +194,19 @@ def test_the_rules_decide_how_much_memory_is_usable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategies", "memory_mib", "kinds"),
+    ("guards", "memory_mib", "kinds"),
     [
-        (("Aggressive", "Aggressive"), 15564, []),
-        (("Aggressive", "Aggressive"), 15565, ["MemoryOverpromised"]),
-        (("Aggressive", "Conservative"), 15564, ["MemoryOverpromised"]),
-        (("Aggressive", None), 15564, ["MemoryOverpromised"]),
-        (("Aggressive", "Dynamic"), 15564, ["MemoryOverpromised"]),
-        (("Conservative", None), 13107, []),
+        ((0.95, 0.95), 15564, []),
+        ((0.95, 0.95), 15565, ["MemoryOverpromised"]),
+        ((0.95, 0.8), 15564, ["MemoryOverpromised"]),
+        ((0.95, None), 15564, ["MemoryOverpromised"]),
+        ((0.8, None), 13107, []),
     ],
 )
 def test_the_strictest_tenant_decides_how_much_memory_is_usable(
-    strategies: tuple[str | None, ...], memory_mib: int, kinds: list[str]
+    guards: tuple[float | None, ...], memory_mib: int, kinds: list[str]
 ) -> None:
-    pods = [half(f"p{at}", memory=memory_mib, strategy=strategy) for at, strategy in enumerate(strategies)]
+    pods = [half(f"p{at}", memory=memory_mib, guard=guard) for at, guard in enumerate(guards)]
     assert [finding.kind for finding in look(*pods).findings] == kinds
 
 

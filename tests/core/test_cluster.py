@@ -47,16 +47,14 @@ def test_a_bound_pod_holds_its_devices_until_it_has_ended() -> None:
     assert free(view) == 2
 
 
-def test_a_bound_pod_keeps_what_it_said_of_itself() -> None:
+def test_a_bound_pod_keeps_what_it_was_bound_with_whatever_its_annotations_say_later() -> None:
     view = make_view()
-    said = {names.MEMORY_STRATEGY: "Aggressive", names.WORKLOAD: "Inference"}
-    view.pod_changed(make_pod(annotations=said, node="a", uid="plain"))
-    view.pod_changed(make_pod(annotations={names.WORKLOAD: "Knitting"}, node="a", uid="odd"))
-    plain, odd = view.ledger.claim("plain"), view.ledger.claim("odd")
-    assert plain is not None
-    assert odd is not None
-    assert (plain.guard, plain.workload) == ("Aggressive", "Inference")
-    assert (odd.guard, odd.workload) == (None, None)
+    allocation = Allocation(node="a", mode="Fractional", containers=[], guard_fraction=0.95, workload="Inference")
+    said = {names.MEMORY_STRATEGY: "Conservative", names.WORKLOAD: "Training"}
+    view.pod_changed(make_pod(annotations=annotations_of(allocation) | said, node="a"))
+    claim = view.ledger.claim("pod-1")
+    assert claim is not None
+    assert (claim.guard_fraction, claim.workload) == (0.95, "Inference")
 
 
 def test_people_may_give_a_device_tenant_limits_of_its_own() -> None:

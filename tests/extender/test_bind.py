@@ -44,6 +44,17 @@ async def test_the_devices_go_to_the_container_that_asks(api: ApiServer, face: F
     assert "dovetail.dev/visible-devices.0" not in found
 
 
+async def test_the_allocation_keeps_the_guard_and_the_workload_of_the_pod(api: ApiServer, face: Face) -> None:
+    pod = make_share("p", 500)
+    pod["metadata"]["annotations"] |= {names.MEMORY_STRATEGY: "Aggressive", names.WORKLOAD: "Training"}
+    api.put("pods", pod)
+    assert await face.bind(pod, "a") == ""
+    allocation = allocation_in(annotations(api, "p"))
+    assert allocation is not None
+    assert (allocation.guard_fraction, allocation.workload) == (0.95, "Training")
+    assert allocation.devices[0].memory_mib == 15564
+
+
 async def test_a_pod_that_asks_nothing_of_ours_is_bound_plainly(api: ApiServer, face: Face) -> None:
     pod = make_pod("p", limits={"cpu": "1"})
     api.put("pods", pod)

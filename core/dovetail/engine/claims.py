@@ -58,5 +58,5 @@ class Claim:
     memory_mib: int = 0
     unnamed: int = 0
     resource: str = ""
-    guard: Guard | None = None
+    guard_fraction: float | None = None
     workload: Workload | None = None

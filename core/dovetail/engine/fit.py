@@ -64,7 +64,7 @@ def check(
             devices=judged.devices(0, values=device_values),
             cpu_milli=ask.cpu_milli,
             memory_mib=ask.memory_mib,
-            guard=ask.guard,
+            guard_fraction=None if ask.mode == "Exclusive" or ask.gpu is None else judged.guard_fraction,
             workload=ask.workload,
             unnamed=ask.gpu.count if ask.gpu is not None and ask.resource else 0,
             resource=ask.resource,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.claims import GUARD_FRACTIONS, Claim
+from dovetail.engine.claims import Claim
 from dovetail.engine.columns import MODE_CODES, OF_DEVICES, Bools, Columns, Floats, Ints, grown
 from dovetail.engine.facts import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.limits import Limits
@@ -405,7 +405,7 @@ class Ledger:
     def _fraction(self, claim: Claim) -> float:
         if claim.mode == "Exclusive":
             return 1.0
-        return self.limits.guard_fraction if claim.guard is None else GUARD_FRACTIONS[claim.guard]
+        return self.limits.guard_fraction if claim.guard_fraction is None else claim.guard_fraction
 
     def _model_code(self, device: DeviceFacts) -> int:
         # The name may leave the memory out; what the card has tells a V100 of 32 GB from one of 16.

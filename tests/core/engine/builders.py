@@ -1,7 +1,7 @@
 """Builders of clusters and asks: a test names only what matters to it."""
 
 from dovetail.api.gpujob import Mode, Policy, Workload
-from dovetail.engine.claims import Ask, Claim, DeviceClaim, Guard
+from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim, Guard
 from dovetail.engine.facts import DeviceFacts, NodeFacts
 from dovetail.engine.ledger import Ledger
 from dovetail.requests import parse
@@ -59,5 +59,12 @@ def hold_devices(  # a fixture writes promises without asking whether they fit
         for index in indexes
     )
     key = key or f"{node}{indexes}{share_milli}{mode}"
-    claim = Claim(key=key, node=node, mode=mode, devices=devices, guard=guard, workload=workload)
+    claim = Claim(
+        key=key,
+        node=node,
+        mode=mode,
+        devices=devices,
+        guard_fraction=None if guard is None else GUARD_FRACTIONS[guard],
+        workload=workload,
+    )
     ledger.commit(claim, hold_until=hold_until)

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim
+from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
@@ -106,7 +106,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 if "Exclusive" in modes:
                     assert len(tenants) == 1
                 elif modes:
-                    strictest = min(GUARD_FRACTIONS[claim.guard or "Conservative"] for claim, _ in tenants)
+                    strictest = min(claim.guard_fraction or 0 for claim, _ in tenants)
                     assert sum(part.memory_mib for _, part in tenants) <= device.memory_mib * strictest
                     workloads = [claim.workload for claim, _ in tenants]
                     assert workloads.count("Training") <= 1
