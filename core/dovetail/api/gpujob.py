@@ -199,9 +199,9 @@ class MemoryUse(Described, frozen=True, kw_only=True, omit_defaults=False):
         Meta(description="Memory on each device in MiB, estimated from earlier runs; unset when there is no estimate."),
     ] = None
     peak_mib: Annotated[int, Meta(description="The most that a worker was measured to use of a device, in MiB.")] = 0
-    limited: Annotated[
-        bool, Meta(description="A worker came up to what it was promised: it may have needed more.")
-    ] = False
+    limited: Annotated[bool, Meta(description="A worker came up to what it was promised: it may have needed more.")] = (
+        False
+    )
     earlier_runs: Annotated[
         list[EarlierRun], Meta(description="Earlier runs of this name, the newest first.", max_length=16)
     ] = []
