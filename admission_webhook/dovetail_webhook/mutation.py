@@ -16,7 +16,7 @@ from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
 from dovetail.pods.completion import EPHEMERAL, Manifest, completed
 from dovetail.pods.parts import Parts, parts_of
-from dovetail.pods.vendor import vendor_devices
+from dovetail.pods.vendor import plugin_for, vendor_devices, with_devices
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors
 
@@ -60,21 +60,32 @@ def patch_of_job(job: Manifest, *, user: str) -> Patch:
 
 
 def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
-    typed = _typed(pod)
+    typed, spec = _typed(pod), pod["spec"]
     if vendor_devices(typed.spec, vendors=vendors):
         asked = Parts()
     else:
         asked = parts_of(typed)
         agree(typed, asked=asked, missing_ok=True)
+        if resource := plugin_for(typed, asked=asked, vendors=vendors):
+            spec = _asking(spec, asked, resource=resource)
+            asked = Parts()
     annotated = names.REQUEST in typed.metadata.annotations
     if asked.parts or annotated:
         _refuse_others_choices(pod["spec"], wants_runtime=bool(asked.parts))
-    spec = completed(pod["spec"], asked=asked)
+    spec = completed(spec, asked=asked)
     if annotated:
         spec["schedulerName"] = names.SCHEDULER_NAME
     # Read as the extender will read it, so that what it would refuse for ever does not come in.
     ask_of_pod(_typed({**pod, "spec": spec}), default_policy=policy, vendors=vendors)
     return spec
+
+
+def _asking(spec: Manifest, asked: Parts, *, resource: str) -> Manifest:
+    """The spec with its one asking container asking a vendor's plugin."""
+    (part,) = asked.parts
+    containers = list(spec["containers"])
+    containers[part.index] = with_devices(containers[part.index], amounts={resource: str(part.request.count)})
+    return {**spec, "containers": containers}
 
 
 def _refuse_others_choices(spec: Mapping[str, Any], *, wants_runtime: bool) -> None:

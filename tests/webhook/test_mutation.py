@@ -7,7 +7,7 @@ from dovetail import names
 from dovetail.asks import ask_of_pod
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError, parse
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_webhook.mutation import patch_of_job, patch_of_pod
 
 Manifest = dict[str, Any]
@@ -56,6 +56,32 @@ def test_a_pod_that_asks_a_vendors_plugin_is_placed_by_us_when_it_says_a_model()
     pod = make_pod("2(V100)", limits={"nvidia.com/gpu": "2"})
     spec = mutated(pod)["spec"]
     assert spec == pod["spec"] | {"schedulerName": "dovetail"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "first", "asks"),
+    [
+        ("2(V100)", "Managed", {names.GPU_MILLI: "2000"}),
+        ("2(V100)", "Vendor", {"nvidia.com/gpu": "2"}),
+        ("0.5", "Vendor", {names.GPU_MILLI: "500"}),
+        ("1(amd,MI300X)", "Managed", {"amd.com/gpu": "1"}),
+    ],
+    ids=["managed by default", "vendor by configuration", "a share is managed", "another vendor is its plugin's"],
+)
+def test_a_pod_that_only_says_what_it_wants_asks_the_kind_of_node_that_has_it(
+    gpu: str, first: Any, asks: dict[str, str]
+) -> None:
+    pod = make_pod(gpu)
+    patch = patch_of_pod(pod, subresource="", policy="Balanced", vendors=Vendors(first=first))
+    spec = pod["spec"] | {operation["path"].removeprefix("/spec/"): operation["value"] for operation in patch}
+    assert spec["containers"][0]["resources"] == {"requests": asks, "limits": asks}
+    assert spec["schedulerName"] == "dovetail"
+    assert ("runtimeClassName" in spec) is (names.GPU_MILLI in asks)
+
+
+def test_a_share_of_what_is_never_managed_is_refused() -> None:
+    with pytest.raises(RequestError, match="a share needs a node that Dovetail manages"):
+        mutated(make_pod("0.5(amd,MI300X)"))
 
 
 def test_an_ephemeral_container_sees_nothing_and_the_rest_stays() -> None:

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Pod, PodSpec
 from dovetail.kube.quantity import whole
 from dovetail.pods.amounts import peak
-from dovetail.pods.parts import every_container, managed_amounts, mode_of
+from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of
 from dovetail.requests import GPURequest, RequestError, parse
-from dovetail.vendor import Vendors
+from dovetail.vendor import Vendors, asks_by_kind
 
 # Beyond every machine, as the columns of the ledger could not hold it.
 _MOST: Final = 1 << 20
@@ -40,6 +41,18 @@ def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | No
     request = _annotated(pod.metadata.annotations, count=count)
     _agree(request, resource=resource, count=count, vendors=vendors)
     return resource, request
+
+
+def plugin_for(pod: Pod, *, asked: Parts, vendors: Vendors) -> str:
+    """The vendor's resource by which a pod is to ask that only says what it wants; empty: it asks managed nodes.
+
+    The preferred kind of node decides, and what only one kind has. Raises `RequestError` for what neither has.
+    """
+    says_itself = any(managed_amounts(container) for container in every_container(pod.spec))
+    if says_itself or len(asked.parts) != 1 or asked.lent or asked.parts[0].index >= len(pod.spec.containers):
+        return ""
+    way, *_ = asks_by_kind(Ask(gpu=asked.parts[0].request, mode=asked.mode), vendors=vendors)
+    return way.resource
 
 
 def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) -> dict[str, Any]:
