@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail import names
 from dovetail.allocation import Allocation, allocation_in
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
+from dovetail.kube.connection import Connection, load_connection
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import GPUJOBS, PODS, SERVICEACCOUNTS, Resource
+from dovetail.kube.objects import Node, Pod
+from dovetail.kube.resources import GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import manifest
+from tests.cluster.test_chart import rendered
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +27,15 @@ PATIENCE_SECONDS = 60
 DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
 ROLES = Resource(group="rbac.authorization.k8s.io", plural="roles", kind="Role")
 ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="rolebindings", kind="RoleBinding")
-SELF = {"name": names.ENV_VISIBLE_DEVICES, "value": "all"}
+CLUSTER_KINDS = {
+    kind: Resource(group=group, plural=plural, kind=kind, namespaced=False)
+    for group, kind, plural in (
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings"),
+    )
+}
+ALL = {"name": names.ENV_VISIBLE_DEVICES, "value": "all"}
 VOID = {"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}
 # What the extender's annotations are refused with, from whomever.
 WRITTEN = "is written by Dovetail's extender"
@@ -50,14 +60,20 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIter
     await client.create(ROLES, {**named, "rules": rules}, as_type=Manifest, namespace=namespace)
     binding = {**named, "subjects": [subject], "roleRef": role}
     await client.create(ROLE_BINDINGS, binding, as_type=Manifest, namespace=namespace)
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    async with Client(await connection_of("mallory", client, namespace=namespace, sandbox=sandbox)) as theirs:
+        yield theirs
+
+
+async def connection_of(
+    account: str, client: Client, *, namespace: str, sandbox: Cluster, spec: Manifest | None = None
+) -> Connection:
+    """The API server as a service account reaches it; `spec` is that of the request for its token."""
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec or {}}
     answer = await client.create(
-        SERVICEACCOUNTS, request, as_type=Manifest, namespace=namespace, name="mallory", subresource="token"
+        SERVICEACCOUNTS, request, as_type=Manifest, namespace=namespace, name=account, subresource="token"
     )
     connection = load_connection(sandbox.kubeconfig)
-    own = replace(connection, client_certificate=None, client_key=None, token=answer["status"]["token"])
-    async with Client(own) as theirs:
-        yield theirs
+    return replace(connection, client_certificate=None, client_key=None, token=answer["status"]["token"])
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +126,7 @@ def variable(pod: Pod, name: str = names.ENV_VISIBLE_DEVICES, *, container: int 
 
 
 async def test_a_deployment_with_nothing_but_the_annotation_gets_its_share(client: Client, namespace: str) -> None:
-    template = make_pod("", {"name": "server"}, {"name": "proxy", "env": [SELF]}, annotations=asking("8G,0.5"))
+    template = make_pod("", {"name": "server"}, {"name": "proxy", "env": [ALL]}, annotations=asking("8G,0.5"))
     template["metadata"]["labels"] = {"app": "x"}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
     await client.create(DEPLOYMENTS, {"metadata": {"name": "x"}, "spec": spec}, as_type=Manifest, namespace=namespace)
@@ -151,7 +167,7 @@ async def test_a_request_that_cannot_be_read_is_refused_where_it_is_written(clie
 
 async def test_a_debugging_container_sees_no_device(mallory: Client, client: Client, namespace: str) -> None:
     await mallory.create(PODS, make_pod(annotations=asking("1")), as_type=Pod, namespace=namespace)
-    debug = {"name": "debug", "image": "none", "env": [SELF]}
+    debug = {"name": "debug", "image": "none", "env": [ALL]}
     await mallory.patch(
         PODS, "p", {"spec": {"ephemeralContainers": [debug]}}, as_type=Pod, namespace=namespace,
         subresource="ephemeralcontainers",
@@ -199,7 +215,7 @@ async def test_where_no_webhook_completes_a_pod_the_policies_hold(
 ) -> None:
     """A pod that says it is a GPUJob's goes past the webhook; its shape is judged all the same."""
     labels = {names.LABEL_JOB: "x"}
-    forged = {**SELF, "value": "GPU-1"}
+    forged = {**ALL, "value": "GPU-1"}
     twice = [VOID, forged]
     stolen = {
         "name": names.ENV_VISIBLE_DEVICES,
@@ -235,6 +251,54 @@ async def test_while_the_webhook_is_away_only_pods_that_ask_are_refused(
                 await asyncio.sleep(0.1)
     finally:
         await asyncio.to_thread(sandbox.start, "webhook")
+
+
+@pytest.fixture
+async def agent(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
+    """An agent as a DaemonSet has it on node v100-0, held to the policy that the chart makes for such agents.
+
+    The sandbox's own agent serves all nodes: the policy is applied under another name and for this account alone.
+    """
+    account = f"system:serviceaccount:{namespace}:agent"
+    text = rendered(simulation="false").replace("system:serviceaccount:dovetail-system:dovetail-agent", account)
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    objects = [
+        each for each in yaml.safe_load_all(text.replace("dovetail-agents", f"agents-{namespace}"))
+        if each and each["kind"] in kinds and each["metadata"]["name"].startswith("agents-")
+    ]  # fmt: skip
+    assert [each["kind"] for each in objects] == list(kinds)
+    objects.append({
+        "metadata": {"name": f"agents-{namespace}"}, "kind": "ClusterRoleBinding",
+        "roleRef": {"apiGroup": ROLES.group, "kind": "ClusterRole", "name": "dovetail-agent"},
+        "subjects": [{"kind": "ServiceAccount", "name": "agent", "namespace": namespace}],
+    })  # fmt: skip
+    await client.create(SERVICEACCOUNTS, {"metadata": {"name": "agent"}}, as_type=Manifest, namespace=namespace)
+    for each in objects:
+        await client.create(CLUSTER_KINDS[each["kind"]], each, as_type=Manifest)
+    node = await client.get(NODES, "v100-0", as_type=Node)
+    spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "v100-0", "uid": node.metadata.uid}}
+    async with Client(await connection_of("agent", client, namespace=namespace, sandbox=sandbox, spec=spec)) as own:
+        yield own
+    for each in objects:
+        await client.delete(CLUSTER_KINDS[each["kind"]], each["metadata"]["name"])
+
+
+async def test_an_agent_writes_for_its_own_node_only(agent: Client) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        # A policy counts a moment after it was made.
+        while not await refused(agent, GPUNODES, "v100-1"):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert "may not write for node v100-1" in await refused(agent, NODES, "v100-1")
+    assert await refused(agent, GPUNODES, "v100-0") == await refused(agent, NODES, "v100-0") == ""
+
+
+async def refused(agent: Client, resource: Resource, name: str) -> str:
+    """The sentence with which a write of an agent's is refused, one that changes nothing; empty when it is not."""
+    try:
+        await agent.patch(resource, name, {"status": {}}, as_type=Manifest, subresource="status")
+    except KubeError as error:
+        return str(error)
+    return ""
 
 
 async def test_a_job_carries_the_name_of_who_made_it_for_good(mallory: Client, namespace: str) -> None:
