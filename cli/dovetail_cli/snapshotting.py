@@ -11,7 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.asks import ask_of_job, ask_of_pod
-from dovetail.cluster import claim_of_pod, device_facts, node_facts
+from dovetail.cluster import ClusterView, node_facts
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.facts import DeviceFacts
 from dovetail.kube.objects import Pod
@@ -96,27 +96,29 @@ def told(snapshot: Snapshot) -> str:
 def snapshot_of(taken: Picture, *, now: datetime, salt: str = "") -> Snapshot:
     """The snapshot of a picture; with a `salt`, names are hashed with it."""
     rename: Rename = _hashed(salt) if salt else lambda _kind, name: name
-    claims = [(pod, claim_of_pod(pod)) for pod in taken.pods if pod.spec.node_name and pod.status.phase not in _ENDED]
+    view = taken.view()
+    claims = [(pod, claim) for pod in taken.pods if (claim := view.ledger.claim(pod.metadata.uid)) is not None]
     known = {node.metadata.name for node in taken.nodes}
-    holding = [(pod, claim) for pod, claim in claims if claim.devices and claim.node in known]
+    holding = [(pod, claim) for pod, claim in claims if (claim.devices or claim.unnamed) and claim.node in known]
+    others = [claim for _, claim in claims if not claim.devices and not claim.unnamed]
     jobs = [job for each in taken.jobs if (job := _job(each, taken=taken, rename=rename)) is not None]
     return Snapshot(
         taken_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         anonymous=bool(salt),
         turns_per_device=taken.settings.tenants_per_device,
-        nodes=_nodes(taken, others=[claim for _, claim in claims if not claim.devices], rename=rename),
+        nodes=_nodes(view, others=others, rename=rename),
         claims=[_claim(pod, claim, rename=rename) for pod, claim in holding],
         jobs=[*jobs, *_waiting_pods(taken, rename=rename)],
     )
 
 
-def _nodes(taken: Picture, *, others: Sequence[Claim], rename: Rename) -> list[SnapshotNode]:
+def _nodes(view: ClusterView, *, others: Sequence[Claim], rename: Rename) -> list[SnapshotNode]:
     cpu: dict[str, int] = {}
     memory: dict[str, int] = {}
     for claim in others:
         cpu[claim.node] = cpu.get(claim.node, 0) + claim.cpu_milli
         memory[claim.node] = memory.get(claim.node, 0) + claim.memory_mib
-    devices = {gpunode.metadata.name: device_facts(gpunode) for gpunode in taken.gpunodes}
+    nodes = [node_facts(view.nodes[name], vendors=view.vendors) for name in sorted(view.nodes)]
     return [
         SnapshotNode(
             name=rename("node", facts.name),
@@ -127,9 +129,9 @@ def _nodes(taken: Picture, *, others: Sequence[Claim], rename: Rename) -> list[S
             memory_mib=facts.memory_mib,
             other_cpu_milli=cpu.get(facts.name, 0),
             other_memory_mib=memory.get(facts.name, 0),
-            devices=[_device(device, rename=rename) for device in devices.get(facts.name, ())],
+            devices=[_device(device, rename=rename) for device in view.ledger.devices(facts.name)],
         )
-        for facts in sorted(map(node_facts, taken.nodes), key=lambda facts: facts.name)
+        for facts in nodes
     ]
 
 
@@ -162,13 +164,14 @@ def _claim(pod: Pod, claim: Claim, *, rename: Rename) -> SnapshotClaim:
             SnapshotShare(index=device.index, share_milli=device.share_milli, memory_mib=device.memory_mib)
             for device in claim.devices
         ],
+        unnamed=claim.unnamed,
     )
 
 
 def _job(job: GPUJob, *, taken: Picture, rename: Rename) -> SnapshotJob | None:
     """None for a job whose request cannot be read: it asks for nothing that could be simulated."""
     try:
-        ask = ask_of_job(job, default_policy=taken.settings.policy)
+        ask = ask_of_job(job, default_policy=taken.settings.policy_in(job.metadata.namespace))
     except (RequestError, QuantityError):
         return None
     meta, status = job.metadata, job.status
@@ -200,7 +203,7 @@ def _waiting_pods(taken: Picture, *, rename: Rename) -> list[SnapshotJob]:
         if pod.spec.node_name or pod.status.phase in _ENDED or names.LABEL_JOB in meta.labels:
             continue
         try:
-            ask = ask_of_pod(pod, default_policy=settings.policy, vendors=settings.vendors)
+            ask = ask_of_pod(pod, default_policy=settings.policy_in(meta.namespace), vendors=settings.vendors)
         except (RequestError, QuantityError):
             continue
         if ask is not None and ask.gpu is not None:

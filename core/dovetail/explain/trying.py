@@ -23,7 +23,7 @@ class Trial:
         self.node = node
         self.ledger = ledger
         self.devices = ledger.devices(node)
-        self.facts = node_facts(question.view.nodes[node])
+        self.facts = node_facts(question.view.nodes[node], vendors=question.view.vendors)
         self._note = ledger.note(node)
         self._ask = question.ask
         # A gang's other workers are of the question and do not go.

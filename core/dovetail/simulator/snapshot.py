@@ -59,7 +59,8 @@ class SnapshotShare(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """What a bound pod holds. `job` is the name of its GPUJob; empty for a pod of none."""
+    """What a bound pod holds. `job` is the name of its GPUJob; empty for a pod of none. `unnamed` counts whole devices
+    that kubelet picked for a vendor's plugin, of which the node has not told yet which ones they are."""
 
     pod: str
     namespace: str
@@ -69,6 +70,7 @@ class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
     cpu_milli: Count
     memory_mib: Count
     devices: list[SnapshotShare]
+    unnamed: Count = 0
 
 
 class SnapshotJob(Described, frozen=True, kw_only=True, omit_defaults=False):

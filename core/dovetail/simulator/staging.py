@@ -45,7 +45,8 @@ def stage(snapshot: Snapshot) -> Stage:
     claims = [claim for claim in snapshot.claims if claim.node in rows]
     turn_milli = max(1, WHOLE_MILLI // snapshot.turns_per_device)
     shapes_of = _Shapes(snapshot, turn_milli=turn_milli)
-    taken = [*_others(usable), *(each for claim in claims for each in _choices(claim, rows, devices, turn_milli))]
+    named = [each for claim in claims for each in _choices(claim, rows, devices, turn_milli)]
+    taken = [*_others(usable), *named, *_unnamed(claims, rows, devices, beside=named)]
     waiting = sorted((job for job in snapshot.jobs if _waits(job)), key=lambda job: (-job.priority, job.submitted_at))
     plain = [shape for claim in snapshot.claims if not claim.job for shape in _claimed(claim, turn_milli=turn_milli)]
     nodes = tuple(_node(node, devices[node.name]) for node in usable)
@@ -125,14 +126,33 @@ def _choices(
             yield Choice(shape=shape, node=row, devices=(slots[share.index],))
 
 
+def _unnamed(
+    claims: Iterable[SnapshotClaim],
+    rows: Mapping[str, int],
+    devices: Mapping[str, Sequence[SnapshotDevice]],
+    *,
+    beside: Iterable[Choice],
+) -> Iterable[Choice]:
+    """Devices that kubelet picked and nobody has named: the first that nobody else has."""
+    used = {(choice.node, slot) for choice in beside for slot in choice.devices}
+    for claim in claims:
+        row = rows[claim.node]
+        free = (slot for slot in range(len(devices[claim.node])) if (row, slot) not in used)
+        for slot in list(free)[: claim.unnamed]:
+            used.add((row, slot))
+            yield Choice(
+                shape=Shape(cpu_milli=0, memory_mib=0, gpus=1, share_milli=WHOLE_MILLI), node=row, devices=(slot,)
+            )
+
+
 def _claimed(claim: SnapshotClaim, *, turn_milli: int) -> list[Shape]:
     """What a pod of no job once asked, as far as its claim tells."""
-    if not claim.devices:
+    count = len(claim.devices) + claim.unnamed
+    if not count:
         return []
-    milli = turn_milli if claim.mode == "TimeShared" else claim.devices[0].share_milli
-    return _apart(
-        Shape(cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib, gpus=len(claim.devices), share_milli=milli)
-    )
+    share_milli = claim.devices[0].share_milli if claim.devices else WHOLE_MILLI
+    milli = turn_milli if claim.mode == "TimeShared" else share_milli
+    return _apart(Shape(cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib, gpus=count, share_milli=milli))
 
 
 def _apart(shape: Shape) -> list[Shape]:

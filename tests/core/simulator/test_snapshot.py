@@ -104,6 +104,12 @@ def test_the_stage_begins_with_what_is_taken() -> None:
     assert columns.spare[0].tolist() == [64_000 - 6500, 262_144 - 3 * 1024 - 24, 450, 0]
 
 
+def test_devices_that_nobody_has_named_are_the_first_free_ones() -> None:
+    staged = stage(snapshot(node("a", device(0), device(1), device(2)), claims=(claim(unnamed=1), claim((0, 100)))))
+    assert [choice.devices for choice in staged.taken if choice.devices] == [(0,), (1,)]
+    assert [shape.share_milli for shape in staged.mix] == [1000, 100]
+
+
 def test_devices_and_nodes_that_take_nothing_are_left_out() -> None:
     staged = stage(
         snapshot(
