@@ -31,6 +31,7 @@ class Freshness:
         self._max_age_seconds = max_age_seconds
         self._reports: dict[str, _Report] = {}
         self._due: list[tuple[float, str]] = []
+        self._next: dict[str, float] = {}
 
     def report(self, name: str, status: GPUNodeStatus) -> str:
         """A GPUNode was seen. Why its measurements do not count, or nothing when they do."""
@@ -44,7 +45,7 @@ class Freshness:
         self._reports[name] = _Report(status=status, since=since)
         if status.observed_at is None:
             return f"nothing measured on node {name} yet: promises alone count"
-        heapq.heappush(self._due, (since + self._max_age_seconds, name))
+        self._look_at(name, due=since + self._max_age_seconds)
         return self._note(name) if self._is_old(name) else ""
 
     def forget(self, name: str) -> None:
@@ -55,13 +56,27 @@ class Freshness:
         """Nodes whose measurements have become too old since the last call, and why they do not count."""
         notes: dict[str, str] = {}
         while self._due and self._due[0][0] <= self.clock():
-            _, name = heapq.heappop(self._due)
-            if name in self._reports and self._is_old(name):
+            due, name = heapq.heappop(self._due)
+            if self._next.get(name) != due:
+                continue
+            del self._next[name]
+            if name not in self._reports:
+                continue
+            if self._is_old(name):
                 notes[name] = self._note(name)
+            else:
+                self._look_at(name, due=self._reports[name].since + self._max_age_seconds)
         return notes
 
+    def _look_at(self, name: str, *, due: float) -> None:
+        """Look at the node at that time at the latest: one entry a node, however often it reports."""
+        if due < self._next.get(name, float("inf")):
+            self._next[name] = due
+            heapq.heappush(self._due, (due, name))
+
     def _is_old(self, name: str) -> bool:
-        return self.clock() - self._reports[name].since >= self._max_age_seconds
+        # The same sum as that by which it is looked at: rounded differently it would be looked at for ever.
+        return self.clock() >= self._reports[name].since + self._max_age_seconds
 
     def _note(self, name: str) -> str:
         # Not the age itself: who keeps what was said would have to say it anew every minute.

@@ -1,7 +1,10 @@
 from datetime import UTC, datetime, timedelta
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
+from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.cluster import ClusterView
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
@@ -134,6 +137,30 @@ def test_a_node_that_left_and_returns_is_seen_for_the_first_time(cluster: Cluste
     cluster.wall += timedelta(seconds=700)
     cluster.report(NOON)
     assert not cluster.counts
+
+
+def test_a_node_that_returns_with_an_older_report_grows_old_sooner(cluster: Cluster) -> None:
+    cluster.report(NOON)
+    cluster.view.gpunode_gone("a")
+    cluster.report(NOON - timedelta(seconds=600))
+    assert cluster.after(60) == [OLD]
+
+
+def test_a_node_that_reports_often_is_looked_at_once(cluster: Cluster) -> None:
+    for second in range(0, 2000, 10):
+        cluster.report(NOON + timedelta(seconds=second))
+        assert cluster.after(10) == []
+    assert cluster.after(650) == [OLD]
+    assert cluster.after(5000) == []
+
+
+@given(start=st.floats(0, 1e9), bound=st.floats(1, 1e6))
+def test_it_ends_at_every_moment(start: float, bound: float) -> None:
+    now = start
+    freshness = Freshness(max_age_seconds=bound, clock=lambda: now, wall=lambda: NOON)
+    freshness.report("a", GPUNodeStatus(observed_at=NOON.isoformat()))
+    now = start + bound
+    assert freshness.grown_old().keys() == {"a"}
 
 
 def test_loads_settle_as_time_passes(cluster: Cluster) -> None:
