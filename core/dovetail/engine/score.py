@@ -65,13 +65,13 @@ def terms(judged: Judgement, *, tidy: Floats | None = None) -> Terms:
 def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
     """The score of nodes that all fit, 0 to 1, shape [n]: the fragmentation term is scaled over just these."""
     if policy == "Pack":
-        return _scaled(parts.tidy)
+        return scaled(parts.tidy)
     total = weights.utilization + weights.memory + weights.cpu + weights.fragmentation
     score = (
         weights.utilization * parts.calm
         + weights.memory * parts.memory
         + weights.cpu * parts.cpu
-        + weights.fragmentation * _scaled(parts.tidy)
+        + weights.fragmentation * scaled(parts.tidy)
     )
     return score / total if total else score
 
@@ -102,6 +102,7 @@ def _ratio(part: np.typing.NDArray[np.int64], whole: np.typing.NDArray[np.int64]
     return np.asarray(np.where(whole > 0, part / np.maximum(1, whole), 0.0), dtype=np.float64)
 
 
-def _scaled(values: Floats) -> Floats:
+def scaled(values: Floats) -> Floats:
+    """Values from 0 for the lowest to 1 for the highest; 1 where all are equal."""
     low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
     return (values - low) / (high - low) if high > low else np.ones_like(values)

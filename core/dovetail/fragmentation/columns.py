@@ -223,3 +223,10 @@ def free_devices(columns: Columns, *, node: int, count: int) -> tuple[int, ...]:
     values = columns.left[node].tolist()
     found = [device for device, left in enumerate(values) if left == WHOLE_MILLI]
     return tuple(found[:count])
+
+
+def choice_of(columns: Columns, shape: Shape, *, node: int, device: int) -> Choice:
+    """The place on a node: for a share `device`, for whole devices the first free ones."""
+    if shape.is_share:
+        return Choice(shape=shape, node=node, devices=(device,))
+    return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
+from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, choice_of, needs
 from dovetail.fragmentation.headroom import Counts
 from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.learning import LearningSettings, Online
@@ -50,23 +50,25 @@ class PH:
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now."""
-        columns = self._columns
+        score, device = self.scores(shape)
+        best = score.max(initial=-np.inf)
+        if best == -np.inf:
+            return None
+        node = int((score >= best - TIE_GPUS).argmax())
+        return choice_of(self._columns, shape, node=node, device=int(device[node]))
+
+    def scores(self, shape: Shape) -> tuple[Counts, Ints]:
+        """The score of each node in GPUs, -inf where the shape does not fit, and the device that a share gets there."""
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
             self._known.put(shape, known, size_bytes=self._size_bytes(known))
         self._terms.refresh_prices()
-        if known.seen != columns.changes:
+        if known.seen != self._columns.changes:
             self._update(shape, known)
         if known.epoch != self._terms.epoch:
             self._reprice(known)
-        best = known.score.max(initial=-np.inf)
-        if best == -np.inf:
-            return None
-        node = int((known.score >= best - TIE_GPUS).argmax())
-        if shape.is_share:
-            return Choice(shape=shape, node=node, devices=(int(known.device[node]),))
-        return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))
+        return known.score, known.device
 
     def _reprice(self, known: _Known) -> None:
         """The scores at new prices, of one node of each kind that fits: reading all losses is what takes the time."""

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, free_devices, needs
+from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, choice_of, needs
 from dovetail.fragmentation.kept import Kept
 from dovetail.fragmentation.shapes import Choice, Shape
 
@@ -64,9 +64,7 @@ class ScoredPolicy:
         node = int(known.score.argmax())
         if known.score[node] == -np.inf:
             return None
-        if shape.is_share:
-            return Choice(shape=shape, node=node, devices=(int(known.device[node]),))
-        return Choice(shape=shape, node=node, devices=free_devices(self._columns, node=node, count=shape.gpus))
+        return choice_of(self._columns, shape, node=node, device=int(known.device[node]))
 
     def _unknown(self, shape: Shape) -> _Scores:
         count = len(self._columns)

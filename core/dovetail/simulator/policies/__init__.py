@@ -8,11 +8,13 @@ import numpy as np
 
 from dovetail.fragmentation.columns import Columns
 from dovetail.fragmentation.fgd import fgd
+from dovetail.fragmentation.learning import Online
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.ph import PH, ph_online
 from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.tuner import SelfTuned
+from dovetail.simulator.policies.balanced import Balanced
 from dovetail.simulator.policies.bestfit import bestfit
 from dovetail.simulator.policies.gpupacking import gpupacking
 from dovetail.simulator.policies.random import RandomFit
@@ -52,9 +54,17 @@ def _online(setting: Setting) -> Policy:
     return ph_online(setting.columns, settings=setting.ph())
 
 
-def _pack(setting: Setting) -> Policy:
+def _live(setting: Setting) -> PHSettings:
     # On a live cluster pods leave, and prices there are made for it whatever this run is about.
-    return ph_online(setting.columns, settings=replace(setting, departures=True).ph())
+    return replace(setting, departures=True).ph()
+
+
+def _pack(setting: Setting) -> Policy:
+    return ph_online(setting.columns, settings=_live(setting))
+
+
+def _balanced(setting: Setting) -> Policy:
+    return Online(setting.columns, make=lambda columns, mix: Balanced(columns, mix, settings=_live(setting)))
 
 
 def _tuned(setting: Setting) -> Policy:
@@ -79,6 +89,7 @@ POLICIES: Final[dict[str, Entry]] = {
     "bestfit": Entry(make=lambda setting: bestfit(setting.columns), help="least CPU and GPU left over"),
     "gpupacking": Entry(make=lambda setting: gpupacking(setting.columns), help="used devices first, then used nodes"),
     "pack": Entry(make=_pack, help="PACK, as jobs say it: ph-online with the prices of a live cluster"),
+    "balanced": Entry(make=_balanced, help="BALANCED, as jobs say it: used nodes first, then as pack"),
     "spread": Entry(make=lambda setting: spread(setting.columns), help="SPREAD, as jobs say it: the idlest node"),
     "random": Entry(
         make=lambda setting: RandomFit(setting.columns, random=np.random.default_rng(setting.seed)),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns, free_devices, needs
+from dovetail.fragmentation.columns import Columns, choice_of, needs
 from dovetail.fragmentation.policy import fitting
 from dovetail.fragmentation.shapes import Choice, Shape
 
@@ -23,7 +23,6 @@ class RandomFit:
         if not rows.size:
             return None
         node = int(self._random.choice(rows))
-        if not shape.is_share:
-            return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))
         devices = (columns.left[node] >= shape.share_milli).nonzero()[0]
-        return Choice(shape=shape, node=node, devices=(int(self._random.choice(devices)),))
+        device = int(self._random.choice(devices)) if shape.is_share else 0
+        return choice_of(columns, shape, node=node, device=device)

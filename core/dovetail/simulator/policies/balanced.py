@@ -1,0 +1,41 @@
+"""BALANCED: used nodes first, and among those that are as used the one where a placement costs the least later.
+
+What jobs get for this word (design §6), where nothing is measured: 0.3 for promised device memory, which a trace has as
+milli, and 0.2 for CPU, and 0.1 for the fragmentation term, which is PH, scaled to 0-1 over the nodes that fit.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from dovetail.engine.score import scaled
+from dovetail.fragmentation.columns import CPU, Columns, choice_of
+from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.ph import PH
+from dovetail.fragmentation.prices import PHSettings
+from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
+
+MEMORY_WEIGHT: Final = 0.3
+CPU_WEIGHT: Final = 0.2
+FRAGMENTATION_WEIGHT: Final = 0.1
+
+
+class Balanced:
+    """Takes the node with the highest weighted sum, the first of equals."""
+
+    def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings) -> None:
+        self._columns = columns
+        self._ph = PH(columns, mix, settings=settings)
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """The best place for a pod that arrives now."""
+        priced, device = self._ph.scores(shape)
+        rows = (priced > -np.inf).nonzero()[0]
+        if not rows.size:
+            return None
+        columns = self._columns
+        memory = 1 - columns.left[rows].sum(axis=1) / np.maximum(1, columns.gpus[rows] * WHOLE_MILLI)
+        cpu = 1 - columns.spare[rows, CPU] / np.maximum(1, columns.capacity[rows, CPU])
+        score = MEMORY_WEIGHT * memory + CPU_WEIGHT * cpu + FRAGMENTATION_WEIGHT * scaled(priced[rows].astype(float))
+        node = int(rows[score.argmax()])
+        return choice_of(columns, shape, node=node, device=int(device[node]))
