@@ -1,4 +1,5 @@
-"""Decisions and binds as a state machine: a cache that lags, writes that get lost or land late, restarts.
+"""Decisions and binds as a state machine: a cache that lags, writes that get lost or land late, restarts, time in
+office that runs out, nodes that come back with other devices, nominations.
 
 The truth is what the API server's pods say. Whatever happens in between, no device of theirs is promised beyond what it
 has, and every device that the truth names is promised in the ledger once the cache has caught up.
@@ -14,11 +15,12 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dovetail import names
 from dovetail.allocation import allocation_in
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
-from dovetail.kube.errors import Conflict, DeadlineExceeded, NotFound, Status
+from dovetail.kube.errors import Conflict, DeadlineExceeded, Forbidden, NotFound, Status
 from dovetail.kube.objects import Node, Pod
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
@@ -40,6 +42,7 @@ class Truth:
         self.untold: deque[tuple[str, str, Pod]] = deque()
         self.late: list[tuple[str, str, dict[str, str]]] = []
         self.fate: Fate = "answered"
+        self.term = 0
 
     def cached(self, *, namespace: str, name: str) -> Pod | None:
         return self.shown.get(name)
@@ -63,7 +66,7 @@ class Truth:
         name, node, annotations = self.late.pop(0)
         try:
             self._bound(name, node=node, annotations=annotations)
-        except (NotFound, Conflict):
+        except (NotFound, Conflict, Forbidden):
             return
 
     def put(self, pod: dict[str, Any]) -> None:
@@ -78,6 +81,9 @@ class Truth:
         pod = self.pods.get(name)
         if pod is None:
             raise NotFound(Status(code=404))
+        # As the policy dovetail-terms has it.
+        if names.ALLOCATION in annotations and int(annotations[names.TERM]) < self.term:
+            raise Forbidden(Status(code=403))
         if pod["spec"].get("nodeName"):
             raise Conflict(Status(code=409, message="assigned already"))
         pod["spec"]["nodeName"] = node
@@ -94,8 +100,8 @@ class Truth:
 class InOffice:
     """The holder of a lease that lasts."""
 
-    def __init__(self) -> None:
-        self.term = 1
+    def __init__(self, *, term: int = 1) -> None:
+        self.term = term
         self.remaining_seconds = 15.0
 
 
@@ -106,6 +112,8 @@ class ExtenderMachine(RuleBasedStateMachine):
         self.truth = Truth()
         self.clock = Clock()
         self.count = 0
+        # How often the devices of each node were replaced.
+        self.replaced = dict.fromkeys(NODES, 0)
 
     def teardown(self) -> None:
         self.runner.close()
@@ -116,22 +124,21 @@ class ExtenderMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        # The old process's writes have ended before the new one lists: that is what the lease will see to.
-        while self.truth.late:
-            self.truth.land()
+        # What the old process sent may still be on its way.
+        self.truth.term += 1
+        self.office = InOffice(term=self.truth.term)
         self.truth.untold.clear()
         self.truth.shown = {name: self.truth._pod(name) for name in self.truth.pods}
         self.view = ClusterView(ledger=Ledger())
         for name in NODES:
-            self.view.node_changed(msgspec.convert(make_node(name), Node))
-            self.view.gpunode_changed(msgspec.convert(make_gpunode(name, gpus=2), GPUNode))
-        for pod in self.truth.shown.values():
-            self.view.pod_changed(pod)
+            self._node_is_there(name)
         self.decisions = Decisions(view=self.view, rules=Rules(), clock=self.clock)
+        for pod in self.truth.shown.values():
+            self._tell(pod)
         self.binder = Binder(
             ledger=self.view.ledger,
             pods=self.truth,
-            office=InOffice(),
+            office=self.office,
             decisions=self.decisions,
             deadline_seconds=4,
             clock=self.clock,
@@ -174,14 +181,34 @@ class ExtenderMachine(RuleBasedStateMachine):
             if event == "gone":
                 self.truth.shown.pop(name, None)
                 self.view.pod_gone(pod)
+                self.decisions.nominations.pod_gone(pod)
             else:
                 self.truth.shown[name] = pod
-                self.view.pod_changed(pod)
+                self._tell(pod)
 
     @precondition(lambda self: self.truth.late)
     @rule()
     def a_late_write_lands(self) -> None:
         self.truth.land()
+
+    @precondition(lambda self: self.truth.pods)
+    @rule(data=st.data(), node=st.sampled_from(["", *NODES]))
+    def kube_scheduler_nominates(self, data: st.DataObject, node: str) -> None:
+        pod = self.truth.pods[self._any(data)]
+        if not pod["spec"].get("nodeName"):
+            self.truth.put(pod | {"status": {"phase": "Pending", "nominatedNodeName": node}})
+
+    @rule(node=st.sampled_from(NODES), others=st.booleans())
+    def a_node_vanishes_and_returns(self, node: str, others: bool) -> None:
+        """Under the same name, with the same devices or with others."""
+        self.replaced[node] += others
+        self.view.gpunode_gone(node)
+        self.view.node_gone(node)
+        self._node_is_there(node)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 15.0]))
+    def the_time_in_office_changes(self, seconds: float) -> None:
+        self.office.remaining_seconds = seconds
 
     @rule(seconds=st.sampled_from([1, 6, 12, 40]))
     def time_passes(self, seconds: int) -> None:
@@ -190,6 +217,7 @@ class ExtenderMachine(RuleBasedStateMachine):
                 self.truth.land()
         self.clock.now += seconds
         self.view.ledger.expire_holds(self.clock.now)
+        self.decisions.nominations.review()
         self.runner.run(self.binder.settle())
 
     @invariant()
@@ -216,10 +244,22 @@ class ExtenderMachine(RuleBasedStateMachine):
         self.truth.fate = fate
         meta = pod.metadata
         args = BindingArgs(pod_name=meta.name, pod_namespace=meta.namespace, pod_uid=meta.uid, node=node)
+        late = len(self.truth.late)
         outcome = self.runner.run(self.binder.bind(args))
+        if self.office.remaining_seconds < 4:
+            assert len(self.truth.late) == late, "nothing is sent that the lease does not cover"
         if not outcome.error:
             bound = self.truth.pods.get(meta.name)
             assert bound is None or bound["spec"]["nodeName"] == node, "no success without a bind"
+
+    def _node_is_there(self, name: str) -> None:
+        devices = make_gpunode(f"{name}{self.replaced[name]}", gpus=2)
+        self.view.node_changed(msgspec.convert(make_node(name), Node))
+        self.view.gpunode_changed(msgspec.convert(devices | {"metadata": {"name": name, "uid": name}}, GPUNode))
+
+    def _tell(self, pod: Pod) -> None:
+        self.view.pod_changed(pod)
+        self.decisions.nominations.pod_changed(pod)
 
     def _any(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.truth.pods)))
