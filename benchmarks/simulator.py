@@ -24,7 +24,8 @@ from dovetail.simulator.arrivals import filling, sample, tied, visiting
 from dovetail.simulator.curve import report
 from dovetail.simulator.parallel import Scene, run_all
 from dovetail.simulator.trace import Node, columns_of
-from dovetail_cli.simulating import scene as read_scene
+from dovetail_cli.scenes import Given
+from dovetail_cli.scenes import scene as read_scene
 
 FILLING = ("ph", "ph-online", "fgd", "bestfit", "gpupacking", "spread", "random")
 RIVALS = ("ph", "ph-online", "fgd", "bestfit")
@@ -64,14 +65,14 @@ def read(folder: Path, *, name: str, seeds: Sequence[int] | None) -> dict[int, S
     orders = {seed: folder / f"node_order_seed{seed}.txt" for seed in found}
     return {
         seed: read_scene(
-            nodes=str(folder / "openb_node_list_gpu_node.csv"),
-            pods=str(folder / f"openb_pod_list_{name}.csv"),
-            arrivals=str(found[seed]),
-            node_order=str(orders[seed]) if orders[seed].exists() else None,
-            departures=None,
-            tied=0.0,
-            seed=seed,
-        )
+            Given(
+                nodes=str(folder / "openb_node_list_gpu_node.csv"),
+                pods=str(folder / f"openb_pod_list_{name}.csv"),
+                arrivals=str(found[seed]),
+                node_order=str(orders[seed]) if orders[seed].exists() else None,
+                seed=seed,
+            )
+        ).scene
         for seed in sorted(seeds or found)
     }
 
