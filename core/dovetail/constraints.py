@@ -11,6 +11,11 @@ from typing import Any, Final, Literal
 from dovetail.kube.objects import Node, Taint
 
 _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
+# What Kubernetes says by these taints the ledger has from the node itself: it is cordoned, or not ready. A node that
+# comes back is one of those that a job could go to, so it is not out of the question for it.
+_STATES: Final = frozenset(
+    {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+)
 Expression = Mapping[str, Any]
 ExclusionKind = Literal["NodeSelector", "Taint", "NodeAffinity"]
 
@@ -36,7 +41,9 @@ def exclusion(node: Node, pod_spec: Mapping[str, Any]) -> Exclusion | None:
         return Exclusion(kind="NodeSelector", what=", ".join(sorted(unmet)))
     tolerations: Sequence[Mapping[str, Any]] = pod_spec.get("tolerations") or ()
     for taint in node.spec.taints:
-        if taint.effect in _KEEPING_OFF and not any(_tolerates(each, taint) for each in tolerations):
+        if taint.effect not in _KEEPING_OFF or taint.key in _STATES:
+            continue
+        if not any(_tolerates(each, taint) for each in tolerations):
             return Exclusion(kind="Taint", what=f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
     return None if _affinity_admits(node, pod_spec) else Exclusion(kind="NodeAffinity", what="")
 

@@ -81,3 +81,8 @@ def test_what_keeps_a_pod_off_is_named() -> None:
     assert exclusion(node, {}) == Exclusion(kind="Taint", what="team=vision:NoSchedule")
     assert exclusion(make_node(), affinity({})) == Exclusion(kind="NodeAffinity", what="")
     assert exclusion(make_node(), {}) is None
+
+
+@pytest.mark.parametrize("state", ["unschedulable", "not-ready", "unreachable"])
+def test_a_taint_that_tells_the_nodes_state_is_left_to_who_knows_the_node(state: str) -> None:
+    assert admits(make_node(taint={"key": f"node.kubernetes.io/{state}", "effect": "NoSchedule"}), {})
