@@ -26,6 +26,13 @@ def test_the_configuration_decides_what_may_be_promised() -> None:
     assert (options.limits.guard_fraction, options.limits.turns_per_device, options.policy) == (0.95, 2, "Pack")
 
 
+def test_the_configuration_says_which_resources_are_a_vendors_and_which_kind_of_node_comes_first() -> None:
+    settings = Settings(gpu_resource={"xe": "gpu.intel.com/xe"}, preferred_node_kind="Vendor")
+    vendors = make_options(settings, environ={}).vendors
+    assert "gpu.intel.com/xe" in vendors.resources
+    assert vendors.first == "Vendor"
+
+
 @pytest.mark.parametrize(("environ", "namespace"), [({}, "dovetail-system"), ({"POD_NAMESPACE": "gpu"}, "gpu")])
 def test_the_numbers_live_in_the_operators_own_namespace(environ: dict[str, str], namespace: str) -> None:
     assert make_options(Settings(), environ=environ).namespace == namespace
