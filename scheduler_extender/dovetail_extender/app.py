@@ -73,7 +73,7 @@ class Verbs:
         found = self._decisions.filter(args.pod, nodes=args.nodes)
         self._remember(args.pod.metadata.uid, found, nodes=args.nodes)
         self._metrics.nodes_out.observe(len(found.nodes))
-        self._count_refusals(found, nodes=len(args.nodes))
+        self._count(found, nodes=len(args.nodes))
         return _answer(_wire(found, nodes=args.nodes))
 
     async def prioritize(self, body: bytes) -> web.Response:
@@ -115,7 +115,9 @@ class Verbs:
         else:
             self._waiting.refused(uid, ask=found.ask, nodes=nodes)
 
-    def _count_refusals(self, found: Filtered, *, nodes: int) -> None:
+    def _count(self, found: Filtered, *, nodes: int) -> None:
+        if found.ask is not None:
+            self._metrics.decisions.labels(found.ask.policy, "fits" if found.nodes else "refused").inc()
         if found.invalid:
             self._metrics.refusals.labels("Invalid").inc(nodes)
         for kind, count in Counter(refusal.kind for refusal in found.refusals.values()).items():

@@ -75,6 +75,11 @@ class Binder:
         """How many binds have an outcome that is not known yet."""
         return self._settling.unsettled
 
+    @property
+    def unseen(self) -> int:
+        """How many binds were sent that the cache does not show yet."""
+        return self._settling.unseen
+
     async def bind(self, args: BindingArgs) -> Outcome:
         """Bind the pod to the node. The same bind asked twice at a time is done once, and both get its outcome."""
         running = self._running.get(args.pod_uid)
@@ -144,7 +149,8 @@ class Binder:
         return claim
 
     async def _write(self, pod: Pod, claim: Claim, *, deadline: float) -> Outcome:
-        annotations = annotations_of(allocation_of(claim, pod=pod)) if claim.devices else {}
+        # Where kubelet picks, the node may have told the devices before the bind is known: they are no allocation.
+        annotations = annotations_of(allocation_of(claim, pod=pod)) if claim.devices and not claim.resource else {}
         left = deadline - self._clock()
         if left <= 0:
             self._settling.give_up(claim.key)
@@ -211,7 +217,8 @@ def _of_bound(pod: Pod, *, node: str, expected: Claim | None = None) -> Outcome:
     """A pod that is bound already: as was asked, or else not ours to change."""
     if pod.spec.node_name != node:
         return Outcome(result="conflict", error=f"the pod is bound to {pod.spec.node_name} already")
-    if expected is not None and _devices_in(pod) != {device.uuid for device in expected.devices}:
+    ours = None if expected is None or expected.resource else expected
+    if ours is not None and _devices_in(pod) != {device.uuid for device in ours.devices}:
         return Outcome(result="conflict", error=f"the pod is bound to {node} already, with other devices")
     return Outcome(result="bound")
 

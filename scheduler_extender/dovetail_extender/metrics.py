@@ -1,6 +1,8 @@
-"""What the extender counts. Labels are bounded: verbs, kinds of refusals, results of binds, kinds of objects."""
+"""What the extender counts. Labels are bounded: verbs, policies, kinds of refusals, results of binds,
+states of holds, kinds of objects."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,22 +12,33 @@ from prometheus_client.registry import Collector
 
 from dovetail.engine.ledger import Ledger
 
+HOLD_STATES: Final = ("decided", "nominated", "binding")
 _MIB: Final = 1 << 20
 _SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _NODES: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is read off the extender's parts when someone scrapes.
+
+    `holds` counts by state: decided (prioritize chose a node), nominated (victims are leaving), binding (sent, and not
+    seen in the cache yet).
+    """
+
+    in_office: bool = False
+    waiting_pods: int = 0
+    holds: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(HOLD_STATES, 0))
+    unsettled_binds: int = 0
+    fragmented_gpus: float = 0.0
+    idle_gpus: float = 0.0
+    ages_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
 class Metrics:
     """The extender's metrics in a registry of their own."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        ages_seconds: Callable[[], Mapping[str, float]],
-        unsettled: Callable[[], int],
-        in_office: Callable[[], bool],
-    ) -> None:
+    def __init__(self, *, ledger: Ledger, read: Callable[[], Reading]) -> None:
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "dovetail_extender_request_duration_seconds",
@@ -53,6 +66,12 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self.decisions = Counter(
+            "dovetail_extender_decisions",
+            "Answers to filter by the policy of the pod, and whether any node fitted.",
+            ["policy", "outcome"],
+            registry=self.registry,
+        )
         self.binds = Counter(
             "dovetail_extender_binds", "Binds by what became of them.", ["result"], registry=self.registry
         )
@@ -67,26 +86,15 @@ class Metrics:
             "Times that kube-scheduler was made to look again at pods that were refused.",
             registry=self.registry,
         )
-        self.registry.register(
-            _State(ledger=ledger, ages_seconds=ages_seconds, unsettled=unsettled, in_office=in_office)
-        )
+        self.registry.register(_State(ledger=ledger, read=read))
 
 
 class _State(Collector):
     """Gauges that are read off the state when someone scrapes."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        ages_seconds: Callable[[], Mapping[str, float]],
-        unsettled: Callable[[], int],
-        in_office: Callable[[], bool],
-    ) -> None:
+    def __init__(self, *, ledger: Ledger, read: Callable[[], Reading]) -> None:
         self._ledger = ledger
-        self._ages_seconds = ages_seconds
-        self._unsettled = unsettled
-        self._in_office = in_office
+        self._read = read
 
     def describe(self) -> list[Metric]:
         """Nothing: what is collected describes itself, and registering needs no state."""
@@ -100,18 +108,28 @@ class _State(Collector):
         yield _gauge("promised_share_milli", "Compute that is promised, in thousandths.", totals.promised_milli)
         yield _gauge("memory_bytes", "Device memory that could be promised.", totals.memory_mib * _MIB)
         yield _gauge("promised_memory_bytes", "Device memory that is promised.", totals.promised_mib * _MIB)
-        yield _gauge("holds", "Promises to pods that are not being bound yet.", totals.holds)
-        yield _gauge("unsettled_binds", "Binds of which nobody knows yet whether they happened.", self._unsettled())
-        yield _gauge("lease_held", "1 while this extender may bind, else 0.", self._in_office())
-        ages = GaugeMetricFamily(
-            "dovetail_extender_cache_age_seconds",
+        found = self._read()
+        yield _gauge("fragmented_gpus", "Idle compute that no pod of the usual mix could use.", found.fragmented_gpus)
+        yield _gauge("idle_gpus", "Idle compute.", found.idle_gpus)
+        yield _gauge("waiting_pods", "Pods that were refused and wait.", found.waiting_pods)
+        yield _by("holds", "Promises to pods that are not seen bound yet.", state=found.holds)
+        yield _gauge("unsettled_binds", "Binds of which nobody knows yet whether they happened.", found.unsettled_binds)
+        yield _gauge("lease_held", "1 while this extender may bind, else 0.", found.in_office)
+        yield _by(
+            "cache_age_seconds",
             "Time since the API server last said anything about these objects.",
-            labels=["kind"],
+            kind=found.ages_seconds,
         )
-        for kind, seconds in self._ages_seconds().items():
-            ages.add_metric([kind], seconds)
-        yield ages
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"dovetail_extender_{name}", text, value=value)
+
+
+def _by(name: str, text: str, **values: Mapping[str, float]) -> Metric:
+    """A gauge with one label, whose name is that of the argument."""
+    ((label, by_value),) = values.items()
+    family = GaugeMetricFamily(f"dovetail_extender_{name}", text, labels=[label])
+    for value, number in by_value.items():
+        family.add_metric([value], number)
+    return family

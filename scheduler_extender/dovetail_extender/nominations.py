@@ -48,6 +48,11 @@ class Nominations:
     def __len__(self) -> int:
         return len(self._pods)
 
+    @property
+    def holding(self) -> int:
+        """How many of them have room that is kept."""
+        return sum(self._ledger.is_hold(uid) for uid in self._pods)
+
     def pod_changed(self, pod: Pod) -> None:
         """A Pod was added or modified."""
         uid, node = pod.metadata.uid, pod.status.nominated_node_name

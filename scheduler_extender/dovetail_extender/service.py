@@ -20,7 +20,7 @@ from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_extender.app import Verbs
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.metrics import Metrics
+from dovetail_extender.metrics import Metrics, Reading
 from dovetail_extender.nominations import Nominations
 from dovetail_extender.preempting import Preempting
 from dovetail_extender.waiting import Waiting
@@ -78,12 +78,7 @@ class Extender:
             deadline_seconds=options.bind_deadline_seconds,
             clock=clock,
         )
-        self.metrics = Metrics(
-            ledger=self.ledger,
-            ages_seconds=self.watching.ages_seconds,
-            unsettled=lambda: self._binder.unsettled,
-            in_office=lambda: leadership.remaining_seconds > 0,
-        )
+        self.metrics = Metrics(ledger=self.ledger, read=self._read)
         self._waking = Waking(client, waiting=self._waiting, namespace=options.namespace, metrics=self.metrics)
         self.verbs = Verbs(
             decisions=decisions,
@@ -123,6 +118,23 @@ class Extender:
         """Let the next extender begin at once, if nothing of ours can still happen."""
         if not self._binder.unsettled:
             await self._leadership.release()
+
+    def _read(self) -> Reading:
+        measured = self._decisions.fragments.measure()
+        nominated = self.nominations.holding
+        return Reading(
+            in_office=self._leadership.remaining_seconds > 0,
+            waiting_pods=len(self._waiting),
+            holds={
+                "decided": self.ledger.totals().holds - nominated,
+                "nominated": nominated,
+                "binding": self._binder.unseen,
+            },
+            unsettled_binds=self._binder.unsettled,
+            fragmented_gpus=measured.fragmented_gpus,
+            idle_gpus=measured.idle_gpus,
+            ages_seconds=self.watching.ages_seconds(),
+        )
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         gone = event == "DELETED"

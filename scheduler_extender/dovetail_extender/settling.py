@@ -69,6 +69,11 @@ class Settling:
         self._unseen: dict[str, Unseen] = {}
 
     @property
+    def unseen(self) -> int:
+        """How many binds the cache has not shown yet."""
+        return len(self._unseen)
+
+    @property
     def unsettled(self) -> int:
         """How many binds have an outcome that nobody knows."""
         return sum(not bind.known for bind in self._unseen.values())

@@ -18,7 +18,7 @@ from dovetail_agent.agent import Agent
 from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
 from dovetail_agent.simulated import SimulatedProvider
-from dovetail_extender.metrics import Metrics
+from dovetail_extender.metrics import Metrics, Reading
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.state import State
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
@@ -57,9 +57,7 @@ def exposed() -> set[str]:
     operator = CollectorRegistry()
     make_counters(operator)
     operator.register(JobsCollector(State(ClusterView(ledger=ledger), default_policy="Balanced")))
-    extender = Metrics(
-        ledger=ledger, ages_seconds=lambda: {"nodes": 1.0}, unsettled=lambda: 0, in_office=lambda: True
-    ).registry
+    extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()
     client = Client(Connection(server="http://127.0.0.1:1"))
     agent.register(

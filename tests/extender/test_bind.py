@@ -8,6 +8,7 @@ import pytest
 
 from dovetail import names
 from dovetail.allocation import allocation_in
+from dovetail_extender.metrics import HOLD_STATES
 from dovetail_extender.service import Options
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import binding, make_gpunode, make_node, make_pod, make_share
@@ -329,6 +330,22 @@ async def test_binds_and_promises_are_counted(api: ApiServer, face: Face) -> Non
     assert _gauge(face, "promised_share_milli") == 500
     assert _gauge(face, "devices") == 16
     assert value("dovetail_extender_cache_age_seconds", {"kind": "pods"}) is not None
+
+
+async def test_the_state_is_read_off_when_somebody_scrapes(api: ApiServer, face: Face) -> None:
+    nominated = make_pod("nominated") | {"status": {"phase": "Pending", "nominatedNodeName": "b"}}
+    api.put("pods", nominated)
+    await eventually(lambda: face.ledger.is_hold("uid-nominated"))
+    await face.prioritize(make_pod("decided"), "a", "b")
+    await face.filter(make_pod("large", "9", milli=9000), "a", "b")
+    api.telling = False
+    api.put("pods", make_pod("sent"))
+    assert await face.bind(make_pod("sent"), "a") == ""
+    value = face.extender.metrics.registry.get_sample_value
+    holds = {state: value("dovetail_extender_holds", {"state": state}) for state in HOLD_STATES}
+    assert holds == {"decided": 1, "nominated": 1, "binding": 1}
+    assert value("dovetail_extender_decisions_total", {"policy": "Balanced", "outcome": "refused"}) == 1
+    assert (_gauge(face, "waiting_pods"), _gauge(face, "lease_held"), _gauge(face, "idle_gpus")) == (1, 1, 13)
 
 
 async def test_a_node_that_returns_with_other_devices_owes_nothing_on_them(api: ApiServer, face: Face) -> None:
