@@ -70,7 +70,7 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
         (["replay", "--pods", "p.csv", "--max-run", "5s", "--min-run", "10s"], 2, "--max-run 5s: must not be below"),
         (["gbatch", "./nowhere.sh"], 2, "./nowhere.sh: no such script here"),
         (["gcancel", "x..y"], 2, "neither a number, a range"),
-        (["replay", "--pods", "/nowhere.csv"], 3, "/nowhere.csv: No such file or directory"),
+        (["replay", "--pods", "/nowhere.csv"], 3, "/nowhere.csv: there is no such file"),
         (["gqueue"], 4, "/nonexistent/kubeconfig"),
         (["gbatch", "sleep", "5"], 4, "/nonexistent/kubeconfig"),
         (["ginfo"], 4, "/nonexistent/kubeconfig"),
