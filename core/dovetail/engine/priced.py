@@ -7,6 +7,7 @@ a request costs the rows that were touched since this ask came last, and now and
 from typing import Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
 from dovetail.engine.columns import Bools, Floats, Ints
@@ -19,6 +20,7 @@ from dovetail.fragmentation.policy import MANY_ROWS
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.taking import Taking
 
+Millis = npt.NDArray[np.int16]
 # Scores are equal when they agree so far: single precision tells no finer. Of equals the first node has it.
 _DIGITS: Final = 5
 _NOT_FREE: Final = WHOLE_MILLI + 1
@@ -41,32 +43,58 @@ class Source(Protocol):
 
 
 class PricedRows:
-    """The term of one ask by row of the ledger."""
+    """The term of one ask by row of the ledger, and what it follows from: where the ask fits, which devices it could
+    take there and how much of each."""
 
     def __init__(self, source: Source, ask: Ask) -> None:
         self._source = source
         self._ask = ask
-        self._static: Counts = np.zeros(FIRST_ROWS, dtype=np.float32)
-        self._score: Counts = np.zeros(FIRST_ROWS, dtype=np.float32)
-        self._loss: Counts = np.zeros((FIRST_ROWS, len(source.appraisal.price)), dtype=np.float32)
-        self._epoch = source.appraisal.epoch
+        self._fits: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)
+        self._free: Bools = np.zeros((FIRST_ROWS, 0), dtype=np.bool_)
+        self._taken: Millis = np.zeros((FIRST_ROWS, 0), dtype=np.int16)
+        self._make_columns(rows=FIRST_ROWS)
 
     @property
     def size_bytes(self) -> int:
         """Memory that is taken."""
-        return self._static.nbytes + self._score.nbytes + self._loss.nbytes
+        columns = (self._fits, self._free, self._taken, self._static, self._score, self._loss)
+        return sum(column.nbytes for column in columns)
 
     def store(self, rows: Ints, judged: Judgement) -> None:
         """Take over a judgement of these rows."""
-        self._static = grown(self._static, rows=rows)
-        self._score = grown(self._score, rows=rows)
-        self._loss = grown(self._loss, rows=rows)
-        fits = np.flatnonzero(judged.fits)
-        if not fits.size:
+        free = _free(judged)
+        self._grow(rows, width=free.shape[1])
+        self._fits[rows] = judged.fits
+        self._free[rows] = free
+        self._taken[rows] = _taken(judged)
+        self._appraise(rows)
+
+    def renew(self) -> None:
+        """Reckon all anew as it is reckoned now."""
+        self._make_columns(rows=len(self._fits))
+        self._appraise(np.arange(len(self._fits)))
+
+    def _make_columns(self, *, rows: int) -> None:
+        appraisal = self._source.appraisal
+        self._epoch = appraisal.epoch
+        self._static: Counts = np.zeros(rows, dtype=np.float32)
+        self._score: Counts = np.zeros(rows, dtype=np.float32)
+        self._loss: Counts = np.zeros((rows, len(appraisal.price)), dtype=np.float32)
+
+    def _grow(self, rows: Ints, *, width: int) -> None:
+        for name in ("_fits", "_free", "_taken", "_static", "_score", "_loss"):
+            setattr(self, name, grown(getattr(self, name), rows=rows))
+        more = ((0, 0), (0, width - self._free.shape[1]))
+        if more[1][1] > 0:
+            self._free, self._taken = np.pad(self._free, more), np.pad(self._taken, more)
+
+    def _appraise(self, rows: Ints) -> None:
+        rows = rows[self._fits[rows]]
+        if not rows.size:
             return
-        some, kind = _alike(self._source.columns, rows=rows[fits], free=_free(judged)[fits], ask=self._ask)
-        static, loss = _terms(self._source, judged, rows=rows[fits[some]], at=fits[some])
-        rows = rows[fits]
+        free = self._free[rows]
+        some, kind = _alike(self._source.columns, rows=rows, free=free, ask=self._ask)
+        static, loss = _terms(self._source, self._ask, rows=rows[some], free=free[some], taken=self._taken[rows[some]])
         self._static[rows] = static[kind]
         self._loss[rows] = loss[kind]
         if self._epoch == self._source.appraisal.epoch:
@@ -86,7 +114,8 @@ def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
     value = np.zeros(len(rows))
     fits = np.flatnonzero(judged.fits)
     if fits.size:
-        static, loss = _terms(source, judged, rows=rows[fits], at=fits)
+        free, taken = _free(judged)[fits], _taken(judged)[fits]
+        static, loss = _terms(source, judged.ask, rows=rows[fits], free=free, taken=taken)
         value[fits] = loss @ source.appraisal.price + static
     return np.round(value, _DIGITS)
 
@@ -120,21 +149,20 @@ def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
     )
 
 
-def _terms(source: Source, judged: Judgement, *, rows: Ints, at: Ints) -> tuple[Counts, Counts]:
-    """Both parts of the term for nodes that fit: `rows` of the columns, which are at `at` in `judged`."""
-    appraisal, ask = source.appraisal, judged.ask
-    free, taken = _free(judged)[at], _taken(judged)[at]
+def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) -> tuple[Counts, Counts]:
+    """Both parts of the term for nodes that fit, with the devices that are free there and what is taken of each."""
+    appraisal = source.appraisal
     left = source.columns.left[rows][:, : free.shape[1]]
     if ask.mode == "Fractional" and _count(ask) == 1 and ask.policy != "Spread":
         slots = _best_devices(appraisal, ask, rows=rows, left=left, free=free, taken=taken)
     else:
         slots = _simple_devices(ask, left=left, free=free)
-    before, cut = (np.take_along_axis(each, slots, axis=1) for each in (left, taken))
-    taking = _taking(ask, rows=rows, before=before, taken=cut)
+    before = np.take_along_axis(left, slots, axis=1)
+    taking = _taking(ask, rows=rows, before=before, taken=np.take_along_axis(taken, slots, axis=1))
     return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
 
 
-def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, free: Bools, taken: Ints) -> Ints:
+def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, free: Bools, taken: Millis) -> Ints:
     """The device of each node where a share is worth most, [n, 1]; equal devices are looked at once."""
     earlier = np.tri(left.shape[1], k=-1, dtype=np.bool_)
     same = (left[:, :, np.newaxis] == left[:, np.newaxis, :]) & free[:, np.newaxis, :] & earlier
@@ -161,19 +189,19 @@ def _free(judged: Judgement) -> Bools:
     return np.zeros_like(judged.columns.present) if judged.ask.gpu is None else judged.free_devices
 
 
-def _taken(judged: Judgement) -> Ints:
+def _taken(judged: Judgement) -> Millis:
     """Milli that the ask takes of each device, by share or by memory, whichever is more, [n, d]."""
     ask, gpu = judged.ask, judged.ask.gpu
     shape = judged.columns.total.shape
     if gpu is None or ask.mode != "Fractional":
-        return np.full(shape, WHOLE_MILLI)
+        return np.full(shape, WHOLE_MILLI, dtype=np.int16)
     if gpu.memory_mib is None:
-        return np.full(shape, gpu.share_milli)
+        return np.full(shape, gpu.share_milli, dtype=np.int16)
     by_memory = -(-gpu.memory_mib * WHOLE_MILLI // np.maximum(1, judged.allowed_mib))
-    return np.clip(by_memory, gpu.share_milli, WHOLE_MILLI)
+    return np.clip(by_memory, gpu.share_milli, WHOLE_MILLI).astype(np.int16)
 
 
-def _taking(ask: Ask, *, rows: Ints, before: Ints, taken: Ints) -> Taking:
+def _taking(ask: Ask, *, rows: Ints, before: Ints, taken: Ints | Millis) -> Taking:
     return Taking(
         rows=rows,
         before=before,

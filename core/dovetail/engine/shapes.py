@@ -45,8 +45,11 @@ class _Shape:
     def size_bytes(self) -> int:
         return (1 + len(_TERMS)) * self.cause.nbytes + self.tidy.size_bytes
 
-    def refresh(self, ledger: Ledger) -> None:
+    def refresh(self, ledger: Ledger, *, tidy: Tidy) -> None:
         """Judge anew the rows that changed since the last time."""
+        if self.generation != tidy.generation:
+            self.tidy.renew()
+            self.generation = tidy.generation
         if self.position == ledger.changes:
             return
         rows = np.array(sorted(ledger.touched_since(self.position)), dtype=np.int64)
@@ -134,12 +137,12 @@ class Shapes:
     def _shape(self, ask: Ask) -> _Shape:
         self._tidy.follow()
         shape = self._kept.pop(ask, None)
-        if shape is None or shape.generation != self._tidy.generation:
+        if shape is None:
             shape = _Shape(ask, tidy=self._tidy)
-            shape.refresh(self._ledger)
+            shape.refresh(self._ledger, tidy=self._tidy)
             self._make_room(shape.size_bytes)
         self._kept[ask] = shape
-        shape.refresh(self._ledger)
+        shape.refresh(self._ledger, tidy=self._tidy)
         return shape
 
     def _make_room(self, size_bytes: int) -> None:

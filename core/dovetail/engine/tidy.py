@@ -32,17 +32,21 @@ class Kept(Protocol):
         """Take over a judgement of these rows."""
         ...
 
+    def renew(self) -> None:
+        """Make what is kept that of the present generation."""
+        ...
+
     def values(self, rows: Ints) -> Floats:
         """The term of these rows, which fit and were judged; of others it means nothing."""
         ...
 
 
 class Tidy(Protocol):
-    """A fragmentation term. What was kept under another `generation` counts no more."""
+    """A fragmentation term. What was kept under another `generation` is to be renewed."""
 
     @property
     def generation(self) -> int:
-        """Changes when all that is kept has to be made anew."""
+        """Changes when all that is kept has to be renewed."""
         ...
 
     def follow(self) -> None:
@@ -94,6 +98,9 @@ class _Column:
     def store(self, rows: Ints, judged: Judgement) -> None:
         self._values = grown(self._values, rows=rows)
         self._values[rows] = tidiness(judged)
+
+    def renew(self) -> None:
+        """Nothing: there is one generation."""
 
     def values(self, rows: Ints) -> Floats:
         return self._values[rows]

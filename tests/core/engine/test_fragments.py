@@ -1,5 +1,7 @@
 """The live fragmentation term: what is kept equals what is reckoned from scratch, and learning makes nobody wait."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from dovetail.engine.shapes import Shapes
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.learning import LearningSettings
 from dovetail.fragmentation.tuner import TunerSettings
+from dovetail.requests import parse
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NODES = ["a", "b", "c", "d"]
@@ -27,6 +30,7 @@ ASKS = [
     make_ask("2x0.5(V100)", policy="Pack"),
     make_ask("1", mode="TimeShared", policy="Pack"),
     Ask(gpu=None, policy="Pack", cpu_milli=2000),
+    replace(make_ask("0.5", policy="Pack"), more=(parse("0.3"),)),
 ]
 
 
