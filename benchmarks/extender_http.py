@@ -12,25 +12,25 @@ import asyncio
 import json
 import multiprocessing
 import resource
-import time
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 import asking
 import matplotlib as mpl
+import uvloop
 from aiohttp import web
 from asking import Figure
 
 from dovetail import serving
-from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Claim, DeviceClaim
 from dovetail.engine.facts import DeviceFacts, NodeFacts
 from dovetail.engine.ledger import Ledger
-from dovetail_extender.app import MAX_BODY_BYTES, Verbs
-from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.metrics import Metrics
-from dovetail_extender.waiting import Waiting
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail.kube.lease import Leadership
+from dovetail_extender.app import MAX_BODY_BYTES
+from dovetail_extender.service import Extender, Options
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -116,29 +116,22 @@ def draw(sizes: list[Size], *, path: Path) -> None:
 
 def serve(nodes: int, pods_per_node: int, parent: Pipe) -> None:
     """The server's process."""
-    asyncio.run(_serve(nodes, pods_per_node, parent))
+    uvloop.run(_serve(nodes, pods_per_node, parent))
 
 
 async def _serve(nodes: int, pods_per_node: int, parent: Pipe) -> None:
-    ledger = Ledger()
-    fill(ledger, nodes=nodes, pods_per_node=pods_per_node)
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    _verbs(ledger).add_to(app)
-    async with serving.listening(app, host="127.0.0.1", port=0) as port:
-        parent.send(port)
-        while await asyncio.to_thread(parent.recv) == "memory":
-            parent.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-
-
-def _verbs(ledger: Ledger) -> Verbs:
-    decisions = Decisions(view=ClusterView(ledger=ledger), rules=Rules(), clock=time.monotonic)
-    return Verbs(
-        decisions=decisions,
-        waiting=Waiting(ledger=ledger, shapes=decisions.shapes, clock=time.monotonic),
-        binder=None,  # type: ignore[arg-type]  # nothing is bound here
-        obstacle=str,
-        metrics=Metrics(ledger=ledger, ages_seconds=dict, unsettled=int, in_office=bool),
-    )
+    # Nothing is listed, watched or bound: the ledger is filled here.
+    async with Client(Connection(server="http://127.0.0.1:9")) as client:
+        office = Leadership(client, namespace="none", name="none", identity="none")
+        extender = Extender(client, options=Options(), leadership=office)
+        fill(extender.ledger, nodes=nodes, pods_per_node=pods_per_node)
+        extender.verbs._obstacle = str  # noqa: SLF001 - with no caches to wait for
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        extender.verbs.add_to(app)
+        async with serving.listening(app, host="127.0.0.1", port=0) as port:
+            parent.send(port)
+            while await asyncio.to_thread(parent.recv) == "memory":
+                parent.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 
 def fill(ledger: Ledger, *, nodes: int, pods_per_node: int) -> None:
