@@ -37,8 +37,8 @@ class Scene:
         self.namespace = namespace
         self.sandbox = sandbox
 
-    async def create(self, name: str, gpu: str, *, milli: int, model: str = "") -> Pod:
-        """A pod that asks for devices; with `model`, of nodes that have it."""
+    async def create(self, name: str, gpu: str, *, milli: int, model: str = "", **spec: Any) -> Pod:
+        """A pod that asks for devices; with `model`, of nodes that have it. `spec` goes into its spec."""
         body = {
             "metadata": {"name": name, "annotations": {names.REQUEST: gpu}},
             "spec": {
@@ -47,6 +47,7 @@ class Scene:
                 "containers": [
                     {"name": "main", "image": "none", "resources": {"limits": {names.GPU_MILLI: str(milli)}}}
                 ],
+                **spec,
             },
         }
         return await self.client.create(PODS, body, as_type=Pod, namespace=self.namespace)
@@ -192,11 +193,19 @@ async def test_a_burst_fills_the_devices_and_not_more(scene: Scene) -> None:
     assert max(shares_by_device(allocations).values()) == 900
 
 
-async def test_fifty_binds_at_once_never_promise_a_share_twice(scene: Scene) -> None:
+async def test_fifty_binds_at_once_each_asked_twice_never_promise_a_share_twice(scene: Scene) -> None:
     pods = await scene.shares(50, milli=300, model=NOBODY)
-    errors = await asyncio.gather(*(scene.bind(pod, "a100-0") for pod in pods))
-    assert errors.count("") == 6
+    errors = await asyncio.gather(*(scene.bind(pod, "a100-0") for pod in pods for _ in range(2)))
+    assert errors[::2].count("") == errors[1::2].count("") == 6
     assert sorted(shares_by_device(await scene.bound(6)).values()) == [900, 900]
+
+
+@pytest.mark.parametrize("wish", ["t4-0", "t4-1"])
+async def test_among_nodes_that_are_equal_to_us_the_pod_s_own_preference_decides(scene: Scene, wish: str) -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [wish]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
+    await scene.create("wishful", "0.5", milli=500, model="T4", affinity={"nodeAffinity": preferred})
+    assert (await scene.bound(1))[0].node == wish
 
 
 async def test_a_pod_that_was_deleted_before_bind_frees_its_hold(scene: Scene) -> None:
