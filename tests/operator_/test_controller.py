@@ -11,6 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.cluster import ClusterView
+from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
 from dovetail_operator.announce import Announcement
 from dovetail_operator.controller import Controller
@@ -18,6 +21,7 @@ from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.state import State
+from tests.core.builders import make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, condition, make_child, make_job, make_pod, make_state
 
@@ -229,6 +233,48 @@ async def test_freed_room_lets_the_next_job_go(rig: Rig, api: Api) -> None:
         assert rig.status_of()["reason"] == "Resources"
         rig.controller.pod_event("DELETED", tenant)
         await until_phase(rig, "Starting")
+
+
+def report(*, foreign_mib: int = 0, tenants: Any = ()) -> GPUNode:
+    device = {
+        "index": 0, "uuid": "GPU-a-0", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768,
+        "foreignMiB": foreign_mib, "tenants": list(tenants),
+    }  # fmt: skip
+    status = {"devices": [device], "observedAt": "2100-01-01T00:00:00Z"}
+    return msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode)
+
+
+async def test_a_job_goes_when_what_strangers_took_was_measured_too_long_ago(rig: Rig, api: Api) -> None:
+    now = 1000.0
+    freshness = Freshness(max_age_seconds=660, clock=lambda: now)
+    rig.state.view = ClusterView(ledger=rig.state.view.ledger, freshness=freshness)
+    rig.state.view.node_changed(make_node("a"))
+    rig.controller.gpunode_event("MODIFIED", report(foreign_mib=30000))
+    job = numbered()
+    for version in (11, 12, 13):
+        rig.accept_status(job, version=version, number=1, phase="Queued", reason="MemoryGuard")
+    api.answer(f"POST {JOBS}", created(job))
+    rig.controller.job_changed(job)
+    async with rig.running():
+        await until_status(api)
+        assert rig.status_of()["reason"] == "MemoryGuard"
+        now += 660
+        rig.controller.time_passes()
+        await until_phase(rig, "Starting")
+
+
+async def test_what_a_job_was_measured_to_use_is_written_in_its_status(rig: Rig, api: Api) -> None:
+    job = numbered()
+    rig.state.put_job(job)
+    rig.state.put_child(make_child(job))
+    for version in (11, 12, 13):
+        rig.accept_status(job, version=version, number=1, phase="Running")
+    rig.controller.pod_event("ADDED", pod := make_pod(node="a", devices=1, started=-10))
+    async with rig.running():
+        await until_status(api)
+        rig.controller.gpunode_event("MODIFIED", report(tenants=[{"uid": pod.metadata.uid, "usedMiB": 60}]))
+        await api.until(f"PATCH {GPUJOBS}/x/status", count=2)
+    assert rig.status_of()["memory"]["peakMiB"] == 60
 
 
 def test_jobs_are_counted_by_phase_and_reason(rig: Rig) -> None:
