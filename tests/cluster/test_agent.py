@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
@@ -22,6 +21,7 @@ pytestmark = pytest.mark.cluster
 
 T = TypeVar("T")
 DEVICES = json.dumps({"model": "V100", "count": 2, "memoryMiB": 32768})
+HOST = {"cpu": "8", "memory": "64Gi", "pods": "10"}
 # What the agent needs for a look, with room for a busy machine.
 PATIENCE_SECONDS = 30
 
@@ -40,6 +40,7 @@ class Scene:
         body = {
             "metadata": {"name": self.name, "labels": {names.LABEL_MANAGED: "true"}, "annotations": annotations},
             "spec": {"taints": [{"key": "test", "effect": "NoSchedule"}]},
+            "status": {"capacity": HOST, "allocatable": HOST},
         }
         return await self.client.create(NODES, body, as_type=Node)
 
@@ -182,25 +183,29 @@ async def test_a_gpunode_goes_with_its_node_and_comes_back_with_it(scene: Scene)
 async def test_a_device_s_load_follows_the_pod_that_was_promised_it(scene: Scene, namespace: str) -> None:
     await scene.gpunode(reported)
     await scene.client.create(PODS, _pod(scene.name), as_type=Pod, namespace=namespace)
-    busy = await scene.gpunode(lambda each: each is not None and each.status.devices[1].utilization > 0.2)
+    busy = await scene.gpunode(lambda each: each is not None and any(utilizations(each)))
     assert busy is not None
-    idle, used = busy.status.devices
+    idle, used = sorted(busy.status.devices, key=lambda device: device.utilization)
     assert (idle.utilization, idle.used_mib) == (0, 0)
+    assert used.utilization > 0.2
     assert 0 < used.used_mib <= 16000
     assert used.foreign_mib == 0
     await scene.client.delete(PODS, "tenant", namespace=namespace, grace_period_seconds=0)
-    await scene.gpunode(lambda each: each is not None and each.status.devices[1].utilization == 0)
+    await scene.gpunode(lambda each: each is not None and not any(utilizations(each)))
+
+
+def utilizations(gpunode: GPUNode) -> list[float]:
+    return [device.utilization for device in gpunode.status.devices]
 
 
 def _pod(node: str) -> dict[str, Any]:
-    device = AllocatedDevice(uuid=device_uuid(node, index=1), index=1, share_milli=500, memory_mib=16000)
-    allocation = Allocation(node=node, mode="Fractional", containers=[ContainerAllocation(index=0, devices=[device])])
-    asks = {names.GPU_MILLI: "500", names.GPU_MEMORY_MIB: "16000"}
+    there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [there]}}}
     return {
-        "metadata": {"name": "tenant", "annotations": annotations_of(allocation)},
+        "metadata": {"name": "tenant", "annotations": {names.REQUEST: "16000M,0.5"}},
         "spec": {
-            "nodeName": node,
-            "containers": [{"name": "main", "image": "none", "resources": {"limits": asks}}],
+            "containers": [{"name": "main", "image": "none"}],
+            "affinity": affinity,
             "tolerations": [{"operator": "Exists"}],
         },
     }
