@@ -77,8 +77,10 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
     ask = state.ask_of(job)
     if ask is None:
         return None
-    # A batch Job that is there asks in one way, and that does not change.
-    others = () if state.child_of(job) is not None else tuple(way for way in state.ways_of(job) if way != ask)
+    # Pods of a batch Job that is at work ask in one way, and that does not change.
+    child = state.child_of(job)
+    at_work = child is not None and not child.spec.suspend
+    others = () if at_work else tuple(way for way in state.ways_of(job) if way != ask)
     return Candidate(
         key=job.metadata.uid,
         ask=ask,

@@ -85,6 +85,14 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         return Stage(phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False)
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
+    if child is not None and verdict.ask is not None and verdict.ask.resource != seen.ask.resource:
+        return Stage(
+            phase="Starting",
+            reason="Evaluating",
+            message="Admitted on another kind of node: its Job is made anew",
+            admitted=True,
+            actions=(DeleteJob(),),
+        )
     start: Action = PatchJob(spec={"suspend": False})
     if child is None:
         start = CreateJob(manifest=build_job(seen.job, ask=seen.ask, number=seen.number, memory=seen.memory))

@@ -15,7 +15,7 @@ from dovetail.queue.admission import Admitted, Waits
 from dovetail.vendor import Vendors
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.stages import CreateJob
+from dovetail_operator.stages import CreateJob, DeleteJob
 from dovetail_operator.state import State
 from dovetail_operator.workload import Manifest
 from tests.operator_.builders import NOW, make_child, make_job, make_pod
@@ -145,6 +145,22 @@ def test_a_job_that_was_let_go_on_one_kind_stays_on_it() -> None:
     (verdict,) = decide(state, survey(state))
     assert isinstance(verdict, Admitted)
     assert {claim.node for claim in verdict.claims} == {"vendor"}
+
+
+def test_a_suspended_job_is_made_anew_where_only_the_other_kind_has_room() -> None:
+    state = make_state(managed=2, vendor=4)
+    state.numbers["uid-x"] = 7
+    job = make_job(gpu=4)
+    state.put_job(job)
+    state.child_changed("ADDED", make_child(job, suspend=True))
+    for verdict in decide(state, survey(state)):
+        state.verdicts[verdict.key] = verdict
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert reconcile(seen).actions == (DeleteJob(),)
+    state.child_changed("DELETED", make_child(job, suspend=True))
+    survey(state)
+    assert container(created(state))["resources"]["limits"] == {GPU: "4"}
 
 
 def test_workers_on_the_way_to_a_vendor_s_node_keep_their_room() -> None:
