@@ -9,7 +9,7 @@ A run that came up to what it was promised may have needed more: neither it nor 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -167,10 +167,13 @@ class Learning:
         self._peaks[uid] = _higher(self._peaks.get(uid, told), peak)
         return (peak.limited and not told.limited) or peak.mib > told.mib * _NEWS_RATIO
 
-    def use_of(self, job: GPUJob, ask: Ask | None, *, child: Job | None, most_mib: int) -> MemoryUse | None:
+    def use_of(
+        self, job: GPUJob, ask: Ask | None, *, child: Job | None, most_mib: Callable[[], int]
+    ) -> MemoryUse | None:
         """What is to be said of the job's memory; None while there is nothing to say.
 
-        `ask` is as the job's spec has it, `child` its batch Job, `most_mib` the memory of the largest device.
+        `ask` is as the job's spec has it, `child` its batch Job, `most_mib` tells the memory of the largest
+        device; it is asked only where something is estimated.
         """
         if ask is None or ask.gpu is None:
             return job.status.memory
@@ -181,7 +184,7 @@ class Learning:
         use = None if child is None else noted_on(child)
         if use is None:
             earlier = [run for run in self._runs_of(job) if run.uid != job.metadata.uid]
-            use = plan(job, ask, strategy=strategy, earlier=earlier, most_mib=most_mib)
+            use = plan(job, ask, strategy=strategy, earlier=earlier, most_mib=most_mib())
         return msgspec.structs.replace(use, peak_mib=peak.mib, limited=peak.limited)
 
     def _runs_of(self, job: GPUJob) -> list[EarlierRun]:

@@ -181,9 +181,8 @@ class State:
 
     def memory_of(self, job: GPUJob) -> MemoryUse | None:
         """What the job uses and what was learned for it; None where there is nothing to say."""
-        most_mib = int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
         return self.learning.use_of(
-            job, next(iter(self._read(job)[0]), None), child=self.child_of(job), most_mib=most_mib
+            job, next(iter(self._read(job)[0]), None), child=self.child_of(job), most_mib=self._most_mib
         )
 
     def obstacle_of(self, job: GPUJob) -> Obstacle | None:
@@ -208,6 +207,9 @@ class State:
             for job in self.jobs.values()
             if job.metadata.uid not in seen and int(job.metadata.resource_version) <= int(resource_version)
         ]
+
+    def _most_mib(self) -> int:
+        return int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
 
     def _read(self, job: GPUJob) -> tuple[tuple[Ask, ...], Obstacle | None]:
         generation, asks, obstacle = self._asks.get(job.metadata.uid, (-1, (), None))
