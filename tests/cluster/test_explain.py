@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,23 @@ async def test_a_full_cluster_explains_who_waits_for_whom(
     told = json.loads(done.stdout)
     assert (told["state"], [device["node"] for device in told["placement"]]) == ("placed", ["a100-0", "a100-0"])
     assert {device["status"] for device in told["around"]} == {f"In use by job {told['number']}"}
+
+
+async def test_a_snapshot_of_a_full_cluster_is_simulated_from_where_it_stands(
+    full: Jobs, sandbox: Cluster, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "snapshot.json")
+    await dovetail("snapshot", "-f", file, "--kubeconfig", str(sandbox.kubeconfig))
+    text = await dovetail("simulate", "--snapshot", file, "--policy", "pack,spread")
+    assert "6 nodes with 14 GPUs, 100.0 % of them taken when it begins" in text
+    assert re.search(r"^pack +- +- +100\.00 +100\.00", text, re.MULTILINE)
+
+
+async def dovetail(*words: str) -> str:
+    command = [sys.executable, "-m", "dovetail_cli", *words]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def test_what_is_not_there_is_exit_code_three_and_what_cannot_be_is_two(explain: Explain) -> None:
