@@ -42,7 +42,8 @@ Handler = Callable[[bytes], Awaitable[web.Response]]
 
 
 class Verbs:
-    """Answers filter, prioritize, preempt and bind. `obstacle` says why nothing can be answered now, if so."""
+    """Answers filter, prioritize, preempt and bind. `obstacle` says why nothing can be answered now, if so;
+    `on_request` is called for each request, answered or not."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Verbs:
         binder: Binder,
         preempting: Preempting,
         obstacle: Callable[[], str],
+        on_request: Callable[[], None],
         metrics: Metrics,
     ) -> None:
         self._decisions = decisions
@@ -59,6 +61,7 @@ class Verbs:
         self._binder = binder
         self._preempting = preempting
         self._obstacle = obstacle
+        self._on_request = on_request
         self._metrics = metrics
 
     def add_to(self, app: web.Application) -> None:
@@ -125,6 +128,7 @@ class Verbs:
 
     def _served(self, verb: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
+            self._on_request()
             if obstacle := self._obstacle():
                 return web.Response(status=503, text=f"not ready: {obstacle}\n")
             body = await request.read()

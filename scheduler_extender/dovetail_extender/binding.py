@@ -159,7 +159,7 @@ class Binder:
         if term is None or self._office.remaining_seconds < left:
             self._settling.give_up(claim.key)
             return Outcome(result="failed", error="the extender's lease does not cover the time that a bind may take")
-        if annotations:
+        if annotations or claim.resource:
             annotations |= {names.TERM: str(term)}
         try:
             await self._pods.bind(pod, node=claim.node, annotations=annotations, deadline_seconds=left)

@@ -4,8 +4,10 @@ import argparse
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -21,6 +23,9 @@ from dovetail_extender.decisions import Rules
 from dovetail_extender.service import DEFAULT_NAMESPACE, LEASE, Extender, Options
 
 log = get_logger(__name__)
+
+# Learning computes in a thread beside the event loop: a request waits no longer than this for the interpreter.
+SWITCH_SECONDS: Final = 0.0005
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,18 +56,25 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     options = options_of(settings, environ=os.environ)
+    sys.setswitchinterval(SWITCH_SECONDS)
     connection = load_connection(args.kubeconfig)
     async with Client(connection, user_agent="dovetail-extender") as client:
-        leadership = Leadership(client, namespace=options.namespace, name=LEASE, identity=identity_of(os.environ))
-        extender = Extender(client, options=options, leadership=leadership)
-        try:
-            await _serve(extender, args=args, stop=stop)
-        except* LeaseLostError as lost:
-            # What is in memory was true while we were in office: the next process starts from what is there then.
-            log.error("stopping", error=str(lost.exceptions[0]))  # noqa: TRY400 - where it happened tells nobody anything
+        heir = True
+        while not stop.is_set():
+            # What is in memory was true while we were in office: each time in office starts from what is there then.
+            leadership = Leadership(
+                client, namespace=options.namespace, name=LEASE, identity=identity_of(os.environ), heir=heir
+            )
+            extender = Extender(client, options=options, leadership=leadership)
+            try:
+                await _serve(extender, args=args, stop=stop)
+            except* LeaseLostError as lost:
+                log.warning("out of office", error=str(lost.exceptions[0]))
+            heir = False
 
 
 async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.Event) -> None:
+    """Serve until told to stop, or until another extender is wanted. Raises `LeaseLostError`, in a group."""
     async with AsyncExitStack() as stack:
         if args.metrics_port is not None:
             health = web.Application()
@@ -75,10 +87,19 @@ async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.
             running = group.create_task(extender.run())
             # First no new requests, then the binds that are under way end, then the watches, then the lease.
             async with serving.listening(verbs, host=args.host, port=args.port):
-                await stop.wait()
+                await _first_of(stop.wait(), extender.until_wanted_elsewhere())
             await extender.drain()
             running.cancel()
         await extender.resign()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def identity_of(environ: Mapping[str, str]) -> str:

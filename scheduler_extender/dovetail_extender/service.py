@@ -30,6 +30,8 @@ from dovetail_extender.watching import Watching
 log = get_logger(__name__)
 
 CHORES_SECONDS: Final = 1.0
+# Asked for that long by nobody, an extender makes way for another one that is asked.
+IDLE_SECONDS: Final = 5.0
 LEARNING_PAUSE_SECONDS: Final = 0.02
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 LEASE: Final = "dovetail-extender"
@@ -63,6 +65,7 @@ class Extender:
         self.ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
         self._leadership = leadership
         self._calm = False
+        self._asked_at = float("-inf")
         self._bind_deadline_seconds = options.bind_deadline_seconds
         self._clock = clock
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
@@ -86,6 +89,7 @@ class Extender:
             binder=self._binder,
             preempting=Preempting(ask=decisions.ask, nominations=self.nominations, pods=self.watching.pods),
             obstacle=self.obstacle,
+            on_request=self._on_request,
             metrics=self.metrics,
         )
 
@@ -114,10 +118,27 @@ class Extender:
 
         return {"lease": lease, "answers": lambda: self.obstacle() or None}
 
+    async def until_wanted_elsewhere(self) -> None:
+        """Return when nobody asks us any more and another extender is asked.
+
+        kube-scheduler asks the extender beside it: where several such pairs run, the one whose kube-scheduler leads has
+        to hold the lease.
+        """
+        while not self._is_wanted_elsewhere():  # noqa: ASYNC110 - time passes, which has no event
+            await asyncio.sleep(CHORES_SECONDS)
+        log.info("making way", lease=self._leadership.name, wanted_by=self._leadership.wanted_by)
+
     async def resign(self) -> None:
         """Let the next extender begin at once, if nothing of ours can still happen."""
         if not self._binder.unsettled:
             await self._leadership.release()
+
+    def _is_wanted_elsewhere(self) -> bool:
+        return bool(self._leadership.wanted_by) and self._clock() - self._asked_at >= IDLE_SECONDS
+
+    def _on_request(self) -> None:
+        self._asked_at = self._clock()
+        self._leadership.wanted = True
 
     def _read(self) -> Reading:
         measured = self._decisions.fragments.measure()

@@ -1,16 +1,18 @@
 """One extender acts: who does not hold the lease answers nothing, and who held it before binds nothing any more."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 import pytest
 
 from dovetail import names
 from dovetail.cluster import ClusterView
-from dovetail.kube.lease import LeaseLostError, Times
+from dovetail.kube.lease import WANTED_BY, LeaseLostError, Times
 from dovetail.kube.objects import Pod
 from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.service import Options
+from dovetail_extender.service import IDLE_SECONDS, Options
 from dovetail_extender.wire import BindingArgs
 from tests.core.engine.builders import make_ledger
 from tests.extender.api_server import ApiServer
@@ -19,6 +21,7 @@ from tests.extender.harness import Clock, Face, eventually, watching
 from tests.extender.test_never_twice import InOffice, Truth
 
 QUICK = Times(duration_seconds=1, renew_seconds=0.2, look_seconds=0.01)
+PROMPT = Times(renew_seconds=0.1, look_seconds=0.01)
 IMPATIENT = Options(bind_deadline_seconds=0.3)
 
 
@@ -55,6 +58,30 @@ async def test_after_a_crash_the_next_lets_binds_that_are_under_way_end_and_list
         assert after.extender.watching.missing == ["nodes", "gpunodes", "pods"]
         await after.ready()
         assert after.extender.watching.cached(namespace="default", name="late") is not None
+
+
+async def test_an_extender_that_nobody_asks_makes_way_for_one_that_is_asked(api: ApiServer) -> None:
+    """Beside each extender runs a kube-scheduler, and which of these leads is not for the extenders to say."""
+
+    def notes() -> dict[str, str]:
+        return dict(api.leases["dovetail-extender"]["metadata"].get("annotations", {}))
+
+    async with AsyncExitStack() as of_first, AsyncExitStack() as of_second:
+        first = await of_first.enter_async_context(watching(api, identity="one", times=PROMPT))
+        await first.ready()
+        second = await of_second.enter_async_context(watching(api, identity="two", times=PROMPT))
+        await eventually(lambda: "held by one" in second.extender.obstacle())
+        leaving = asyncio.create_task(first.extender.until_wanted_elsewhere())
+        await first.filter(make_pod(), "a")
+        assert (await second.ask("filter", asking(make_pod(), "a")))[0] == 503
+        await eventually(lambda: notes() == {WANTED_BY: "two"})
+        await asyncio.sleep(2 * PROMPT.renew_seconds)
+        assert not leaving.done(), "it is asked as well"
+        first.clock.now += IDLE_SECONDS
+        await asyncio.wait_for(leaving, 10)
+        await of_first.aclose()
+        await second.ready()
+        assert notes() == {}
 
 
 async def test_an_extender_that_unsettled_binds_are_left_of_keeps_the_lease_to_its_end(api: ApiServer) -> None:

@@ -1,6 +1,7 @@
 """`dovetail-extender` as a process: health, a graceful end, and bad configuration in one sentence."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +15,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.score import Weights
 from dovetail_extender.main import options_of
 from tests.extender.api_server import ApiServer
-from tests.extender.builders import binding, make_pod
+from tests.extender.builders import asking, binding, make_pod
 from tests.extender.harness import eventually
 
 PROGRAM = (sys.executable, "-c", "from dovetail_extender.main import main; raise SystemExit(main())")
@@ -30,9 +31,9 @@ def write_kubeconfig(folder: Path, server: str) -> Path:
 
 
 @asynccontextmanager
-async def started(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(*options: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *PROGRAM, *options, env=os.environ | env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         yield process
@@ -47,14 +48,14 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def until_answered(port: int, path: str, *, status: int) -> str:
+async def until_answered(port: int, path: str, *, status: int, saying: str = "") -> str:
     async with asyncio.timeout(30):
         while True:
             try:
                 found, text = await get(port, path)
             except aiohttp.ClientError:
                 found, text = 0, ""
-            if found == status:
+            if found == status and saying in text:
                 return text
             await asyncio.sleep(0.05)
 
@@ -68,7 +69,7 @@ async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
     api.listing.clear()
     options = (f"--kubeconfig={kubeconfig}", f"--port={port}", f"--metrics-port={metrics_port}")
     async with started(*options) as process, aiohttp.ClientSession() as http:
-        assert "nodes, gpunodes, pods are not listed yet" in await until_answered(port, "/readyz", status=503)
+        await until_answered(port, "/readyz", status=503, saying="nodes, gpunodes, pods are not listed yet")
         api.listing.set()
         await until_answered(metrics_port, "/readyz", status=200)
         assert "dovetail_extender_devices 16.0" in (await get(metrics_port, "/metrics"))[1]
@@ -83,6 +84,21 @@ async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
         assert (await (await asked).json()) == {"Error": ""}
         assert await asyncio.wait_for(process.wait(), 20) == 0
     assert api.objects["pods"]["default/p"]["spec"]["nodeName"] == "a"
+
+
+async def test_of_two_that_run_the_one_that_is_asked_acts_and_the_other_stands_by(
+    api: ApiServer, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    options = f"--kubeconfig={write_kubeconfig(tmp_path, api.connection.server)}"
+    first_port, second_port = unused_tcp_port_factory(), unused_tcp_port_factory()
+    async with started(options, f"--port={first_port}", POD_NAME="one"):
+        await until_answered(first_port, "/readyz", status=200)
+        async with started(options, f"--port={second_port}", POD_NAME="two"), aiohttp.ClientSession() as http:
+            await until_answered(second_port, "/readyz", status=503, saying="is held by one")
+            async with http.post(f"http://127.0.0.1:{second_port}/filter", json=asking(make_pod(), "a")) as response:
+                assert "is held by one" in await response.text()
+            await until_answered(second_port, "/readyz", status=200)
+            await until_answered(first_port, "/readyz", status=503, saying="is held by two")
 
 
 async def until_refused(port: int) -> None:

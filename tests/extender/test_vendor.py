@@ -68,7 +68,7 @@ async def test_a_bind_writes_no_devices_and_a_hold_counts_until_then(api: ApiSer
     assert await mixed.bind(first, "v") == ""
     bound = api.objects["pods"]["default/first"]
     assert bound["spec"]["nodeName"] == "v"
-    assert not [name for name in bound["metadata"]["annotations"] if name != names.REQUEST]
+    assert bound["metadata"]["annotations"].keys() == {names.REQUEST, names.TERM}
     assert (await mixed.filter(second, "v"))["FailedNodes"] == {"v": "need 2 GPUs free, too many are busy"}
 
 

@@ -5,6 +5,8 @@ last renewal; others count the same time from the moment at which they saw that 
 carries the resourceVersion that it was decided on. Each time that the Lease is taken its term grows by one (in
 `leaseTransitions`), so that what an earlier holder still sends can be told from what the present one sends.
 
+A candidate that is needed says so on the Lease (`wanted`), and its holder, which is told (`wanted_by`), may make way.
+
 LeaseLostError   somebody else holds the Lease by now, or it is gone
 """
 
@@ -23,6 +25,7 @@ from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.objects import Lease, LeaseSpec
 from dovetail.kube.resources import LEASES
 from dovetail.logs import get_logger
+from dovetail.names import GROUP
 
 log = get_logger(__name__)
 
@@ -30,6 +33,8 @@ log = get_logger(__name__)
 # Expired: it was not renewed in time. After the last two, requests of the earlier holder may still be on their way.
 Vacancy = Literal["released", "inherited", "expired"]
 
+# The candidate that is needed in the holder's place.
+WANTED_BY: Final = f"{GROUP}/wanted-by"
 # Where there is one, a clock that goes on while the machine sleeps: a lease does not wait for us.
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -65,7 +70,11 @@ def boot_clock() -> float:
 
 
 class Leadership:
-    """One candidate for a Lease: `acquire()`, then `keep()` for as long as it acts, then `release()`."""
+    """One candidate for a Lease: `acquire()`, then `keep()` for as long as it acts, then `release()`.
+
+    An `heir` takes a Lease over that is held under its own identity: it starts where the earlier holder's process has
+    ended. One that was in office in this same process is none, and lets others go first.
+    """
 
     def __init__(
         self,
@@ -74,6 +83,7 @@ class Leadership:
         namespace: str,
         name: str,
         identity: str,
+        heir: bool = True,
         times: Times | None = None,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
@@ -81,6 +91,9 @@ class Leadership:
         self.identity = identity
         self.holder = ""
         self.vacancy: Vacancy | None = None
+        self.wanted = False
+        self.wanted_by = ""
+        self._heir = heir
         self._client = client
         self._namespace = namespace
         self._times = times or Times()
@@ -102,16 +115,18 @@ class Leadership:
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours. `vacancy` then says how it became free."""
-        heir = True
+        if not self._heir:
+            # It was ours and is to be another's: who waits already looks first.
+            await asyncio.sleep(2 * self._times.look_seconds)
         while True:
             try:
-                if await self._try(heir=heir):
+                if await self._try():
                     log.info("lease acquired", lease=self.name, term=self.term, vacancy=self.vacancy)
                     return
-                heir = False
+                self._heir = False
             except Conflict:
                 # Somebody else is alive who writes it, under our own name perhaps.
-                heir = False
+                self._heir = False
             except KubeError as error:
                 log.warning("the lease cannot be taken", lease=self.name, error=str(error))
             await asyncio.sleep(self._times.look_seconds)
@@ -138,18 +153,26 @@ class Leadership:
         except KubeError as error:
             log.warning("the lease was not released and ends by itself", lease=self.name, error=str(error))
 
-    async def _try(self, *, heir: bool) -> bool:
+    async def _try(self) -> bool:
         try:
             found = await self._read()
         except NotFound:
             return await self._create()
-        vacancy = self._vacancy(found, heir=heir)
+        vacancy = self._vacancy(found)
         if vacancy is None:
             self.holder = found.spec.holder_identity or ""
+            await self._say_that_we_are_wanted(found)
             return False
         term = (found.spec.lease_transitions or 0) + 1
-        await self._take(msgspec.structs.replace(found, spec=self._spec(term=term)), vacancy=vacancy)
+        meta = _with_note(found.metadata, wanted_by="")
+        await self._take(msgspec.structs.replace(found, metadata=meta, spec=self._spec(term=term)), vacancy=vacancy)
         return True
+
+    async def _say_that_we_are_wanted(self, found: Lease) -> None:
+        if self.wanted and found.metadata.annotations.get(WANTED_BY) != self.identity:
+            await self._write(
+                msgspec.structs.replace(found, metadata=_with_note(found.metadata, wanted_by=self.identity))
+            )
 
     async def _create(self) -> bool:
         meta = ObjectMeta(name=self.name, namespace=self._namespace)
@@ -159,14 +182,14 @@ class Leadership:
             return False
         return True
 
-    def _vacancy(self, found: Lease, *, heir: bool) -> Vacancy | None:
+    def _vacancy(self, found: Lease) -> Vacancy | None:
         """How the Lease is free to be taken; None while it is held."""
         spec = found.spec
         if not spec.holder_identity:
             return "released"
         sighting = _Sighting(spec.holder_identity, spec.lease_transitions or 0, spec.renew_time or "")
         # A write of ours whose answer did not come counts as ours.
-        if sighting.holder == self.identity and (heir or sighting.renewed == self._stamp):
+        if sighting.holder == self.identity and (self._heir or sighting.renewed == self._stamp):
             return "inherited"
         now = self._clock()
         if self._seen is None or self._seen[0] != sighting:
@@ -217,6 +240,7 @@ class Leadership:
         if (found.spec.holder_identity, found.spec.lease_transitions) != (self.identity, self.term):
             self._lose(holder=found.spec.holder_identity or "nobody")
         self._lease = found
+        self.wanted_by = found.metadata.annotations.get(WANTED_BY, "")
         return 0.0
 
     def _lose(self, *, holder: str) -> NoReturn:
@@ -237,6 +261,11 @@ class Leadership:
         return await self._client.update(
             LEASES, self.name, lease, as_type=Lease, namespace=self._namespace, deadline_seconds=seconds
         )
+
+
+def _with_note(meta: ObjectMeta, *, wanted_by: str) -> ObjectMeta:
+    others = {key: text for key, text in meta.annotations.items() if key != WANTED_BY}
+    return msgspec.structs.replace(meta, annotations=others | ({WANTED_BY: wanted_by} if wanted_by else {}))
 
 
 def _now() -> str:

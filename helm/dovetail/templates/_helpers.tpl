@@ -127,8 +127,8 @@ clientConnection:
   {{- end }}
   qps: {{ .Values.scheduler.qps }}
   burst: {{ .Values.scheduler.burst }}
-# One replica, replaced and never doubled; the lease keeps an old one out that does not know yet that it was replaced,
-# and tells whoever asks that a scheduler runs.
+# One of several acts; the lease also keeps an old one out that does not know yet that it was replaced, and tells whoever
+# asks that a scheduler runs.
 leaderElection:
   leaderElect: true
   resourceNamespace: {{ .Release.Namespace }}
