@@ -84,6 +84,14 @@ def test_a_share_of_what_is_never_managed_is_refused() -> None:
         mutated(make_pod("0.5(amd,MI300X)"))
 
 
+def test_a_containers_own_annotation_asks_managed_nodes() -> None:
+    pod = make_pod()
+    pod["metadata"]["annotations"] = {f"{names.REQUEST}.main": "1(amd,MI300X)"}
+    spec = mutated(pod)["spec"]
+    assert spec["schedulerName"] == "dovetail"
+    assert spec["containers"][0]["resources"]["limits"] == {names.GPU_MILLI: "1000"}
+
+
 def test_an_ephemeral_container_sees_nothing_and_the_rest_stays() -> None:
     pod = make_pod("not read again", ephemeralContainers=[{"name": "debug"}])
     spec = mutated(pod, subresource="ephemeralcontainers")["spec"]

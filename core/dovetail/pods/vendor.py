@@ -49,7 +49,14 @@ def plugin_for(pod: Pod, *, asked: Parts, vendors: Vendors) -> str:
     The preferred kind of node decides, and what only one kind has. Raises `RequestError` for what neither has.
     """
     says_itself = any(managed_amounts(container) for container in every_container(pod.spec))
-    if says_itself or len(asked.parts) != 1 or asked.lent or asked.parts[0].index >= len(pod.spec.containers):
+    # Of a request that a container's own annotation says only managed nodes are asked: kubelet's count is the pod's.
+    if (
+        says_itself
+        or names.REQUEST not in pod.metadata.annotations
+        or len(asked.parts) != 1
+        or asked.lent
+        or asked.parts[0].index >= len(pod.spec.containers)
+    ):
         return ""
     way, *_ = asks_by_kind(Ask(gpu=asked.parts[0].request, mode=asked.mode), vendors=vendors)
     return way.resource
