@@ -7,6 +7,7 @@ returns, with the same devices or others, meets the claims that still stand.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -185,7 +186,7 @@ class Ledger:
     def rows(self, nodes: Sequence[str]) -> npt.NDArray[np.intp]:
         """Rows of nodes, -1 for names that were never seen."""
         known = self._rows
-        return np.fromiter((known.get(name, -1) for name in nodes), dtype=np.intp, count=len(nodes))
+        return np.fromiter(map(known.get, nodes, repeat(-1)), dtype=np.intp, count=len(nodes))
 
     @property
     def size(self) -> int:

@@ -98,15 +98,15 @@ class PricedRows:
         self._static[rows] = static[kind]
         self._loss[rows] = loss[kind]
         if self._epoch == self._source.appraisal.epoch:
-            self._score[rows] = (loss @ self._source.appraisal.price + static)[kind]
+            self._score[rows] = (loss @ self._source.appraisal.price + static).round(_DIGITS)[kind]
 
     def values(self, rows: Ints) -> Floats:
         """The term of these rows, in GPUs (of FGD: its score)."""
         appraisal = self._source.appraisal
         if self._epoch != appraisal.epoch:
             self._epoch = appraisal.epoch
-            self._score = self._loss @ appraisal.price + self._static
-        return np.asarray(self._score[rows], dtype=np.float64).round(_DIGITS)
+            self._score = (self._loss @ appraisal.price + self._static).round(_DIGITS)
+        return self._score[rows].astype(np.float64)
 
 
 def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
