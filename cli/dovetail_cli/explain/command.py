@@ -19,7 +19,8 @@ class _JobByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_JobByDefault,
-    help="Why something is where it is, or waits: every node's answer, and what would have to change.",
+    help="Why something is where it is, or waits: every node's answer, and what would have to change. "
+    "`dovetail explain 7` is `dovetail explain job 7`.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

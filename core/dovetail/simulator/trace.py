@@ -180,6 +180,8 @@ class _Row:
 def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
     reader = csv.DictReader(text.splitlines())
     header = _header(reader, source=source)
+    if not header:
+        raise TraceError(source=source, line=1, column="", value="", allowed=f"expected {', '.join(columns)}")
     missing = [column for column in columns if column not in header]
     if missing:
         raise TraceError(

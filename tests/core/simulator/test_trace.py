@@ -120,6 +120,11 @@ def test_a_line_that_is_no_csv_is_told_with_its_number():
         parse_pods(f"{POD_HEADER}\n{'x' * 200_000},1,1,0,0,\n", source="p")
 
 
+def test_an_empty_table_is_told_with_what_is_expected():
+    with pytest.raises(TraceError, match=r'p, line 1: "": expected name, cpu_milli'):
+        parse_pods("", source="p")
+
+
 def test_a_name_that_comes_twice_in_a_table_is_refused():
     with pytest.raises(TraceError, match='line 3, column "name": "p"'):
         parse_pods(f"{POD_HEADER}\np,1,1,0,0,\np,1,1,0,0,\n", source="p")

@@ -1,0 +1,112 @@
+"""Reading the whole cluster from an API server that plays its part from a script; and the word while it takes long."""
+
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail.kube.errors import Forbidden
+from dovetail_cli import patience, picture
+from dovetail_cli.cluster import Cluster
+from dovetail_cli.errors import MissingError
+from dovetail_cli.explain import looking
+from tests.cli.builders import make_gpunode, make_job, make_pod
+from tests.core.explain.builders import make_node
+from tests.core.kube.api import Answer, Api
+
+PODS, NODES = "GET /api/v1/pods", "GET /api/v1/nodes"
+GPUNODES, JOBS = "GET /apis/dovetail.dev/v1alpha1/gpunodes", "GET /apis/dovetail.dev/v1alpha1/gpujobs"
+CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
+
+
+def page(*objects: Any, more: str = "") -> Answer:
+    metadata = {"resourceVersion": "1", "continue": more}
+    return Answer(body={"metadata": metadata, "items": [msgspec.to_builtins(each) for each in objects]})
+
+
+def refusal(code: int, reason: str) -> Answer:
+    return Answer(status=code, body={"code": code, "reason": reason, "message": "no", "details": {"name": ""}})
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    api = Api()
+    await api.start()
+    api.answer(NODES, page(make_node("a")))
+    api.answer(GPUNODES, page(make_gpunode("a")))
+    api.answer(JOBS, page(make_job("x", number=1)))
+    api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def cluster(api: Api) -> AsyncIterator[Cluster]:
+    async with Client(Connection(server=api.url)) as client:
+        yield Cluster(client=client, namespace="default")
+
+
+async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cluster) -> None:
+    api.answer(PODS, page(make_pod("p"), more="next"), page(make_pod("q")))
+    said: list[str] = []
+    taken = await picture.take(cluster, say=said.append)
+    assert [pod.metadata.name for pod in taken.pods] == ["p", "q"]
+    assert (len(taken.nodes), len(taken.gpunodes), len(taken.jobs)) == (1, 1, 1)
+    assert taken.settings.policy == "Spread"
+    assert said[:2] == ["Reading 1 pods …", "Reading 2 pods …"]
+    assert taken.view().ledger.nodes() == ["a"]
+
+
+async def test_a_cluster_without_dovetail_is_told_apart(api: Api, cluster: Cluster) -> None:
+    api.answer(PODS, refusal(404, "NotFound"))
+    with pytest.raises(MissingError, match="install Dovetail's chart"):
+        await picture.take(cluster, say=lambda _: None)
+
+
+async def test_who_may_not_see_all_pods_gets_no_half_answer(api: Api, cluster: Cluster) -> None:
+    api.answer(PODS, refusal(403, "Forbidden"))
+    with pytest.raises(Forbidden):
+        await picture.take(cluster, say=lambda _: None)
+
+
+async def test_a_pod_or_a_job_that_is_not_there_is_missing(api: Api, cluster: Cluster) -> None:
+    api.answer(PODS, page())
+    taken = await picture.take(cluster, say=lambda _: None)
+    api.answer("GET /api/v1/namespaces/default/pods/nope", refusal(404, "NotFound"))
+    with pytest.raises(MissingError, match="no pod nope in namespace default"):
+        await looking.find_pod("nope")(cluster, taken)
+    with pytest.raises(MissingError, match="no job 9 in namespace default"):
+        await looking.find_job("9")(cluster, taken)
+    assert (await looking.find_job("1")(cluster, taken)).name == "x"
+    asked = await looking.find_request("1", mode=None, policy=None, cpu=None, memory=None, workload=None)(
+        cluster, taken
+    )
+    assert asked.ask is not None
+    assert asked.ask.policy == "Spread"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_nothing_is_said_in_the_first_second_nor_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with patience.patiently(clock=iter([0.0, 0.9]).__next__) as say:
+        say("Reading …")
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr("sys.stderr", file := io.StringIO())
+    with patience.patiently(clock=lambda: 9.0) as say:
+        say("Reading …")
+    assert file.getvalue() == ""
+
+
+def test_what_takes_longer_is_said_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with patience.patiently(clock=iter([0.0, 1.1]).__next__) as say:
+        say("Reading 5,000 nodes …")
+    assert "Reading 5,000 nodes …" in terminal.getvalue()
