@@ -11,6 +11,8 @@ from dovetail import names
 from dovetail.allocation import allocation_in
 from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.errors import Forbidden
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import GPUNODES, NODES, PODS
 from dovetail_agent.simulated import device_uuid
@@ -20,6 +22,7 @@ from dovetail_sandbox.nodesets import SimulatedNode
 from tests.cluster.jobs import Jobs
 from tests.cluster.killing import kill, running
 from tests.cluster.test_extender import Scene, until
+from tests.cluster.test_extender_office import kubeconfig, lease
 
 pytestmark = pytest.mark.cluster
 
@@ -138,6 +141,17 @@ async def test_another_model_and_a_share_are_refused_with_the_reason(
     await jobs.submit("share", gpu="0.5", template=job_on(node))
     share = await jobs.phase("Queued", "share", reason="ExceedsCapacity")
     assert "a vendor's plugin, which gives whole ones only" in share.message
+
+
+async def test_what_a_deposed_extender_sent_late_binds_no_vendor_s_pod_either(
+    node: VendorNode, scene: Scene, sandbox: Cluster
+) -> None:
+    # Of no model that the node has, so that nobody else binds it.
+    pod = await node.pod("late", 1, namespace=scene.namespace, request="1(A100)")
+    term = (await lease(scene.client)).spec.lease_transitions or 0
+    async with Client(load_connection(kubeconfig(sandbox))) as extender:
+        with pytest.raises(Forbidden, match=f'this Binding is of term "{term - 1}"'):
+            await extender.bind(pod, node=node.name, annotations={names.TERM: str(term - 1)}, deadline_seconds=5)
 
 
 async def test_while_agent_and_extender_are_killed_no_device_is_promised_twice(
