@@ -98,15 +98,20 @@ class PricedRows:
         self._static[rows] = static[kind]
         self._loss[rows] = loss[kind]
         if self._epoch == self._source.appraisal.epoch:
-            self._score[rows] = (loss @ self._source.appraisal.price + static).round(_DIGITS)[kind]
+            self._score[rows] = _score(self._source, static, loss)[kind]
 
     def values(self, rows: Ints) -> Floats:
         """The term of these rows, in GPUs (of FGD: its score)."""
         appraisal = self._source.appraisal
         if self._epoch != appraisal.epoch:
             self._epoch = appraisal.epoch
-            self._score = (self._loss @ appraisal.price + self._static).round(_DIGITS)
+            self._score = _score(self._source, self._static, self._loss)
         return self._score[rows].astype(np.float64)
+
+
+def _score(source: Source, static: Counts, loss: Counts) -> Counts:
+    # In single precision throughout, kept or not: equal nodes must be equal to the last digit.
+    return (loss @ source.appraisal.price + static).round(_DIGITS)
 
 
 def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
@@ -116,8 +121,8 @@ def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
     if fits.size:
         free, taken = _free(judged)[fits], _taken(judged)[fits]
         static, loss = _terms(source, judged.ask, rows=rows[fits], free=free, taken=taken)
-        value[fits] = loss @ source.appraisal.price + static
-    return np.round(value, _DIGITS)
+        value[fits] = _score(source, static, loss)
+    return value
 
 
 def device_values(source: Source, judged: Judgement, *, row: int, at: int) -> Floats:
