@@ -31,16 +31,16 @@ _NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDI
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendors:
     """Which resources are a vendor's devices, which one a request without vendor means, and the kind of node that a
-    job's whole devices are looked for first."""
+    job's whole devices are looked for first. `resources` has every one once, in the order of the configuration."""
 
     by_name: Mapping[str, str] = field(default_factory=lambda: dict(KNOWN_RESOURCES))
     default: str = "nvidia.com/gpu"
     first: NodeKind = "Managed"
+    # Made once: every pod that is seen is asked for them.
+    resources: tuple[str, ...] = field(init=False)
 
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """Every vendor resource once, in the order of the configuration."""
-        return tuple(dict.fromkeys(self.by_name.values()))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", tuple(dict.fromkeys(self.by_name.values())))
 
     def vendor_of(self, resource: str) -> str | None:
         """The vendor whose devices a resource means, by its domain, else by its short name; None when neither tells."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.engine.claims import Ask
-from dovetail.kube.objects import Pod, PodSpec
+from dovetail.kube.objects import Container, Pod, PodSpec
 from dovetail.kube.quantity import whole
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of
@@ -18,8 +18,13 @@ _MOST: Final = 1 << 20
 
 def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
     """How many devices of vendors' plugins the pod holds at one time, by resource; kubelet counts the same."""
-    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in vendors.resources}
+    named = [name for name in vendors.resources if any(_names(each, name) for each in every_container(spec))]
+    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in named}
     return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _names(container: Container, resource: str) -> bool:
+    return resource in container.resources.requests or resource in container.resources.limits
 
 
 def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | None:
