@@ -125,6 +125,7 @@ def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
     model = (line["model"] or "") if devices else ""
     if devices and not model:
         raise InvalidInputError(f"{where}, model", value="", allowed="a model, as gpu is not 0")
+    vendor = models.vendor_of(model) or "nvidia"
     return SimulatedNode(
         name=_node_name(line["sn"], field=f"{where}, sn"),
         cpu_milli=_whole(line["cpu_milli"], field=f"{where}, cpu_milli", least=1),
@@ -132,7 +133,8 @@ def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
         model=model,
         devices=devices,
         device_memory_mib=_card_mib(None, model=model, field=f"{where}, model", unknown_mib=UNKNOWN_MODEL_MIB),
-        vendor=models.vendor_of(model) or "nvidia",
+        vendor=vendor,
+        resource=_resource(None, vendor=vendor, devices=devices, field=where),
     )
 
 

@@ -180,6 +180,12 @@ def test_vendors_other_than_nvidia_serve_their_own_nodes(model: str, vendor: str
     assert (names.LABEL_MANAGED in kwok.manifest(node)["metadata"]["labels"]) is (resource == "")
 
 
+def test_a_trace_s_nodes_of_another_vendor_are_its_plugin_s() -> None:
+    (node,) = nodesets.traced(f"{TRACE}n1,64000,262144,8,MI300X")
+
+    assert (node.vendor, node.resource) == ("amd", "amd.com/gpu")
+
+
 def test_a_manifest_without_devices_is_not_managed() -> None:
     (node,) = nodesets.declared("- {name: cpu}")
     metadata = kwok.manifest(node)["metadata"]
