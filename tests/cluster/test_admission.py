@@ -25,6 +25,8 @@ pytestmark = pytest.mark.cluster
 
 PATIENCE_SECONDS = 60
 DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
+# The older way in.
+BINDINGS = Resource(plural="bindings", kind="Binding")
 ROLES = Resource(group="rbac.authorization.k8s.io", plural="roles", kind="Role")
 ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="rolebindings", kind="RoleBinding")
 CLUSTER_KINDS = {
@@ -199,6 +201,10 @@ async def test_only_the_extender_binds_with_devices(mallory: Client, client: Cli
     pod = await mallory.create(
         PODS, make_pod(annotations=asking("1"), nodeSelector={"none": "such"}), as_type=Pod, namespace=namespace
     )
+    name = {"metadata": {"name": "p", "annotations": {f"{names.VISIBLE_DEVICES}.0": "GPU-1"}}}
+    body = {**name, "target": {"kind": "Node", "name": "v100-0"}}
+    with pytest.raises(KubeError, match=f"{WRITTEN} alone, not by"):
+        await mallory.create(BINDINGS, body, as_type=Manifest, namespace=namespace)
     for who in (mallory, client):
         with pytest.raises(KubeError, match=f"{WRITTEN} alone, not by"):
             await who.bind(pod, node="v100-0", annotations={f"{names.VISIBLE_DEVICES}.0": "GPU-1"}, deadline_seconds=10)

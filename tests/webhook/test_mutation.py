@@ -4,11 +4,13 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.asks import ask_of_pod
+from dovetail.asks import ask_of_job, ask_of_pod
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
+from dovetail_operator.workload import build_job
 from dovetail_webhook.mutation import patch_of_job, patch_of_pod
+from tests.operator_.builders import make_job
 
 Manifest = dict[str, Any]
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
@@ -90,6 +92,21 @@ def test_a_containers_own_annotation_asks_managed_nodes() -> None:
     spec = mutated(pod)["spec"]
     assert spec["schedulerName"] == "dovetail"
     assert spec["containers"][0]["resources"]["limits"] == {names.GPU_MILLI: "1000"}
+
+
+def test_a_jobs_pod_that_somebody_added_a_container_to_keeps_what_it_has() -> None:
+    job = make_job(gpu="0.5")
+    template = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=42)["spec"]["template"]
+    before = template["spec"]
+    pod = {**template, "spec": {**before, "containers": [{"name": "proxy"}, *before["containers"]]}}
+    proxy, main = mutated(pod)["spec"]["containers"]
+    assert proxy["env"] == [VOID]
+    assert {"name": "DOVETAIL_JOB_ID", "value": "42"} in main["env"]
+    assert main["resources"] == before["containers"][0]["resources"]
+    # What the Binding will say is counted by the container's place.
+    assert (
+        main["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.annotations['dovetail.dev/visible-devices.1']"
+    )
 
 
 def test_an_ephemeral_container_sees_nothing_and_the_rest_stays() -> None:
