@@ -9,7 +9,6 @@ from typing import TypeVar
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.meta import ObjectMeta
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.config.settings import Settings
@@ -19,6 +18,7 @@ from dovetail.estimates import estimated
 from dovetail.freshness import Freshness
 from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
+from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
 from dovetail.queue.admission import Candidate, claim_on_the_way, way_of
 from dovetail.requests import RequestError
@@ -55,12 +55,12 @@ class Picture:
             view.pod_changed(pod)
         return view
 
-    def pods_by_job(self) -> Mapping[tuple[str, str], Sequence[Pod]]:
-        """The pods of each GPUJob, by namespace and name."""
-        found: dict[tuple[str, str], list[Pod]] = {}
+    def pods_by_job(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods of each GPUJob, by `namespace/name`."""
+        found: dict[str, list[Pod]] = {}
         for pod in self.pods:
             if job := pod.metadata.labels.get(names.LABEL_JOB):
-                found.setdefault((pod.metadata.namespace, job), []).append(pod)
+                found.setdefault(f"{pod.metadata.namespace}/{job}", []).append(pod)
         return found
 
 
@@ -117,7 +117,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
                 workers=missing,
                 priority=job.spec.priority,
                 created=job.metadata.creation_timestamp,
-                name="/".join(key_of(job.metadata)),
+                name=key_of(job.metadata),
                 site=uid,
             )
         )
@@ -139,8 +139,3 @@ def workers_without_node(job: GPUJob, pods: Sequence[Pod]) -> int:
     """How many of a job's workers have no pod that is bound."""
     bound = sum(bool(pod.spec.node_name) and pod.status.phase != "Failed" for pod in pods)
     return max(0, job.spec.workers - max(bound, job.status.workers_succeeded))
-
-
-def key_of(meta: ObjectMeta) -> tuple[str, str]:
-    """Namespace and name."""
-    return meta.namespace, meta.name

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import PODS
 from dovetail_cli import picture, selection
 from dovetail_cli.cluster import Cluster, work
@@ -13,7 +14,7 @@ from dovetail_cli.explain import subjects
 from dovetail_cli.explain.subjects import Subject
 from dovetail_cli.explain.telling import Explanation, explain
 from dovetail_cli.patience import patiently
-from dovetail_cli.picture import Picture, key_of
+from dovetail_cli.picture import Picture
 
 Find = Callable[[Cluster, Picture], Awaitable[Subject]]
 

@@ -13,12 +13,13 @@ from dovetail.explain.answer import Answer
 from dovetail.explain.asking import answer
 from dovetail.explain.question import Holder, Question
 from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import key_of
 from dovetail.pods.vendor import vendor_devices
 from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import inventory
 from dovetail_cli.explain.subjects import Subject
 from dovetail_cli.inventory import DeviceUse
-from dovetail_cli.picture import Picture, claim_for_starting, in_one_way, key_of
+from dovetail_cli.picture import Picture, claim_for_starting, in_one_way
 from dovetail_cli.times import parse_timestamp
 
 
@@ -84,13 +85,13 @@ def _question(subject: Subject, picture: Picture) -> Question:
 def _owning_job(subject: Subject, picture: Picture) -> str:
     """UID of the job that an explained pod belongs to: what its siblings wait for is no promise against it."""
     name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
-    job = next((job for job in picture.jobs if key_of(job.metadata) == (subject.namespace, name)), None)
+    job = next((job for job in picture.jobs if key_of(job.metadata) == f"{subject.namespace}/{name}"), None)
     return "" if job is None else job.metadata.uid
 
 
-def _holder(pod: Pod, *, jobs: Mapping[tuple[str, str], GPUJob], near: str) -> Holder:
+def _holder(pod: Pod, *, jobs: Mapping[str, GPUJob], near: str) -> Holder:
     meta = pod.metadata
-    job = jobs.get((meta.namespace, meta.labels.get(names.LABEL_JOB, "")))
+    job = jobs.get(f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB, '')}")
     return Holder(name=f"pod {meta.namespace}/{meta.name}") if job is None else _holder_job(job, near=near)
 
 
