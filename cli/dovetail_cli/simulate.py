@@ -1,5 +1,6 @@
 """`dovetail simulate`: a recorded workload under several policies."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -83,5 +84,7 @@ def simulate(
     outcomes = simulating.run(names, told.scene, processes=at_a_time)
     leaving = told.scene.departures
     print(simulating.text(outcomes, form=form, departures=leaving, said=told.said))
+    if form != "table":
+        print("\n".join(told.said), file=sys.stderr)
     if picture is not None:
         simulating.save_plot(outcomes, picture, departures=leaving)

@@ -146,6 +146,13 @@ def test_recorded_pods_may_arrive_on_a_snapshot(file, tmp_path, capsys) -> None:
     assert (run["allocation"]["110"], run["failed"]) == (85.5, 1)
 
 
+def test_programs_get_the_runs_alone_and_people_what_arrived(file, capsys) -> None:
+    assert main(["simulate", "--snapshot", str(file), "--policy", "fgd", "-o", "json"]) == 0
+    printed = capsys.readouterr()
+    assert list(json.loads(printed.out)) == ["runs"]
+    assert "First 2 pods of the queue" in printed.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence", "code"),
     [
