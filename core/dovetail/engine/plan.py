@@ -7,7 +7,7 @@ import numpy as np
 
 from dovetail.api.gpujob import Reason
 from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.fit import Fit, Judgement, check
+from dovetail.engine.fit import Fit, Judgement
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import RefusalKind
 from dovetail.engine.sentences import gpus, need, tenants_text
@@ -61,7 +61,7 @@ def place(
 def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, shapes: Shapes) -> Claim | None:
     assert ledger.claim(key) is None, "a plan's keys are its own"
     for node in shapes.best(ask, nodes=nodes, key=key, limit=1):
-        found = check(ledger, ask, node=node, key=key)
+        found = shapes.check(ask, node=node, key=key)
         assert isinstance(found, Fit), "a node that fits has devices"
         return found.claim
     return None
