@@ -6,6 +6,7 @@ from typing import Final
 from dovetail.constraints import Exclusion, ExclusionKind
 from dovetail.engine.fit import Judgement
 from dovetail.engine.plan import Shortage, place
+from dovetail.engine.refusals import UNRESOLVABLE
 from dovetail.engine.score import combine, terms
 from dovetail.engine.sentences import need
 from dovetail.explain.answer import Answer, NodeAnswer
@@ -20,7 +21,8 @@ _EXCLUDED: Final[dict[ExclusionKind, str]] = {
 
 
 def answer(question: Question) -> Answer:
-    """Every node's answer, the best first and then by name; the summary; and where it does not fit, what would help."""
+    """Every node's answer: the best first, then those that a departure could mend, then the others, by name. And the
+    summary, with what would help where it does not fit."""
     fitting, refusing = _judged(question)
     nodes = (*fitting, *refusing, *_excluded(question))
     shortage = shortage_of(question)
@@ -56,7 +58,7 @@ def devices_text(answer: NodeAnswer) -> str:
 
 
 def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
-    """The nodes that the pods may go to: those that fit, the best first, and those that do not, by name."""
+    """The nodes that the pods may go to: those that fit and those that do not, in their order."""
     judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
@@ -85,7 +87,8 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
         for name, found in refusals
         if found is not None
     ]
-    return sorted(fitting, key=lambda node: (-(node.score or 0.0), node.node)), refusing
+    by_hope = sorted(refusing, key=lambda node: (node.reason in UNRESOLVABLE, node.node))
+    return sorted(fitting, key=lambda node: (-(node.score or 0.0), node.node)), by_hope
 
 
 def _excluded(question: Question) -> list[NodeAnswer]:

@@ -26,6 +26,13 @@ def test_each_node_answers_once_the_fitting_ones_first() -> None:
     assert found.changes == ()
 
 
+def test_nodes_that_a_departure_could_mend_come_before_those_that_it_could_not() -> None:
+    cluster = Cluster().add(make_node("a"), model="T4").add(make_node("b"))
+    hold_devices(cluster.ledger, "b", 0, 1)
+    found = answer(cluster.question(make_ask("1(V100)")))
+    assert [(node.node, node.reason) for node in found.nodes] == [("b", "DevicesBusy"), ("a", "WrongModel")]
+
+
 def test_a_node_that_fits_tells_its_score_its_terms_and_its_devices() -> None:
     best = answer(mixed().question(make_ask("2(V100)"))).fitting[0]
     assert [device.uuid for device in best.devices] == ["a-0", "a-1"]
