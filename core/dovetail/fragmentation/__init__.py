@@ -12,6 +12,7 @@ cutting_stock  what a piece of a device is worth for shares: Gilmore-Gomory dual
 headroom       how many more pods of each class a node could take
 prices         what one pod of headroom is worth now, from scarcity and rare big shapes
 taking         what a pod would take of nodes, on whatever devices: values
+device_sums    sums over a node's devices, and their change by a placement
 appraisal      what that is worth, by FGD or by PH, for a caller that decides itself what fits: the live engine
 priced         the terms of PH, kept up to date
 policy         the protocol of policies, and the cache that all scored ones share

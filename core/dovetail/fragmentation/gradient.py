@@ -11,6 +11,7 @@ by model and CPU tells how much of the group's weight fits. Some 90 classes beco
 import numpy as np
 
 from dovetail.fragmentation.columns import CPU, Columns, Floats, Ints
+from dovetail.fragmentation.device_sums import DeviceSums
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.taking import Taking
@@ -32,8 +33,7 @@ class Gradient:
         milli: Floats = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
         enough = milli >= np.array([level for level, _ in groups], dtype=np.float64)
         enough &= milli > 0
-        self._device: Floats = np.stack([enough.astype(np.float64), enough * milli], axis=1)
-        self._steps: dict[int, Floats] = {}
+        self._devices = DeviceSums(np.stack([enough.astype(np.float64), enough * milli], axis=1))
         self._sums: Floats = np.zeros((len(columns), 2, len(groups)))
         self._usable: Floats = np.zeros(len(columns))
         self._seen = columns.changes
@@ -58,20 +58,20 @@ class Gradient:
         The columns must be in sync.
         """
         sums = self._sums.take(rows, axis=0)
-        sums += self._step(shape.share_milli).take(left, axis=0)
+        sums += self._devices.by_share(shape.share_milli, left=left)
         return self._change(shape, rows=rows, sums=sums)
 
     def change_by_whole(self, shape: Shape, *, rows: Ints) -> Floats:
         """The same for a shape that takes wholly free devices, or none."""
         sums = self._sums.take(rows, axis=0)
         if shape.gpus:
-            sums -= shape.gpus * self._device[WHOLE_MILLI]
+            sums -= shape.gpus * self._devices.by_milli[WHOLE_MILLI]
         return self._change(shape, rows=rows, sums=sums)
 
     def change_by_taking(self, taking: Taking) -> Floats:
         """The same for a pod that takes whatever is said of any devices."""
         sums = self._sums.take(taking.rows, axis=0)
-        sums += (self._device.take(taking.after, axis=0) - self._device.take(taking.before, axis=0)).sum(axis=1)
+        sums += self._devices.by_taking(taking)
         lost = self._usable_lost(taking.rows, sums=sums, cpu_milli=taking.cpu_milli)
         lost -= (taking.before - taking.after).sum(axis=1)
         return lost
@@ -93,7 +93,7 @@ class Gradient:
         return self.columns.spare.take(rows, axis=0)[:, CPU]
 
     def _recompute(self, rows: Ints) -> None:
-        sums = self._device.take(self.columns.left.take(rows, axis=0), axis=0).sum(axis=1)
+        sums = self._devices.of(self.columns.left.take(rows, axis=0))
         self._sums[rows] = sums
         self._usable[rows] = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows))
 
@@ -103,14 +103,6 @@ class Gradient:
         weights *= sums[:, 0] >= self._numbers
         usable: Floats = np.vecdot(weights, sums[:, 1])
         return usable
-
-    def _step(self, share_milli: int) -> Floats:
-        """What taking `share_milli` from a device with r milli left changes in the sums, [1001, 2, K]."""
-        step = self._steps.get(share_milli)
-        if step is None:
-            after = np.maximum(np.arange(WHOLE_MILLI + 1) - share_milli, 0)
-            step = self._steps[share_milli] = self._device[after] - self._device
-        return step
 
     def _fitting_weights(self, classes: list[tuple[Shape, int]], *, groups: list[tuple[int, int]]) -> Floats:
         """Weight of each group that fits, by model and by how many of the CPU steps are reached, [models * J, K]."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.fragmentation.columns import CPU, MEMORY, Columns, Floats, Ints
+from dovetail.fragmentation.device_sums import DeviceSums
 from dovetail.fragmentation.mix import Mix
 from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.taking import Taking
@@ -33,9 +34,8 @@ class Headroom:
         # Pods of each class that one device with r milli left could take, [1001, M]: any number that ask for none.
         milli = np.arange(WHOLE_MILLI + 1)[:, None]
         taken = np.where(gpus > 0, milli // np.maximum(share_milli, 1), _NO_LIMIT)
-        self._device: Counts = taken.astype(np.float32)
+        self._devices = DeviceSums(taken.astype(np.float32))
         self._whole: Counts = np.where(gpus > 0, taken[WHOLE_MILLI], 0).astype(np.float32)
-        self._steps: dict[int, Counts] = {}
         self._sums: Counts = np.zeros((len(columns), len(mix.classes)), dtype=np.float32)
         self._count: Counts = np.zeros((len(columns), len(mix.classes)), dtype=np.float32)
         self._seen = columns.changes
@@ -61,7 +61,7 @@ class Headroom:
         `left` milli there. The columns must be in sync."""
         sums = self._sums.take(rows, axis=0)
         if left is not None:
-            sums += self._step(shape.share_milli).take(left, axis=0)
+            sums += self._devices.by_share(shape.share_milli, left=left)
         elif shape.gpus:
             sums -= shape.gpus * self._whole
         after = self._after(rows, sums=sums, taken=np.array([shape.cpu_milli, shape.memory_mib]))
@@ -72,13 +72,13 @@ class Headroom:
         """The same for a pod that takes whatever is said of any devices."""
         rows = taking.rows
         sums = self._sums.take(rows, axis=0)
-        sums += (self._device.take(taking.after, axis=0) - self._device.take(taking.before, axis=0)).sum(axis=1)
+        sums += self._devices.by_taking(taking)
         after = self._after(rows, sums=sums, taken=np.array([taking.cpu_milli, taking.memory_mib]))
         after -= self._count.take(rows, axis=0)
         return after
 
     def _recompute(self, rows: Ints) -> None:
-        sums = self._device.take(self.columns.left.take(rows, axis=0), axis=0).sum(axis=1)
+        sums = self._devices.of(self.columns.left.take(rows, axis=0))
         self._sums[rows] = sums
         self._count[rows] = self._after(rows, sums=sums)
 
@@ -95,11 +95,3 @@ class Headroom:
         if self._allowed is not None:
             count *= self._allowed.take(self.columns.model.take(rows), axis=0)
         return count
-
-    def _step(self, share_milli: int) -> Counts:
-        """What taking `share_milli` from a device with r milli left changes in the sums, [1001, M]."""
-        step = self._steps.get(share_milli)
-        if step is None:
-            after = np.maximum(np.arange(WHOLE_MILLI + 1) - share_milli, 0)
-            step = self._steps[share_milli] = self._device[after] - self._device
-        return step

@@ -1,0 +1,37 @@
+"""Sums over the devices of a node, of something that follows from what one device has left, and their change."""
+
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.fragmentation.columns import Ints
+from dovetail.fragmentation.shapes import WHOLE_MILLI
+from dovetail.fragmentation.taking import Taking
+
+Number = TypeVar("Number", bound=np.floating)
+
+
+class DeviceSums(Generic[Number]):
+    """`by_milli` [1001, ...] says what one device with so many milli left adds."""
+
+    def __init__(self, by_milli: npt.NDArray[Number]) -> None:
+        self.by_milli = by_milli
+        self._steps: dict[int, npt.NDArray[Number]] = {}
+
+    def of(self, left: Ints) -> npt.NDArray[Number]:
+        """The sums for nodes with so much left on their devices [n, D]: [n, ...]."""
+        sums: npt.NDArray[Number] = self.by_milli.take(left, axis=0).sum(axis=1)
+        return sums
+
+    def by_share(self, share_milli: int, *, left: Ints) -> npt.NDArray[Number]:
+        """How the sums change when a share is taken from one device that has `left` [n]."""
+        step = self._steps.get(share_milli)
+        if step is None:
+            after = np.maximum(np.arange(WHOLE_MILLI + 1) - share_milli, 0)
+            step = self._steps[share_milli] = self.by_milli[after] - self.by_milli
+        return step.take(left, axis=0)
+
+    def by_taking(self, taking: Taking) -> npt.NDArray[Number]:
+        """How the sums change by a taking."""
+        return self.of(taking.after) - self.of(taking.before)
