@@ -71,7 +71,7 @@ class Extender:
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
         self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
-        self._waiting = Waiting(ledger=self.ledger, shapes=decisions.shapes, clock=clock)
+        self._waiting = Waiting(ledger=self.ledger, clock=clock)
         self.watching = Watching(client, view=view, on_pod=self._on_pod)
         self._binder = Binder(
             ledger=self.ledger,

@@ -6,7 +6,8 @@ bound pod that goes it may hear before we do, and then refuses the waiting pod o
 remembered with the nodes that were asked about; a pod is owed a wake-up once one of these nodes fits.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,11 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
+from dovetail.engine.fit import Judgement
 from dovetail.engine.ledger import Ledger
-from dovetail.engine.shapes import Shapes
 
 # Refused pods that are remembered, by the latest; 5,000 nodes cost 625 bytes a pod.
 REMEMBERED: Final = 10_000
+# What one look costs at the most, in nodes that are judged for an ask; the asks that are left have their turn next.
+NODES_AT_A_TIME: Final = 2000
+_ASK_IN_NODES: Final = 200
 # Between wake-ups for all.
 PAUSE_SECONDS: Final = 1.0
 # A pod that was woken and is not asked about waits for something else, or the wake-up was lost: again after 2 s, 4 s …
@@ -36,17 +40,31 @@ class _Refused:
     wake_at: float = field(default=float("-inf"))
 
 
+@dataclass(slots=True)
+class _Kind:
+    """The refused pods of one ask, up to which change of the ledger nodes were looked at, and the rows that fit now."""
+
+    seen: int
+    pods: dict[str, _Refused] = field(default_factory=dict)
+    fitting: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+
+    def owed(self, now: float) -> Iterator[_Refused]:
+        """The pods that a wake-up is due for."""
+        if len(self.fitting):
+            yield from (
+                pod for pod in self.pods.values() if pod.wake_at <= now and _any_of(self.fitting, asked=pod.asked)
+            )
+
+
 class Waiting:
     """The refused pods by UID."""
 
-    def __init__(self, *, ledger: Ledger, shapes: Shapes, clock: Callable[[], float]) -> None:
+    def __init__(self, *, ledger: Ledger, clock: Callable[[], float]) -> None:
         self._ledger = ledger
-        self._shapes = shapes
         self._clock = clock
         self._pods: dict[str, _Refused] = {}
-        self._by_ask: dict[Ask, dict[str, _Refused]] = {}
-        self._owed: dict[str, _Refused] = {}
-        self._seen = ledger.changes
+        self._kinds: dict[Ask, _Kind] = {}
+        self._turns: deque[Ask] = deque()
         self._next_at = float("-inf")
 
     def __len__(self) -> int:
@@ -58,7 +76,10 @@ class Waiting:
         rows = self._ledger.rows(nodes)
         asked = np.zeros(self._ledger.size, dtype=np.bool_)
         asked[rows[rows >= 0]] = True
-        self._pods[uid] = self._by_ask.setdefault(ask, {})[uid] = _Refused(ask, np.packbits(asked))
+        if ask not in self._kinds:
+            self._kinds[ask] = _Kind(self._ledger.changes)
+            self._turns.append(ask)
+        self._pods[uid] = self._kinds[ask].pods[uid] = _Refused(ask, np.packbits(asked))
         if len(self._pods) > REMEMBERED:
             self.forget(next(iter(self._pods)))
 
@@ -67,11 +88,11 @@ class Waiting:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
-        self._owed.pop(uid, None)
-        of_its_kind = self._by_ask[pod.ask]
-        del of_its_kind[uid]
-        if not of_its_kind:
-            del self._by_ask[pod.ask]
+        kind = self._kinds[pod.ask]
+        del kind.pods[uid]
+        if not kind.pods:
+            del self._kinds[pod.ask]
+            self._turns.remove(pod.ask)
 
     def wake_due(self) -> bool:
         """Whether a wake-up is due now: at most one a second, and only while one of the pods would fit."""
@@ -79,20 +100,14 @@ class Waiting:
         now = self._clock()
         if now < self._next_at:
             return False
-        for uid, pod in list(self._owed.items()):
-            if pod.wake_at > now:
-                continue
-            if self._fits(pod):
-                return True
-            del self._owed[uid]
-        return False
+        return any(self._owes(kind, ask=ask, now=now) for ask, kind in self._kinds.items())
 
     def woken(self) -> None:
         """A wake-up was sent: it is one for all pods that were owed one."""
         now = self._clock()
         self._next_at = now + PAUSE_SECONDS
-        for pod in self._owed.values():
-            if pod.wake_at <= now:
+        for kind in self._kinds.values():
+            for pod in kind.owed(now):
                 pod.wakes += 1
                 pod.wake_at = now + min(LONGEST_SECONDS, 2.0**pod.wakes)
 
@@ -102,23 +117,30 @@ class Waiting:
 
     def _take_notice(self) -> None:
         """Find the pods for which one of the nodes that changed since the last time fits now."""
-        position = self._ledger.changes
-        if position == self._seen:
-            return
-        touched = np.fromiter(self._ledger.touched_since(self._seen), dtype=np.intp)
-        self._seen = position
-        for ask, pods in self._by_ask.items():
-            fitting = self._fitting(ask, rows=touched)
-            if len(fitting):
-                self._owed |= {uid: pod for uid, pod in pods.items() if _any_of(fitting, asked=pod.asked)}
+        left = NODES_AT_A_TIME
+        for _ in range(len(self._turns)):
+            if left <= 0:
+                return
+            ask = self._turns[0]
+            self._turns.rotate(-1)
+            kind = self._kinds[ask]
+            if kind.seen == self._ledger.changes:
+                continue
+            touched = np.fromiter(self._ledger.touched_since(kind.seen), dtype=np.intp)
+            kind.seen = self._ledger.changes
+            left -= max(_ASK_IN_NODES, len(touched))
+            kind.fitting = np.union1d(kind.fitting, self._fitting(ask, rows=touched))
 
-    def _fits(self, pod: _Refused) -> bool:
-        asked = np.flatnonzero(np.unpackbits(pod.asked))
-        return len(self._fitting(pod.ask, rows=asked)) > 0
+    def _owes(self, kind: _Kind, *, ask: Ask, now: float) -> bool:
+        """Whether one of these pods is owed a wake-up, by what still fits."""
+        if not any(True for _ in kind.owed(now)):
+            return False
+        kind.fitting = self._fitting(ask, rows=kind.fitting)
+        return any(True for _ in kind.owed(now))
 
     def _fitting(self, ask: Ask, *, rows: Rows) -> Rows:
         names = [self._ledger.name(row) for row in rows.tolist()]
-        return self._ledger.rows(self._shapes.best(ask, nodes=names, key=""))
+        return rows[Judgement(self._ledger, ask, nodes=names, key="").fits]
 
 
 def _any_of(rows: Rows, *, asked: npt.NDArray[np.uint8]) -> bool:

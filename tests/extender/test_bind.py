@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -330,6 +331,20 @@ async def test_binds_and_promises_are_counted(api: ApiServer, face: Face) -> Non
     assert _gauge(face, "promised_share_milli") == 500
     assert _gauge(face, "devices") == 16
     assert value("dovetail_extender_cache_age_seconds", {"kind": "pods"}) is not None
+
+
+async def test_a_wall_clock_that_jumps_moves_nothing(
+    api: ApiServer, face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("held", "next"):
+        api.put("pods", make_pod(name, "8", milli=8000))
+    await face.prioritize(make_pod("held", "8", milli=8000), "a")
+    for now in (0.0, 4e9):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        await face.chores()
+        assert "only 0 available" in await face.bind(make_pod("next", "8", milli=8000), "a")
+        assert face.extender.ready()["lease"]() is None
+    assert await face.bind(make_pod("held", "8", milli=8000), "a") == ""
 
 
 async def test_the_state_is_read_off_when_somebody_scrapes(api: ApiServer, face: Face) -> None:

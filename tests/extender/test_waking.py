@@ -3,7 +3,6 @@
 import pytest
 
 from dovetail.engine.ledger import Ledger
-from dovetail.engine.shapes import Shapes
 from dovetail_extender.waiting import PAUSE_SECONDS, Waiting
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 from tests.extender.api_server import ApiServer
@@ -17,7 +16,7 @@ class Scene:
     def __init__(self) -> None:
         self.ledger: Ledger = make_ledger(a=1, b=1)
         self.clock = Clock()
-        self.waiting = Waiting(ledger=self.ledger, shapes=Shapes(self.ledger), clock=self.clock)
+        self.waiting = Waiting(ledger=self.ledger, clock=self.clock)
         self.fill("a")
         self.refuse("pod", "a")
 
@@ -142,6 +141,17 @@ def test_after_a_failure_it_is_tried_again() -> None:
     assert not scene.wakes()
     scene.clock.now += PAUSE_SECONDS
     assert scene.wakes()
+
+
+def test_pods_of_many_kinds_have_their_turns() -> None:
+    scene = Scene()
+    scene.waiting.forget("pod")
+    for number in range(2, 50):
+        scene.refuse(f"large-{number}", "a", gpu=str(number))
+    scene.refuse("pod", "a")
+    scene.empty("a")
+    looks = next(look for look in range(1, 100) if scene.wakes())
+    assert 1 < looks < 10
 
 
 async def test_a_hold_that_ends_wakes_the_pod_that_was_refused_for_it(api: ApiServer, face: Face) -> None:
