@@ -28,7 +28,6 @@ class Gradient:
         self._cpus: Ints = np.unique(mix.field("cpu_milli"))
         self._numbers: Floats = np.array([gpus for _, gpus in groups], dtype=np.float64)
         self._fitting = self._fitting_weights(classes, groups=groups)
-        self._model_offset: Ints = columns.model * (len(self._cpus) + 1)
         # What one device with r milli left adds to each group: [0] itself, when large enough; [1] its milli.
         milli: Floats = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
         enough = milli >= np.array([level for level, _ in groups], dtype=np.float64)
@@ -99,7 +98,10 @@ class Gradient:
 
     def _usable_milli(self, rows: Ints, *, sums: Floats, cpu: Ints) -> Floats:
         """Usable milli times weight for device sums [n, 2, K] and free CPU [n]."""
-        weights = self._fitting.take(self._model_offset.take(rows) + self._cpus.searchsorted(cpu, side="right"), axis=0)
+        place = self.columns.model.take(rows)
+        place *= len(self._cpus) + 1
+        place += self._cpus.searchsorted(cpu, side="right")
+        weights = self._fitting.take(place, axis=0)
         weights *= sums[:, 0] >= self._numbers
         usable: Floats = np.vecdot(weights, sums[:, 1])
         return usable

@@ -48,17 +48,18 @@ class Prices:
         self._probability = mix.probability
         self._mean_milli = float(self._probability @ (mix.field("gpus") * mix.field("share_milli")))
         self._mean_cpu_milli = float(self._probability @ mix.field("cpu_milli"))
-        self._capacity = self._arrivals(milli=columns.capacity_milli, cpu_milli=columns.capacity_cpu_milli)
 
     def at(self, headroom: Floats) -> Floats:
         """Price by class for the headroom of the cluster by class, [M]."""
         settings, columns = self._settings, self._columns
         left = self._arrivals(milli=columns.idle_milli, cpu_milli=columns.idle_cpu_milli)
+        # Nodes come and go: the capacity is what it is now.
+        capacity = self._arrivals(milli=columns.capacity_milli, cpu_milli=columns.capacity_cpu_milli)
         weight = np.where(self._gpus > 0, 1.0, settings.without_device)
         expected = weight * self._probability * left
         price: Floats = settings.scarcity * (expected / (headroom + 0.1)) ** settings.exponent
         guarded = (self._gpus > 0) & (headroom > 0)
-        demand = self._probability * max(left, settings.horizon * self._capacity)
+        demand = self._probability * max(left, settings.horizon * capacity)
         price[guarded] += settings.newsvendor * self._gpus[guarded] * reach(demand[guarded], headroom[guarded])
         return price
 

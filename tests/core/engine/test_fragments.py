@@ -173,6 +173,22 @@ def test_nodes_that_come_and_models_that_are_new_are_priced() -> None:
     assert fragments.measure().idle_gpus == 802
 
 
+@pytest.mark.parametrize("policy", ["ph", "fgd"])
+def test_nodes_that_come_are_reckoned_as_if_they_had_always_been_there(policy: FragmentationPolicy) -> None:
+    ledger = make_ledger(a=2)
+    add_node(ledger, "t", gpus=1, model="T4")
+    early = fragments_on(ledger, "0.5(T4)", "1(V100)", policy=policy)
+    for number in range(20):
+        add_node(ledger, f"n{number}", gpus=4, model="T4" if number % 2 else "V100", cpu_milli=500 * number)
+    late = fragments_on(ledger, "0.5(T4)", "1(V100)", policy=policy)
+    nodes, ask = ledger.nodes(), make_ask("0.5(T4)", policy="Pack")
+    # But for the prior, which is of the nodes that were there when the mix was learned.
+    assert early.measure().fragmented_gpus == pytest.approx(late.measure().fragmented_gpus, rel=1e-2)
+    assert Shapes(ledger, tidy=early).scores(ask, nodes=nodes, key="") == pytest.approx(
+        Shapes(ledger, tidy=late).scores(ask, nodes=nodes, key=""), abs=0.05
+    )
+
+
 # --- what is measured -------------------------------------------------------------------------------------------
 
 
