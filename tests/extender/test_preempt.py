@@ -8,7 +8,7 @@ from dovetail import names
 from dovetail.kube.objects import Pod
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Face, eventually
+from tests.extender.harness import Face, eventually, watching
 
 
 class Scene:
@@ -220,6 +220,14 @@ async def test_a_nominated_pod_that_we_did_not_choose_for_gets_what_the_leaving_
         scene.leaves(name)
     await scene.nominated(urgent())
     assert scene.device_of("urgent") == scene.device_of("a")
+
+
+async def test_an_extender_that_starts_keeps_the_room_of_who_is_nominated_already(api: ApiServer) -> None:
+    api.put("pods", urgent() | {"status": {"phase": "Pending", "nominatedNodeName": "a"}})
+    async with watching(api) as face:
+        await face.ready()
+        await face.chores()
+        assert [claim.node for claim in face.ledger.claims()] == ["a"]
 
 
 async def test_room_is_kept_as_soon_as_somebody_leaves(scene: Scene) -> None:
