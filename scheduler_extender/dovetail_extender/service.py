@@ -216,7 +216,10 @@ class Extender:
             await self.settle()
 
     async def _learn_again_and_again(self) -> None:
+        fragments = self._decisions.fragments
+        if fragments.shortcoming:
+            log.warning(fragments.shortcoming)
         # In small steps: what computes in Python beside the event loop keeps it waiting.
         while True:
-            more = await asyncio.to_thread(self._decisions.fragments.work)
+            more = await asyncio.to_thread(fragments.work)
             await asyncio.sleep(LEARNING_PAUSE_SECONDS if more else CHORES_SECONDS)

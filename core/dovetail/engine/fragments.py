@@ -72,6 +72,7 @@ class Fragments:
     ) -> None:
         self._ledger = ledger
         self._settings = settings or FragmentSettings()
+        self._wanted = self._settings.policy
         if self._settings.policy in {"ph", "tuned"} and not cutting_stock.available():
             self._settings = replace(self._settings, policy="bestfit")
         self._mirror = Mirror(ledger)
@@ -137,6 +138,13 @@ class Fragments:
     def live(self) -> str:
         """Which term is in use: `ph`, `fgd` or `bestfit`, or the variant of PH that the tuner prefers."""
         return self._candidate.name if self._settings.policy != "bestfit" else "bestfit"
+
+    @property
+    def shortcoming(self) -> str:
+        """Why another term is in use than was asked for; empty when it is not."""
+        if self._wanted == self._settings.policy:
+            return ""
+        return f"fragmentation_policy {self._wanted} needs HiGHS (the extra `extender`): bestfit takes its place"
 
     def arrived(self, ask: Ask, *, key: str) -> None:
         """A pod asks this. Each key counts once."""

@@ -137,6 +137,7 @@ def test_without_highs_best_fit_takes_the_place_of_prices(monkeypatch: pytest.Mo
     ledger = make_ledger(a=8, b=4, c=2)
     fragments = Fragments(ledger)
     assert fragments.live == "bestfit"
+    assert "needs HiGHS" in fragments.shortcoming
     best = Shapes(ledger, tidy=fragments).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
     assert best == ["c", "b"]
 
