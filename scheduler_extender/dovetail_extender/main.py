@@ -2,11 +2,13 @@
 
 import argparse
 import asyncio
+import math
 import os
 import socket
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -16,7 +18,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.score import Weights
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
-from dovetail.kube.lease import Leadership, LeaseLostError
+from dovetail.kube.lease import Leadership, LeaseLostError, Times
 from dovetail.logs import get_logger
 from dovetail_extender.app import MAX_BODY_BYTES
 from dovetail_extender.decisions import Rules
@@ -63,7 +65,12 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
         while not stop.is_set():
             # What is in memory was true while we were in office: each time in office starts from what is there then.
             leadership = Leadership(
-                client, namespace=options.namespace, name=LEASE, identity=identity_of(os.environ), heir=heir
+                client,
+                namespace=options.namespace,
+                name=LEASE,
+                identity=identity_of(os.environ),
+                heir=heir,
+                times=times_of(options),
             )
             extender = Extender(client, options=options, leadership=leadership)
             try:
@@ -130,6 +137,13 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         vendors=settings.vendors,
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
     )
+
+
+def times_of(options: Options) -> Times:
+    """A time in office that covers a bind's deadline at any moment, even where one renewal fails."""
+    times = Times()
+    needed = options.bind_deadline_seconds + 2 * times.renew_seconds + 3 * times.look_seconds
+    return replace(times, duration_seconds=max(times.duration_seconds, math.ceil(needed)))
 
 
 def _add_health(app: web.Application, extender: Extender) -> None:

@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 import yaml
 
 from dovetail.config.settings import Settings
 from dovetail.engine.score import Weights
-from dovetail_extender.main import options_of
+from dovetail_extender.main import options_of, times_of
+from dovetail_extender.service import Options
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding, make_pod
 from tests.extender.harness import eventually
@@ -141,3 +143,8 @@ def test_what_the_configuration_says_reaches_the_decisions() -> None:
     limits = options.limits
     assert (limits.guard_fraction, limits.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)
     assert options.namespace == "gpus"
+
+
+@pytest.mark.parametrize(("deadline_seconds", "duration_seconds"), [(4.0, 15), (1.0, 15), (60.0, 71)])
+def test_the_lease_lasts_longer_than_a_bind_may_take(deadline_seconds: float, duration_seconds: int) -> None:
+    assert times_of(Options(bind_deadline_seconds=deadline_seconds)).duration_seconds == duration_seconds
