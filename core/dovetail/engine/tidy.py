@@ -17,6 +17,9 @@ from dovetail.requests import WHOLE_MILLI, GPURequest
 
 # Rows that there is room for at first: a node that was never seen reads the last one.
 FIRST_ROWS: Final = 64
+# A large node of today, which amounts are measured by.
+LARGE_CPU_MILLI: Final = 128_000
+LARGE_GPU_MILLI: Final = 8_000
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
@@ -67,7 +70,7 @@ class Tidy(Protocol):
 
 
 class BestFit:
-    """The node with the least left over, and the device that a share fills best."""
+    """The node with the least left over, a started device before a whole one, and the device that fits tightest."""
 
     generation = 0
 
@@ -117,9 +120,19 @@ def grown(column: Array, *, rows: Ints) -> Array:
 
 
 def tidiness(judged: Judgement) -> Floats:
-    """How much of a node's idle capacity stays in one piece, 0 to 1, [n]."""
+    """How little is left over on a node, and how much of that in one piece, 0 to 1, [n]."""
     gpu = judged.ask.gpu
-    return np.zeros(len(judged.nodes)) if gpu is None else 1 - _pieces(judged, gpu)
+    return 1 - _left_over(judged) if gpu is None else 1 - (_left_over(judged) + _pieces(judged, gpu)) / 2
+
+
+def _left_over(judged: Judgement) -> Floats:
+    """Free CPU and devices after the placement, half the weight each, against a large node: 0 to 1. In hundredths, so
+    that nodes that differ by a hair are filled one after the other."""
+    columns, gpu = judged.columns, judged.ask.gpu
+    cpu = (columns.cpu_free - judged.ask.cpu_milli) / LARGE_CPU_MILLI
+    devices = np.where(columns.present, columns.share_left, 0).sum(axis=1) - (gpu.total_milli if gpu else 0)
+    left = np.ceil((cpu + devices / LARGE_GPU_MILLI) / 2 * 100) / 100
+    return np.asarray(left, dtype=np.float64).clip(0, 1)
 
 
 def _pieces(judged: Judgement, gpu: GPURequest) -> Floats:
