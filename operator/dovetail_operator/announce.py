@@ -8,7 +8,7 @@ from dovetail.names import API_VERSION
 
 Severity = Literal["Normal", "Warning"]
 _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
-_WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota"})
+_WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

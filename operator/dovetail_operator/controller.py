@@ -82,6 +82,7 @@ class Controller:
         self.state.drop_job(key, uid=job.metadata.uid)
         self.queue.forget(key)
         self._unsettled.set()
+        self._wake_dependents(key)
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """A batch Job with our label has changed."""
@@ -126,6 +127,13 @@ class Controller:
     def _touch(self, key: str) -> None:
         self.queue.add(key)
         self._unsettled.set()
+        self._wake_dependents(key)
+
+    def _wake_dependents(self, key: str) -> None:
+        """What became of a job decides on those that wait for it."""
+        for dependent in self.state.dependencies.dependents_of(key):
+            self.queue.add(dependent)
+            self._unsettled.set()
 
     # --- the loops ---------------------------------------------------------------------------------------------
 
@@ -290,6 +298,8 @@ class Controller:
             self.queue.add(key)
             return
         self.state.put_job(written)
+        if status.phase != job.status.phase:
+            self._wake_dependents(key)
         news = announcement(job, status)
         if news is not None:
             log.info("job changed", job=key, phase=status.phase, reason=status.reason, message=news.message)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, MemoryUse, Reason
+from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJob, MemoryUse, Reason
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
@@ -40,6 +40,7 @@ class Observed:
     verdict: Verdict | None = None
     obstacle: Obstacle | None = None
     memory: MemoryUse | None = None
+    dependencies: tuple[DependencyStatus, ...] = ()
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 

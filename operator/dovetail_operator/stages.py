@@ -79,6 +79,9 @@ def _held(seen: Observed, child: Job | None) -> Stage:
 def _waiting(seen: Observed, child: Job | None) -> Stage:
     """No worker may run yet: the queue has the word."""
     if seen.obstacle is not None:
+        if seen.obstacle.reason == "DependencyFailed" and seen.job.spec.on_dependency_failure == "Cancel":
+            clear: tuple[Action, ...] = () if child is None else (DeleteJob(),)
+            return Stage(phase="Cancelled", reason=seen.obstacle.reason, message=seen.obstacle.message, actions=clear)
         return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
     verdict = seen.verdict
     if isinstance(verdict, Waits):

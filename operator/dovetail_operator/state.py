@@ -17,6 +17,7 @@ from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Admitted, Verdict
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
+from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
 
@@ -35,6 +36,7 @@ class State:
         self.view = view
         self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
+        self.dependencies = Dependencies(self.jobs)
         self.verdicts: dict[str, Verdict] = {}
         self.numbers: dict[str, int] = {}
         self._default_policy = default_policy
@@ -60,6 +62,7 @@ class State:
             self._forget(known)
         self.jobs[key] = job
         self.learning.put(job)
+        self.dependencies.put(job)
         return True
 
     def drop_job(self, key: str, *, uid: str) -> None:
@@ -146,6 +149,7 @@ class State:
             given={pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods},
             ask=self.ask_of(job),
             memory=self.memory_of(job),
+            dependencies=tuple(self.dependencies.states_of(job)),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job),
@@ -189,7 +193,11 @@ class State:
         """Why the job cannot be started as it stands."""
         _, obstacle = self._read(job)
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
-        return obstacle or (refusal if generation == job.metadata.generation else None)
+        return (
+            self.dependencies.obstacle_of(job)
+            or obstacle
+            or (refusal if generation == job.metadata.generation else None)
+        )
 
     def number_of(self, job: GPUJob) -> int | None:
         """The job's short number, if it has one."""
@@ -242,6 +250,7 @@ class State:
 
     def _forget(self, job: GPUJob) -> None:
         self.learning.drop(job)
+        self.dependencies.drop(job)
         for memory in (self._asks, self._refused, self.verdicts, self.numbers):
             memory.pop(job.metadata.uid, None)
 

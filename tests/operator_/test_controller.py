@@ -291,3 +291,27 @@ def test_jobs_are_counted_by_phase_and_reason(rig: Rig) -> None:
     assert value("dovetail_jobs", {"phase": "Failed"}) == 0
     assert value("dovetail_jobs_waiting", {"reason": "Resources"}) == 2
     assert value("dovetail_jobs_waiting", {"reason": "Evaluating"}) == 1
+
+
+async def test_a_job_goes_when_the_one_that_it_waits_for_has_ended(rig: Rig, api: Api) -> None:
+    first = numbered("first")
+    waits = numbered(dependencies=[{"name": "first", "condition": "Finished"}])
+    for version in (11, 12, 13):
+        rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Dependency")
+    rig.accept_status(first, number=1, phase="Succeeded", completionTime="2026-01-01T11:00:00Z")
+    api.answer(f"POST {JOBS}", created(waits))
+    rig.controller.state.put_child(make_child(first, uid="uid-first-child"))
+    for job in (first, waits):
+        rig.controller.job_changed(job)
+    async with rig.running():
+        await until_status(api)
+        assert rig.status_of()["reason"] == "Dependency"
+        done = {"conditions": [condition("Complete")], "completionTime": "2026-01-01T11:00:00Z"}
+        rig.controller.child_event("MODIFIED", newer(make_child(first, uid="uid-first-child", status=done)))
+        await until_phase(rig, "Starting")
+
+
+def newer(child: Any) -> Any:
+    """The same batch Job as the API server has it a moment later."""
+    metadata = msgspec.structs.replace(child.metadata, resource_version=str(int(child.metadata.resource_version) + 1))
+    return msgspec.structs.replace(child, metadata=metadata)

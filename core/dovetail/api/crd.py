@@ -72,6 +72,10 @@ _NAME_RULES: Final = [
         "rule": "size(self.metadata.name) + 1 + size(string(self.spec.workers - 1)) <= 63",
         "message": "metadata.name is too long: with '-' and the worker's index it must stay within 63 characters",
     },
+    {
+        "rule": "!has(self.spec.dependencies) || !self.spec.dependencies.exists(each, each.name == self.metadata.name)",
+        "message": "spec.dependencies names the job itself: it would wait for ever",
+    },
 ]
 _JOB_COLUMNS: Final = [
     ("State", "string", ".status.phase", "Summary of the conditions."),
@@ -113,6 +117,8 @@ def gpujob_crd() -> Schema:
     resources["x-kubernetes-validations"] = _RESOURCES_RULES
     resources["properties"]["share"]["x-kubernetes-validations"] = [_SHARE_RULE]
     _say_allowed(spec["properties"], names=("mode", "policy", "workload"))
+    _say_allowed(spec["properties"], names=("dependencyPolicy", "onDependencyFailure"))
+    _say_allowed(spec["properties"]["dependencies"]["items"]["properties"], names=("condition",))
     _say_allowed(spec["properties"]["memory"]["properties"], names=("strategy",))
     _say_allowed(resources["properties"], names=("vendor",))
     columns = [_column(*column) for column in _JOB_COLUMNS]

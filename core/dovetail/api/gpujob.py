@@ -18,6 +18,8 @@ Workload = Literal["Training", "Inference"]
 Phase = Literal[
     "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",
 ]  # fmt: skip
+DependencyCondition = Literal["Succeeded", "Finished", "Started"]
+DependencyState = Literal["Met", "Waiting", "Unknown", "Failed"]
 FINISHED: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "Cancelled", "TimedOut"})
 Reason = Literal[
     "Held", "BeginTime", "Dependency", "DependencyFailed", "Invalid", "ExceedsCapacity", "Quota", "Priority",
@@ -116,6 +118,26 @@ class MemoryRequest(Described, frozen=True, kw_only=True):
     ] = None
 
 
+class Dependency(Described, frozen=True, kw_only=True):
+    """Another job of the namespace that has to come first."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="Name of the GPUJob. It may be created later.",
+            pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            max_length=63,
+        ),
+    ]
+    condition: Annotated[
+        DependencyCondition,
+        Meta(
+            description="Succeeded: it has ended well. Finished: it has ended somehow. Started: a worker of it has "
+            "begun to run."
+        ),
+    ] = "Succeeded"
+
+
 class GPUJobSpec(Described, frozen=True, kw_only=True):
     """What a user asks for."""
 
@@ -153,6 +175,21 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
     workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    dependencies: Annotated[
+        list[Dependency],
+        Meta(
+            description="Jobs of the namespace that have to come first.",
+            max_length=32,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = []
+    dependency_policy: Annotated[
+        Literal["All", "Any"], Meta(description="Whether all dependencies have to be met, or any one of them.")
+    ] = "All"
+    on_dependency_failure: Annotated[
+        Literal["Cancel", "Wait"],
+        Meta(description="What follows when the dependencies cannot be met any more: Cancel ends the job."),
+    ] = "Cancel"
     suspend: Annotated[
         bool,
         Meta(description="Hold the job: it does not start, or its pods end and it waits until this is unset."),
@@ -178,6 +215,20 @@ class AssignedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
     uuid: Annotated[str, Meta(description="UUID of the device.")]
     share_milli: Annotated[int, Meta(description="Share of the device's compute in thousandths.", ge=0, le=1000)]
     memory_mib: Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0)]
+
+
+class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """How one dependency stands."""
+
+    name: Annotated[str, Meta(description="Name of the GPUJob.")]
+    condition: Annotated[DependencyCondition, Meta(description="What is needed of it.")]
+    state: Annotated[
+        DependencyState,
+        Meta(
+            description="Met: for good, even when that job is gone later. Waiting: not yet. Unknown: there is no such "
+            "job. Failed: it has ended otherwise."
+        ),
+    ]
 
 
 class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -222,6 +273,9 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     message: Annotated[str, Meta(description="The same in one sentence with numbers.")] = ""
     request: Annotated[str, Meta(description="What each worker asks for in the compact text; `cpu` for none.")] = ""
     gpus: Annotated[int, Meta(description="Number of devices that all workers ask for together.", ge=0)] = 0
+    dependencies: Annotated[
+        list[DependencyStatus], Meta(description="How each of the job's dependencies stands.", max_length=32)
+    ] = []
     workers_active: Annotated[int, Meta(description="Number of workers whose pods exist and have not ended.")] = 0
     workers_ready: Annotated[int, Meta(description="Number of workers whose pods run and are ready.")] = 0
     workers_succeeded: Annotated[int, Meta(description="Number of workers that have ended well.")] = 0

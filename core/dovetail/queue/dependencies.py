@@ -1,0 +1,145 @@
+"""What a job waits for: other jobs of its namespace, by name, and circles among them. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.gpujob import (
+    FINISHED,
+    Dependency,
+    DependencyCondition,
+    DependencyState,
+    DependencyStatus,
+    GPUJob,
+    GPUJobSpec,
+    Reason,
+)
+
+_NAMED: Final = 3
+_TO_DO: Final[Mapping[DependencyCondition, str]] = {
+    "Succeeded": "to succeed", "Finished": "to end", "Started": "to start",
+}  # fmt: skip
+_NOT_DONE: Final[Mapping[DependencyCondition, str]] = {
+    "Succeeded": "did not succeed", "Finished": "did not end", "Started": "ended without having started",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmet:
+    """The dependencies of a job are not met: the reason, and a sentence that names those it hangs on."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """The jobs that one job still waits for, all of them or `any_one`."""
+
+    keys: tuple[str, ...]
+    any_one: bool = False
+
+
+def states_of(
+    wanted: Iterable[Dependency], *, job_named: Callable[[str], GPUJob | None], before: Sequence[DependencyStatus] = ()
+) -> list[DependencyStatus]:
+    """How each dependency stands. What was met `before` stays met, whatever becomes of that job."""
+    met = {(each.name, each.condition) for each in before if each.state == "Met"}
+    return [
+        DependencyStatus(
+            name=each.name,
+            condition=each.condition,
+            state="Met" if (each.name, each.condition) in met else _state(each, job_named(each.name)),
+        )
+        for each in wanted
+    ]
+
+
+def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec) -> Unmet | None:
+    """Why the job may not start yet, or ever; None when its dependencies are met."""
+    if not states:
+        return None
+    open_ones = [each for each in states if each.state in {"Waiting", "Unknown"}]
+    failed = [each for each in states if each.state == "Failed"]
+    met = len(states) - len(open_ones) - len(failed)
+    if spec.dependency_policy == "Any":
+        if met:
+            return None
+        if open_ones:
+            return _waiting(open_ones, link=" or ")
+        return _failed(failed)
+    if failed:
+        return _failed(failed)
+    return _waiting(open_ones, link=" and ") if open_ones else None
+
+
+def circles(needs: Mapping[str, Needs]) -> dict[str, tuple[str, ...]]:
+    """The jobs that wait for themselves, each with the way round from itself to itself.
+
+    A job that merely waits for one of a circle is not in it.
+    """
+    stuck = _stuck(needs)
+    found = {}
+    for start in stuck:
+        following, way = start, dict.fromkeys([start])
+        while (following := next(key for key in needs[following].keys if key in stuck)) not in way:
+            way[following] = None
+        if following == start:
+            found[start] = (*way, start)
+    return found
+
+
+def _stuck(needs: Mapping[str, Needs]) -> set[str]:
+    """Jobs that no order of the others ever sets free."""
+    awaited = {key: {need for need in needs[key].keys if need in needs} for key in needs}
+    dependents: dict[str, list[str]] = {}
+    for key, others in awaited.items():
+        for other in others:
+            dependents.setdefault(other, []).append(key)
+    free = [key for key, others in awaited.items() if not others or _has_another(needs[key], others)]
+    stuck = set(needs) - set(free)
+    while free:
+        done = free.pop()
+        for key in dependents.get(done, ()):
+            awaited[key].discard(done)
+            if key in stuck and (needs[key].any_one or not awaited[key]):
+                stuck.discard(key)
+                free.append(key)
+    return stuck
+
+
+def _has_another(need: Needs, others: set[str]) -> bool:
+    return need.any_one and len(others) < len(set(need.keys))
+
+
+def _state(wanted: Dependency, job: GPUJob | None) -> DependencyState:
+    if job is None:
+        return "Unknown"
+    phase = job.status.phase
+    finished = phase in FINISHED
+    if wanted.condition == "Started":
+        met = job.status.start_time is not None or phase in {"Running", "Succeeded"}
+    else:
+        met = finished if wanted.condition == "Finished" else phase == "Succeeded"
+    if met:
+        return "Met"
+    return "Failed" if finished else "Waiting"
+
+
+def _waiting(states: Sequence[DependencyStatus], *, link: str) -> Unmet:
+    named = [
+        f"{each.name} {_TO_DO[each.condition]}" + (" (there is no such job yet)" if each.state == "Unknown" else "")
+        for each in states
+    ]
+    return Unmet(reason="Dependency", message=f"Waits for {_listed(named, link=link)}")
+
+
+def _failed(states: Sequence[DependencyStatus]) -> Unmet:
+    named = [f"{each.name} {_NOT_DONE[each.condition]}" for each in states]
+    return Unmet(reason="DependencyFailed", message=f"A dependency cannot be met: {_listed(named, link=', ')}")
+
+
+def _listed(words: Sequence[str], *, link: str) -> str:
+    """The first few, and how many more."""
+    more = len(words) - _NAMED
+    return link.join(words[:_NAMED]) + (f"{link}{more} more" if more > 0 else "")

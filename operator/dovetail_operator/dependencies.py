@@ -1,0 +1,92 @@
+"""Which GPUJob waits for which, as the jobs' specs have it. An index over the state's jobs, no I/O."""
+
+from collections.abc import Mapping
+
+from dovetail.api.gpujob import FINISHED, DependencyStatus, GPUJob
+from dovetail.kube.reflector import key_of
+from dovetail.queue.dependencies import Needs, circles, states_of, unmet
+from dovetail_operator.observed import Obstacle
+
+
+class Dependencies:
+    """Kept beside `jobs`, by `namespace/name`: `put` and `drop` tell what changed there."""
+
+    def __init__(self, jobs: Mapping[str, GPUJob]) -> None:
+        self._jobs = jobs
+        self._awaited: dict[str, tuple[str, ...]] = {}
+        self._dependents: dict[str, set[str]] = {}
+        self._circles: dict[str, tuple[str, ...]] = {}
+        self._stale = False
+
+    def put(self, job: GPUJob) -> None:
+        """The job is there, perhaps with other dependencies than before."""
+        key = key_of(job.metadata)
+        awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
+        if awaited == self._awaited.get(key, ()):
+            return
+        self._set(key, awaited)
+        # A new circle goes through a job that others wait for; where there was one, it may be open now.
+        self._stale = self._stale or key in self._dependents or key in self._circles
+
+    def drop(self, job: GPUJob) -> None:
+        """The job is gone. Those that wait for its name go on waiting."""
+        key = key_of(job.metadata)
+        self._set(key, ())
+        self._stale = self._stale or key in self._circles
+
+    def dependents_of(self, key: str) -> list[str]:
+        """The jobs that name this one."""
+        return sorted(self._dependents.get(key, ()))
+
+    def states_of(self, job: GPUJob) -> list[DependencyStatus]:
+        """How each dependency of the job stands."""
+        if not job.spec.dependencies:
+            return []
+        return states_of(
+            job.spec.dependencies,
+            job_named=lambda name: self._jobs.get(_key(job, name)),
+            before=job.status.dependencies,
+        )
+
+    def obstacle_of(self, job: GPUJob) -> Obstacle | None:
+        """Why the job may not start for the sake of others; None where there is nothing of the kind."""
+        if not job.spec.dependencies:
+            return None
+        missing = unmet(self.states_of(job), spec=job.spec)
+        if missing is None:
+            return None
+        circle = self._circle_of(job) if missing.reason == "Dependency" else ()
+        if circle:
+            way = " → ".join(key.partition("/")[2] for key in circle)
+            return Obstacle(message=f"The dependencies go round in a circle, {way}: change or delete one of these jobs")
+        return Obstacle(reason=missing.reason, message=missing.message)
+
+    def _circle_of(self, job: GPUJob) -> tuple[str, ...]:
+        if self._stale:
+            self._circles = circles({key: self._needs(self._jobs[key]) for key in self._awaited if key in self._jobs})
+            self._stale = False
+        circle = self._circles.get(key_of(job.metadata), ())
+        ended = any(key not in self._jobs or self._jobs[key].status.phase in FINISHED for key in circle)
+        return () if ended else circle
+
+    def _needs(self, job: GPUJob) -> Needs:
+        if job.status.phase in FINISHED:
+            return Needs(keys=())
+        waiting = [each for each in self.states_of(job) if each.state in {"Waiting", "Unknown"}]
+        any_one = job.spec.dependency_policy == "Any"
+        met = any_one and unmet(self.states_of(job), spec=job.spec) is None
+        return Needs(keys=() if met else tuple(_key(job, each.name) for each in waiting), any_one=any_one)
+
+    def _set(self, key: str, awaited: tuple[str, ...]) -> None:
+        for other in self._awaited.pop(key, ()):
+            self._dependents[other].discard(key)
+            if not self._dependents[other]:
+                del self._dependents[other]
+        if awaited:
+            self._awaited[key] = awaited
+        for other in awaited:
+            self._dependents.setdefault(other, set()).add(key)
+
+
+def _key(job: GPUJob, name: str) -> str:
+    return f"{job.metadata.namespace}/{name}"

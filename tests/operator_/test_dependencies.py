@@ -1,0 +1,112 @@
+"""Jobs that wait for others, in the operator's state."""
+
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail_operator.observed import Obstacle
+from dovetail_operator.reconcile import reconcile
+from dovetail_operator.stages import DeleteJob
+from dovetail_operator.state import State
+from tests.operator_.builders import NOW, make_child, make_job, make_state
+
+
+def after(*names: str, name: str = "x", version: int = 10, **spec: object) -> GPUJob:
+    """A job that depends on these."""
+    wanted = [{"name": other} for other in names]
+    meta = {"resourceVersion": str(version)}
+    return make_job(name, status={"number": 1}, meta=meta, dependencies=wanted, **spec)
+
+
+def obstacle(state: State, name: str = "x") -> Obstacle | None:
+    return state.obstacle_of(state.jobs[f"team/{name}"])
+
+
+def test_a_job_waits_until_the_other_has_succeeded() -> None:
+    state = make_state(a=1)
+    state.put_job(after("first"))
+    assert obstacle(state) == Obstacle(
+        reason="Dependency", message="Waits for first to succeed (there is no such job yet)"
+    )
+    state.put_job(make_job("first", status={"phase": "Running"}))
+    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for first to succeed")
+    state.put_job(make_job("first", status={"phase": "Succeeded"}, meta={"resourceVersion": "12"}))
+    assert obstacle(state) is None
+
+
+def test_a_job_of_another_namespace_is_not_meant() -> None:
+    state = make_state(a=1)
+    state.put_job(after("first"))
+    state.put_job(make_job("first", status={"phase": "Succeeded"}, meta={"namespace": "other"}))
+    assert obstacle(state) is not None
+
+
+def test_a_circle_is_told_to_those_in_it_and_ends_with_a_change() -> None:
+    state = make_state(a=1)
+    state.put_job(after("y"))
+    state.put_job(after("x", name="y"))
+    state.put_job(after("x", name="behind"))
+    told = "The dependencies go round in a circle, x → y → x: change or delete one of these jobs"
+    assert obstacle(state) == Obstacle(reason="Invalid", message=told)
+    behind = obstacle(state, "behind")
+    assert behind is not None
+    assert behind.reason == "Dependency"
+    state.put_job(after(name="y", version=11))
+    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for y to succeed")
+
+
+def test_a_circle_ends_when_one_of_it_is_deleted_or_cancelled() -> None:
+    state = make_state(a=1)
+    state.put_job(after("y"))
+    state.put_job(after("x", name="y"))
+    state.drop_job("team/y", uid="uid-y")
+    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for y to succeed (there is no such job yet)")
+    state.put_job(after("x", name="y"))
+    state.put_job(make_job("y", status={"phase": "Cancelled"}, meta={"resourceVersion": "12"}, dependencies=[]))
+    assert obstacle(state) == Obstacle(
+        reason="DependencyFailed", message="A dependency cannot be met: y did not succeed"
+    )
+
+
+def test_those_that_wait_for_a_job_are_known() -> None:
+    state = make_state(a=1)
+    state.put_job(after("first"))
+    state.put_job(after("first", "x", name="z"))
+    assert state.dependencies.dependents_of("team/first") == ["team/x", "team/z"]
+    state.drop_job("team/z", uid="uid-z")
+    state.put_job(after(version=11))
+    assert state.dependencies.dependents_of("team/first") == []
+
+
+@pytest.mark.parametrize(("choice", "phase"), [("Cancel", "Cancelled"), ("Wait", "Queued")])
+def test_a_job_whose_dependency_failed_is_cancelled_or_waits(choice: str, phase: str) -> None:
+    state = make_state(a=1)
+    state.put_job(after("first", onDependencyFailure=choice))
+    state.put_job(make_job("first", status={"phase": "Failed"}))
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    status = reconcile(seen).status
+    assert (status.phase, status.reason) == (phase, "DependencyFailed")
+    assert status.message == "A dependency cannot be met: first did not succeed"
+    assert [each.state for each in status.dependencies] == ["Failed"]
+
+
+def test_the_suspended_batch_job_of_one_that_is_cancelled_so_goes() -> None:
+    state = make_state(a=1)
+    job = after("first")
+    state.put_job(job)
+    state.put_child(make_child(job, suspend=True))
+    state.put_job(make_job("first", status={"phase": "Failed"}))
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert reconcile(seen).actions == (DeleteJob(),)
+
+
+def test_a_job_that_runs_minds_no_dependency() -> None:
+    state = make_state(a=1)
+    job = after("first")
+    state.put_job(job)
+    state.put_child(make_child(job))
+    state.put_job(make_job("first", status={"phase": "Failed"}))
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert reconcile(seen).status.phase == "Starting"
