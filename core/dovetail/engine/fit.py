@@ -4,7 +4,7 @@ One pass of array operations judges all nodes that are asked about; a node that 
 explains it, from what can never change (no GPU, another model) to what a departure would mend (busy, short of memory).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -209,17 +209,26 @@ class Judgement:
             return several.devices(self, row, values=values)
         facts = self.ledger.devices(self.nodes[row])
         slots = np.flatnonzero(self.free_devices[row])
-        best = chosen(slots, count=self._gpu.count, values=values(self, row)[slots], facts=facts)
+        return self.claims(row, chosen(slots, count=self._gpu.count, values=values(self, row)[slots], facts=facts))
+
+    def claims(self, row: int, slots: Iterable[int]) -> tuple[DeviceClaim, ...]:
+        """The ask's part of these devices of a node."""
+        facts = self.ledger.devices(self.nodes[row])
         return tuple(
             DeviceClaim(
                 index=facts[slot].index,
                 uuid=facts[slot].uuid,
                 share_milli=self._gpu.share_milli,
-                # Of a whole device, what the few MiB that strangers may keep there leave.
-                memory_mib=int(min(self.needed_mib[row, slot], self.free_mib[row, slot])),
+                memory_mib=int(self.given_mib[row, slot]),
             )
-            for slot in best
+            for slot in slots
         )
+
+    @cached_property
+    def given_mib(self) -> Ints:
+        """Memory that the ask would be promised of each device, shape [n, d]: of a whole device, what the few MiB that
+        strangers may keep there leave."""
+        return np.minimum(self.needed_mib, self.free_mib)
 
     @cached_property
     def guard_fraction(self) -> float:
@@ -351,11 +360,11 @@ class Judgement:
 
     def _causes_of_parts(self) -> list[_Cause]:
         """What keeps the pod's further containers off, each for itself, and then all of them together."""
-        asks = [replace(self.ask, gpu=gpu, more=()) for gpu in several.requests_of(self.ask)]
-        parts = [self.part(ask, nodes=self.nodes, columns=self.columns) for ask in asks]
-        causes = [replace(cause, of=part) for part in parts[1:] for cause in part.gpu_causes()]
-        never, now = several.without_room(self, parts)
-        text = f"the GPUs of the pod's {len(parts)} containers do not fit together"
+        asks = [replace(self.ask, gpu=gpu, more=()) for gpu in self.ask.more]
+        others = [self.part(ask, nodes=self.nodes, columns=self.columns) for ask in asks]
+        causes = [replace(cause, of=part) for part in others for cause in part.gpu_causes()]
+        never, now = several.without_room(self)
+        text = f"the GPUs of the pod's {1 + len(others)} containers do not fit together"
         kind: RefusalKind = "DevicesBusy" if self.ask.mode == "Exclusive" else "ShareShort"
         return [*causes, _Cause("TooFewDevices", never, text=f"{text}, ever"), _Cause(kind, now, text=f"{text} now")]
 

@@ -1,9 +1,9 @@
 """Pods of which several containers ask for devices: each part gets its own shares, all of them on one node. Pure.
 
-Parts are given devices one after the other, the one with the fewest to choose from first, each on what those before it
-have left. The fullest device that fits is taken where the policy's own choice would leave the last part without: so a
-node is called fit exactly where `devices` finds a way, and what is found never promises a device twice. Where only a
-cleverer order would do, the node is refused.
+Parts are given devices one after the other, the choosiest and largest first, each on what those before it have left.
+The fullest devices that fit are taken where the policy's own choice would leave a later part without: so a node is
+called fit exactly where `devices` finds a way, and what is found never promises a device twice. Where only a cleverer
+order would do, the node is refused.
 """
 
 from dataclasses import fields, replace
@@ -13,7 +13,6 @@ import numpy as np
 
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.engine.columns import MODE_CODES, NO_MODE, Bools, Columns
-from dovetail.engine.devices import best_fit_values
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 if TYPE_CHECKING:
@@ -27,66 +26,83 @@ def requests_of(ask: Ask) -> tuple[GPURequest, ...]:
 
 def devices(judged: "Judgement", row: int, *, values: "DeviceValues") -> tuple[DeviceClaim, ...]:
     """The devices of all parts on a node that fits, part after part."""
-    alone = _row(judged.columns, row)
-    found = _given(judged, row, columns=alone, values=values) or _packed(judged, row, columns=alone)
-    assert found is not None, "a node that fits has devices"
-    return found
+    nodes, columns = [judged.nodes[row]], _row(judged.columns, row)
+    found: dict[int, tuple[DeviceClaim, ...]] = {}
+    for at, ask in _asks(judged.ask):
+        part = judged.part(ask, nodes=nodes, columns=columns)
+        if not _enough(part)[0]:
+            return _packed_devices(judged.part(judged.ask, nodes=nodes, columns=_row(judged.columns, row)))
+        found[at] = part.devices(0, values=values)
+        columns = _after(part, np.isin(columns.index, [device.index for device in found[at]]) & columns.present)
+    return tuple(device for at in sorted(found) for device in found[at])
 
 
-def without_room(judged: "Judgement", parts: list["Judgement"]) -> tuple[Bools, Bools]:
+def without_room(judged: "Judgement") -> tuple[Bools, Bools]:
     """Nodes on which the parts do not fit together, each of shape [n]: not even if nothing stood there, and now."""
-    never = np.zeros(len(judged.nodes), dtype=np.bool_)
-    now = np.zeros(len(judged.nodes), dtype=np.bool_)
-    total = sum(request.count for request in requests_of(judged.ask))
-    free = np.stack([part.free_devices.sum(axis=1) for part in parts])
-    wanted = np.array([request.count for request in requests_of(judged.ask)])[:, np.newaxis]
-    each_alone = np.all(free >= wanted, axis=0)
-    # Whoever comes last finds devices that nobody touched.
-    plenty = np.all(free >= total, axis=0)
-    for row in np.flatnonzero(each_alone & ~plenty).tolist():
-        now[row] = _packed(judged, row, columns=_row(judged.columns, row)) is None
-        if now[row]:
-            never[row] = _packed(judged, row, columns=_emptied(_row(judged.columns, row))) is None
+    now = ~_packed(judged, columns=judged.columns)[0]
+    never = ~_packed(judged, columns=_emptied(judged.columns))[0]
     return never, now
 
 
-def _packed(judged: "Judgement", row: int, *, columns: Columns) -> tuple[DeviceClaim, ...] | None:
-    """With the fullest devices that fit, whatever the policy."""
-    tight = judged.part(replace(judged.ask, policy="Pack"), nodes=[judged.nodes[row]], columns=columns)
-    return _given(tight, 0, columns=columns, values=best_fit_values)
+def _packed(judged: "Judgement", *, columns: Columns) -> tuple[Bools, dict[int, tuple["Judgement", Bools]]]:
+    """Which nodes take all parts on the fullest devices that fit, and what each part gets there, by its place."""
+    fits = np.ones(len(judged.nodes), dtype=np.bool_)
+    taken = {}
+    for at, ask in _asks(judged.ask):
+        part = judged.part(ask, nodes=judged.nodes, columns=columns)
+        fits &= _enough(part)
+        mask = _fullest(part)
+        taken[at] = (part, mask)
+        columns = _after(part, mask)
+    return fits, taken
 
 
-def _given(
-    judged: "Judgement", row: int, *, columns: Columns, values: "DeviceValues"
-) -> tuple[DeviceClaim, ...] | None:
-    requests = requests_of(judged.ask)
-    nodes = [judged.nodes[row]]
-    asks = [replace(judged.ask, gpu=request, more=()) for request in requests]
-    spare = [int(judged.part(ask, nodes=nodes, columns=columns).free_devices.sum()) for ask in asks]
-    found: dict[int, tuple[DeviceClaim, ...]] = {}
-    for at in sorted(range(len(asks)), key=lambda at: spare[at] - requests[at].count):
-        part = judged.part(asks[at], nodes=nodes, columns=columns)
-        if int(part.free_devices.sum()) < requests[at].count:
-            return None
-        found[at] = part.devices(0, values=values)
-        columns = _after(part, found[at])
-    return tuple(device for at in range(len(asks)) for device in found[at])
+def _packed_devices(alone: "Judgement") -> tuple[DeviceClaim, ...]:
+    fits, taken = _packed(alone, columns=alone.columns)
+    assert fits[0], "a node that fits has devices"
+    places = (taken[at] for at in sorted(taken))
+    return tuple(device for part, mask in places for device in part.claims(0, np.flatnonzero(mask[0]).tolist()))
 
 
-def _after(part: "Judgement", taken: tuple[DeviceClaim, ...]) -> Columns:
-    """The columns of the one node once these devices are promised too; the ledger counts claims in the same way."""
+def _asks(ask: Ask) -> list[tuple[int, Ask]]:
+    """Each part as an ask of its own with its place, in the order in which they choose."""
+    requests = requests_of(ask)
+
+    def choosiest(at: int) -> tuple[bool, bool, int, int, int]:
+        request = requests[at]
+        anything = not request.models and request.vendor is None
+        return request.device_index is None, anything, -request.share_milli, -(request.memory_mib or 0), -request.count
+
+    return [(at, replace(ask, gpu=requests[at], more=())) for at in sorted(range(len(requests)), key=choosiest)]
+
+
+def _enough(part: "Judgement") -> Bools:
+    assert part.ask.gpu is not None, "a part asks for devices"
+    return np.asarray(part.free_devices.sum(axis=1) >= part.ask.gpu.count, dtype=np.bool_)
+
+
+def _fullest(part: "Judgement") -> Bools:
+    """The devices with the least room that fit, as many as are asked, shape [n, d]."""
+    assert part.ask.gpu is not None, "a part asks for devices"
+    free, columns = part.free_devices, part.columns
+    room = np.where(free, columns.share_left * 1_000_000 + part.free_mib, np.iinfo(np.int64).max)
+    first = np.argsort(room, axis=1, kind="stable")[:, : part.ask.gpu.count]
+    mask = np.zeros_like(free)
+    np.put_along_axis(mask, first, True, axis=1)
+    return mask & free
+
+
+def _after(part: "Judgement", at: Bools) -> Columns:
+    """The columns once a part has the devices `at`, shape [n, d]; the ledger counts claims in the same way."""
     columns, ask = part.columns, part.ask
-    at = np.isin(columns.index, [device.index for device in taken]) & columns.present
-    share = taken[0].share_milli
+    assert ask.gpu is not None, "a part asks for devices"
+    share = ask.gpu.share_milli
     overlap = ask.mode == "TimeShared"
     left = np.minimum(columns.share_left, WHOLE_MILLI - share) if overlap else columns.share_left - share
-    memory = np.zeros_like(columns.promised)
-    for device in taken:
-        memory[at & (columns.index == device.index)] = device.memory_mib
     return replace(
         columns,
         share_left=np.where(at, left, columns.share_left),
-        promised=columns.promised + memory,
+        promised=columns.promised + np.where(at, part.given_mib, 0),
         tenants=columns.tenants + at,
         training=columns.training + (at if ask.workload == "Training" else 0),
         inference=columns.inference + (at if ask.workload == "Inference" else 0),
