@@ -5,7 +5,7 @@
 InventoryUnreadable   the devices of a node cannot be told: which node, and why
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -33,6 +33,9 @@ class DeviceInfo:
     model: str
     memory_mib: int
     reserved_mib: int = 0
+    compute_capability: str = ""
+    mig_profile: str = ""
+    pci_bus_id: str = ""
     numa_node: int | None = None
     links: Links = field(default_factory=Links)
 
@@ -52,6 +55,7 @@ class DeviceSample:
     """How one device is at this moment. An empty `unhealthy_reason` means that it may take work.
 
     `used_by_tenant_mib` says which pod (by UID) uses how much; None where processes cannot be told apart.
+    `clocks_mhz` by clock (sm, memory), `ecc_errors` by kind (corrected, uncorrected), `xids` how often by number.
     """
 
     used_mib: int | None = None
@@ -59,14 +63,23 @@ class DeviceSample:
     utilization: float | None = None
     temperature_celsius: int | None = None
     power_watts: int | None = None
+    clocks_mhz: Mapping[str, int] = field(default_factory=dict)
+    throttled_by: tuple[str, ...] | None = None
+    ecc_errors: Mapping[str, int] = field(default_factory=dict)
+    remapped_rows: int | None = None
+    xids: Mapping[int, int] = field(default_factory=dict)
     unhealthy_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """How a node is at this moment; `devices` in the inventory's order. Ratios are from 0 to 1."""
+    """How a node is at this moment; `devices` in the inventory's order. Ratios are from 0 to 1.
+
+    `measured_at` is when the devices were read; None: just now.
+    """
 
     devices: tuple[DeviceSample, ...]
+    measured_at: datetime | None = None
     cpu_utilization: float | None = None
     memory_utilization: float | None = None
 

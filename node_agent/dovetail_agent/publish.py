@@ -56,6 +56,7 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
     return msgspec.structs.replace(
         status,
         observed_at=None,
+        measured_at=None,
         cpu_utilization=0.0,
         memory_utilization=0.0,
         devices=[

@@ -33,6 +33,7 @@ def readable(
     message = f"{len(pairs)} devices, {unhealthy} unhealthy" if unhealthy else f"{len(pairs)} devices, all healthy"
     return GPUNodeStatus(
         observed_at=timestamp(now),
+        measured_at=timestamp(sample.measured_at or now),
         provider=provider,
         driver_version=inventory.driver_version,
         runtime_version=inventory.runtime_version,
@@ -116,6 +117,9 @@ def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]
         model=info.model,
         memory_mib=info.memory_mib,
         reserved_mib=info.reserved_mib,
+        compute_capability=info.compute_capability,
+        mig_profile=info.mig_profile,
+        pci_bus_id=info.pci_bus_id,
         numa_node=info.numa_node,
         links=info.links,
         used_mib=sample.used_mib or 0,

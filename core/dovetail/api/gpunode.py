@@ -80,6 +80,11 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     utilization: Annotated[Ratio, Meta(description="Utilization as measured, a ratio from 0 to 1.")] = 0.0
     temperature_celsius: Annotated[int | None, Meta(description="Temperature in degrees Celsius.")] = None
     power_watts: Annotated[int | None, Meta(description="Power draw in watts.")] = None
+    compute_capability: Annotated[
+        str, Meta(description="CUDA's compute capability, such as 9.0; empty: not known.")
+    ] = ""
+    mig_profile: Annotated[str, Meta(description="Profile of a MIG device, such as 1g.10gb; empty: a whole card.")] = ""
+    pci_bus_id: Annotated[str, Meta(description="Where it hangs on the PCI bus, such as 0000:3b:00.0.")] = ""
     numa_node: Annotated[NumaNode | None, Meta(description="NUMA node that the device hangs on: its socket.")] = None
     links: Annotated[Links, Meta(description="Devices that this one reaches without its socket.")] = Links()
     health: Annotated[Health, Meta(description="Whether the device may take work.")] = "Healthy"
@@ -99,6 +104,10 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the agent reports, on a change and as a heartbeat."""
 
     observed_at: Annotated[Timestamp | None, Meta(description="When the agent last looked (RFC 3339).")] = None
+    measured_at: Annotated[
+        Timestamp | None,
+        Meta(description="When the devices were last read (RFC 3339): long before observedAt where a driver hangs."),
+    ] = None
     provider: Annotated[str, Meta(description="Where the figures come from: nvml, simulated, ….")] = ""
     driver_version: Annotated[str, Meta(description="The vendor driver's version.")] = ""
     runtime_version: Annotated[str, Meta(description="The version of CUDA or the vendor's counterpart.")] = ""
