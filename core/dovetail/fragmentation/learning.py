@@ -27,10 +27,13 @@ _FORGOTTEN: Final = 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningSettings:
     """`half_life_arrivals` later an arrival counts half. The prior expects each shape of node to be asked for as a
-    whole, with this much of its CPU and memory."""
+    whole, with this much of its CPU and memory. Beyond `most_shapes` the half that came the least is forgotten, and of
+    classes the `most_classes` that ask for the most devices in all are kept: what nodes keep is of that size."""
 
     half_life_arrivals: float = 20_000.0
     covered_percent: int = 99
+    most_shapes: int = 16_384
+    most_classes: int = 256
     prior_probability: float = 2e-4
     prior_host_percent: int = 94
     first_look: int = 16
@@ -65,6 +68,9 @@ class Learner:
             scaled = {one: weight / self._weight for one, weight in self._weights.items()}
             self._weights = {one: weight for one, weight in scaled.items() if weight > _FORGOTTEN}
             self._weight = 1.0
+        if len(self._weights) > self._settings.most_shapes:
+            heaviest = sorted(self._weights.items(), key=lambda item: -item[1])
+            self._weights = dict(heaviest[: self._settings.most_shapes // 2])
 
     def mix(self) -> Mix:
         """The classes that cover 99 % of the arrivals, every class of several devices, and the prior."""
@@ -72,7 +78,9 @@ class Learner:
         seen = by_class({one: max(1, round(weight / total * _ONE)) for one, weight in self._weights.items()})
         kept = set(covering(seen, percent=self._settings.covered_percent).classes)
         kept |= {one for one in seen.classes if one.gpus > 1}
-        weights = {one: weight for one, weight in zip(seen.classes, seen.weights, strict=True) if one in kept}
+        weighed = [(one, weight) for one, weight in zip(seen.classes, seen.weights, strict=True) if one in kept]
+        weighed.sort(key=lambda item: -item[1] * max(1, item[0].gpus))
+        weights = dict(weighed[: self._settings.most_classes])
         prior = round(self._settings.prior_probability * _ONE)
         for one in self._prior if prior else ():
             weights[one] = weights.get(one, 0) + prior

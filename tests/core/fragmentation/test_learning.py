@@ -81,3 +81,16 @@ def test_what_is_learned_decides_where_pods_go():
     choice = online.choose(whole(2))
     assert choice is not None
     assert choice.node == 0
+
+
+def test_of_too_many_classes_those_that_ask_for_the_most_devices_stay():
+    settings = LearningSettings(prior_probability=0.0, covered_percent=100, most_classes=2)
+    found = learned((whole(1), 5), (share(500), 4), (whole(8), 1), settings=settings)
+    assert set(found) == {whole(8), whole(1)}
+
+
+def test_of_too_many_shapes_the_frequent_ones_are_remembered():
+    settings = LearningSettings(prior_probability=0.0, covered_percent=100, most_shapes=6)
+    found = learned((whole(1), 9), *[(share(milli), 1) for milli in range(100, 1000, 50)], settings=settings)
+    assert whole(1) in found
+    assert len(found) <= 6
