@@ -83,6 +83,49 @@ def test_two_fractions_share_a_card_and_print_it_both(sandbox: RealSandbox) -> N
         assert (device["shareMilli"], device["memoryMiB"]) == (500, 4096)
 
 
+def test_any_pods_containers_print_the_devices_that_each_was_given(sandbox: RealSandbox) -> None:
+    """A plain pod with annotations alone: two containers with shares, and one that would take every card there is."""
+    every = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    common = {"image": "dovetail.local/env:dev", "imagePullPolicy": "Never", "command": ["env"]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "plain",
+            "namespace": NAMESPACE,
+            "annotations": {"dovetail.dev/gpu.one": "4G,0.5(T4)", "dovetail.dev/gpu.two": "2G,0.25(T4)"},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "tolerations": [{"key": "dovetail.dev/real-node", "operator": "Exists"}],
+            "containers": [
+                {"name": "one", **common},
+                {"name": "none", "env": every, **common},
+                {"name": "two", **common},
+            ],
+        },
+    }
+    sandbox.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    try:
+        done = ("--for=jsonpath={.status.phase}=Succeeded", "pod/plain", "--timeout=90s")
+        sandbox.kubectl("wait", *done, f"--namespace={NAMESPACE}")
+        text = sandbox.kubectl("get", "pod", "plain", f"--namespace={NAMESPACE}", "--output=json")
+        allocation = json.loads(json.loads(text)["metadata"]["annotations"]["dovetail.dev/allocation"])
+        given = {each["index"]: [device["uuid"] for device in each["devices"]] for each in allocation["containers"]}
+        said = {name: variables(sandbox, name) for name in ("one", "none", "two")}
+    finally:
+        sandbox.kubectl("delete", "pod", "plain", "--wait=true", f"--namespace={NAMESPACE}")
+    assert {name: each["NVIDIA_VISIBLE_DEVICES"].split(",") for name, each in said.items()} == {
+        "one": given[0], "none": ["void"], "two": given[2],
+    }  # fmt: skip
+    assert said["two"]["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M"
+
+
+def variables(sandbox: RealSandbox, container: str) -> dict[str, str]:
+    logs = sandbox.kubectl("logs", "plain", f"--container={container}", f"--namespace={NAMESPACE}")
+    return dict(line.split("=", 1) for line in logs.splitlines())
+
+
 def test_the_agent_advertises_the_real_nodes_devices_again_after_kubelet_has_started_anew(
     sandbox: RealSandbox,
 ) -> None:
