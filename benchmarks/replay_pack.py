@@ -23,6 +23,7 @@ import plane
 import simulator
 from plane import NodeShape
 
+from dovetail import names
 from dovetail.fragmentation.shapes import Shape
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Pod
@@ -146,9 +147,9 @@ async def _arrive(client: Client, shapes: Sequence[Shape]) -> np.typing.NDArray[
 
 
 def _pod(at: int, shape: Shape) -> dict[str, Any]:
-    models = f"({','.join(shape.models)})" if shape.models else ""
+    models = f"({'|'.join(shape.models)})" if shape.models else ""
     amount = f"{shape.share_milli / 1000:g}" if shape.is_share else f"{shape.gpus}"
-    return plane.pod(
+    pod = plane.pod(
         f"p-{at}",
         gpu=f"{amount}{models}",
         milli=shape.gpu_milli,
@@ -156,6 +157,10 @@ def _pod(at: int, shape: Shape) -> dict[str, Any]:
         memory=f"{shape.memory_mib}Mi",
         policy="Pack",
     )
+    if not shape.gpus:
+        # By an amount of 0 a pod without devices is placed by the extender, as the simulator's policies place it.
+        pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MILLI] = "0"
+    return pod
 
 
 if __name__ == "__main__":

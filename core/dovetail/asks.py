@@ -11,7 +11,7 @@ from dovetail.engine.claims import Ask, Guard
 from dovetail.kube.objects import Pod, PodSpec
 from dovetail.kube.quantity import QuantityError, mebibytes, milli
 from dovetail.pods.amounts import peak
-from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, parts_of
+from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
 from dovetail.pods.vendor import vendor_devices, vendor_request
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -25,23 +25,27 @@ MOST: Final = 1 << 40
 
 
 def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
-    """What a pod asks, or None for a pod that asks for none of our resources and of no vendor's.
+    """What a pod asks, or None for a pod that names none of our resources and of no vendor's.
 
-    Raises `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet
-    count must be what we promise.
+    One that names a resource of ours with the amount 0 asks for a place by its CPU and memory alone. Raises
+    `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet count
+    must be what we promise.
     """
     if (found := vendor_request(pod, vendors=vendors)) is not None:
         return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
-    if not any(managed_amounts(container) for container in every_container(pod.spec)):
+    if not any(names_ours(container) for container in every_container(pod.spec)):
         return None
+    cpu_milli, memory_mib = host_request(pod.spec)
+    policy = _policy(pod.metadata.annotations.get(names.POLICY), default=default_policy)
+    if not any(managed_amounts(container) for container in every_container(pod.spec)):
+        return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
     asked = parts_of(pod)
     agree(pod, asked=asked)
-    cpu_milli, memory_mib = host_request(pod.spec)
     first, *others = asked.parts
     return Ask(
         gpu=first.request,
         mode=asked.mode,
-        policy=_policy(pod.metadata.annotations.get(names.POLICY), default=default_policy),
+        policy=policy,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         guard=guard_in(pod.metadata.annotations),

@@ -45,6 +45,11 @@ def test_a_pod_without_our_resources_is_not_ours() -> None:
     assert ask_of_pod(make_pod({"cpu": "1"}), default_policy="Pack") is None
 
 
+def test_an_amount_of_zero_asks_for_a_place_without_devices() -> None:
+    ask = ask_of_pod(make_pod({"cpu": "1", names.GPU_MILLI: "0"}), default_policy="Pack")
+    assert ask == Ask(gpu=None, policy="Pack", cpu_milli=1000)
+
+
 @pytest.mark.parametrize(
     ("resources", "annotations", "sentence"),
     [

@@ -82,6 +82,12 @@ def managed_amounts(container: Container) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
+def names_ours(container: Container) -> bool:
+    """Whether a container names a resource of ours, be it with the amount 0."""
+    said = container.resources.requests.keys() | container.resources.limits.keys()
+    return not said.isdisjoint(names.MANAGED_RESOURCES)
+
+
 def mode_of(text: str | None, request: GPURequest) -> Mode:
     """The mode that is said, or the one that goes with the request. Raises `RequestError`."""
     if text is None:
