@@ -35,12 +35,12 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
         return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
     if not any(names_ours(container) for container in every_container(pod.spec)):
         return None
-    cpu_milli, memory_mib = host_request(pod.spec)
-    policy = _policy(pod.metadata.annotations.get(names.POLICY), default=default_policy)
-    if not any(managed_amounts(container) for container in every_container(pod.spec)):
-        return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
     asked = parts_of(pod)
     agree(pod, asked=asked)
+    cpu_milli, memory_mib = host_request(pod.spec)
+    policy = _policy(pod.metadata.annotations.get(names.POLICY), default=default_policy)
+    if not asked.parts:
+        return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
     first, *others = asked.parts
     return Ask(
         gpu=first.request,

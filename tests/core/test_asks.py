@@ -50,6 +50,11 @@ def test_an_amount_of_zero_asks_for_a_place_without_devices() -> None:
     assert ask == Ask(gpu=None, policy="Pack", cpu_milli=1000)
 
 
+def test_an_amount_of_zero_beside_a_request_is_refused() -> None:
+    with pytest.raises(RequestError):
+        ask_of_pod(make_pod({names.GPU_MILLI: "0"}, annotations={names.REQUEST: "1"}), default_policy="Pack")
+
+
 @pytest.mark.parametrize(
     ("resources", "annotations", "sentence"),
     [

@@ -84,3 +84,17 @@ async def test_a_wrong_request_has_no_score_and_no_hold(face: Face) -> None:
 
 async def test_no_nodes_are_no_scores(face: Face) -> None:
     assert await face.prioritize(make_pod()) == {}
+
+
+async def test_a_pod_without_devices_is_placed_when_it_asks_so(api: ApiServer, face: Face) -> None:
+    pod = make_pod("plain", milli=0)
+    del pod["metadata"]["annotations"]
+    api.put("pods", pod)
+    await face.sees("default/plain")
+    scores = await face.prioritize(pod, "a", "b")
+    node = max(scores, key=lambda name: scores[name])
+    held = face.ledger.claim("uid-plain")
+    assert held is not None
+    assert (held.node, held.devices) == (node, ())
+    assert await face.bind(pod, node) == ""
+    assert "annotations" not in api.bindings[0]["metadata"] or not api.bindings[0]["metadata"]["annotations"]
