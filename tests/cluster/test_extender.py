@@ -234,6 +234,19 @@ async def test_while_the_extender_is_down_pods_wait_and_go_on_when_it_is_back(sc
     assert max(shares_by_device(await scene.bound(8)).values()) <= 1000
 
 
+async def test_a_restart_between_hold_and_bind_promises_nothing_twice(scene: Scene) -> None:
+    """The holds are forgotten: whoever binds first gets the devices, and nobody gets what is taken by then."""
+    pods = await scene.shares(3, milli=600, model=NOBODY)
+    for pod in pods[:2]:
+        body = await scene.client.get(PODS, pod.metadata.name, as_type=dict[str, Any], namespace=scene.namespace)
+        await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["t4-0"]})
+    assert "held" in await scene.bind(pods[2], "t4-0")
+    await asyncio.to_thread(scene.sandbox.restart, "extender")
+    errors = await asyncio.gather(*(scene.bind(pod, "t4-0") for pod in pods))
+    assert errors.count("") == 2
+    assert sorted(shares_by_device(await scene.bound(2)).values()) == [600, 600]
+
+
 async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(scene: Scene) -> None:
     await scene.shares(12, milli=300)
     await until(scene._allocations, lambda each: len(each) >= 3)
