@@ -89,6 +89,11 @@ def _with_environment(container: Manifest, ours: list[Manifest]) -> Manifest:
 def _with_resources(container: Manifest, amounts: Mapping[str, str]) -> Manifest:
     resources = dict(container.get("resources") or {})
     for part in ("requests", "limits"):
-        theirs = {k: v for k, v in (resources.get(part) or {}).items() if k not in names.MANAGED_RESOURCES}
+        theirs = {name: value for name, value in (resources.get(part) or {}).items() if not _takes(name, value)}
         resources[part] = {**theirs, **amounts}
     return {**container, "resources": {name: value for name, value in resources.items() if value}}
+
+
+def _takes(name: str, value: Any) -> bool:
+    """Whether it asks for a resource of ours; the amount 0 asks for none, but lets us place the pod."""
+    return name in names.MANAGED_RESOURCES and str(value) != "0"

@@ -13,7 +13,7 @@ ALL = {"name": names.ENV_VISIBLE_DEVICES, "value": "all"}
 
 
 def make_spec(*containers: Manifest, **more: Any) -> Manifest:
-    return {"containers": list(containers or ({"name": "main"},)), "schedulerName": "default-scheduler", **more}
+    return {"schedulerName": "default-scheduler", "containers": list(containers or ({"name": "main"},)), **more}
 
 
 def complete(spec: Manifest, **annotations: str) -> Manifest:
@@ -76,6 +76,13 @@ def test_a_users_own_variables_and_resources_stay() -> None:
     main = done["containers"][0]
     assert main["env"][-1] == mine
     assert main["resources"] == {"limits": {"cpu": "1", names.GPU_MILLI: "1000"}, "requests": {names.GPU_MILLI: "1000"}}
+
+
+def test_the_amount_0_by_which_we_place_a_pod_without_devices_stays() -> None:
+    nothing = {"resources": {"requests": {names.GPU_MILLI: "0"}, "limits": {names.GPU_MILLI: "0"}}}
+    (main,) = complete(make_spec({"name": "main", **nothing}, schedulerName="dovetail"))["containers"]
+    assert main["resources"] == nothing["resources"]
+    assert environment(main) == {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 def test_a_container_that_a_vendors_plugin_serves_is_left_to_it() -> None:
