@@ -96,12 +96,13 @@ def test_what_is_kept_equals_what_is_reckoned_from_scratch(
 
 
 def test_a_pod_s_own_hold_does_not_count_against_it() -> None:
-    ledger = make_ledger(a=4, b=4)
+    ledger = make_ledger(a=4, b=2)
     shapes = Shapes(ledger, tidy=fragments_on(ledger, "0.5", "1", "2"))
     before = shapes.scores(ASKS[2], nodes=["a", "b"], key="pod")
     found = shapes.check(ASKS[2], node="b", key="pod")
     assert isinstance(found, Fit)
     ledger.commit(found.claim, hold_until=10)
+    assert sorted(before) == [0, 1]
     assert shapes.scores(ASKS[2], nodes=["a", "b"], key="pod") == before
     assert shapes.check(ASKS[2], node="b", key="pod") == found
 
