@@ -20,7 +20,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
-from dovetail.queue.admission import Candidate, claim_on_the_way, way_of
+from dovetail.queue.candidates import Candidate, claim_on_the_way, way_of
 from dovetail.requests import RequestError
 from dovetail.vendor import asks_by_kind
 from dovetail_cli.cluster import Cluster, read_jobs

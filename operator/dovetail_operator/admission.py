@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.reflector import key_of
-from dovetail.queue.admission import Admitted, Candidate, Verdict, Waits, admit, claim_on_the_way
+from dovetail.queue.admission import Admitted, Verdict, Waits, admit
+from dovetail.queue.candidates import Candidate, claim_on_the_way
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.state import State
 

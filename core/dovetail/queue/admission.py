@@ -1,34 +1,27 @@
 """Who may start now: in order of priority and age, each job is placed whole or told what it is short of.
 
-A job that does not fit is passed by later ones that do; reservations that bound this are a matter of their own.
+The first job that does not fit reserves its earliest start, by the time limits of those that run. Later ones pass it
+where they do not delay it: beside what is kept for it, or because their own time limit ends them before.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from dovetail.api.gpujob import Reason
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
+from dovetail.engine.plan import Shortage
+from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
+from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, order
+from dovetail.queue.reservation import Reservation, reserve, set_aside
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A job as the queue sees it. `others` are further ways to meet what it asks, tried in order after `ask`.
-
-    `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
-    that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node.
-    """
-
-    key: str
-    ask: Ask
-    workers: int = 1
-    priority: int = 0
-    created: str = ""
-    name: str = ""
-    site: str = ""
-    others: tuple[Ask, ...] = ()
+# Reservations that are tried for in one look, so that many jobs that no end makes room for cost no more than a few.
+_TRIES: Final = 3
+# What no end of a job mends: such a job waits for other nodes, and keeps nobody.
+_HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,85 +43,128 @@ class Waits:
 
 
 Verdict = Admitted | Waits
-Sites = Mapping[str, Sequence[str]]
 
 
-def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Higher priority first, then the older, then by name, so that the order is total and the same everywhere."""
-    return sorted(candidates, key=lambda job: (-job.priority, job.created, job.name, job.key))
-
-
-def claim_on_the_way(candidates: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> None:
-    """Set room aside in `ledger` for workers that were admitted and have no node yet, as far as there is room.
-
-    They were admitted on room that the ledger does not show as taken until they are bound.
-    """
-    shapes = Shapes(ledger)
-    for job in order(candidates):
-        if job.ask.gpu is None:
-            continue
-        for worker in range(job.workers):
-            key = f"{job.key}/{worker}"
-            found = _place(job, job.ask, ledger=ledger, shapes=shapes, sites=sites, workers=1, key=key)
-            if isinstance(found, Shortage):
-                break
-            _commit(found, ledger=ledger)
-
-
-def admit(waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> Iterator[Verdict]:
+def admit(
+    waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving] = ()
+) -> Iterator[Verdict]:
     """One verdict for each waiting job, in order. `ledger` is used up: hand over a copy.
 
-    Within a cycle room only shrinks, so a shape that was refused once is refused again without another look: many
-    waiting jobs of a few shapes cost a few placements. An iterator, so that a long cycle can be taken in parts.
+    `leaving` says when claims of the ledger are taken to end; the others stay. An iterator, so that a long cycle can be
+    taken in parts.
     """
-    shapes = Shapes(ledger)
-    refused: dict[tuple[Ask, tuple[Ask, ...], int, str], Shortage] = {}
-    for job in order(waiting):
+    look = Look(ledger, sites=sites, leaving=leaving)
+    return (look.at(job) for job in order(waiting))
+
+
+class Look:
+    """One look at the queue, job by job in order; then, if so wished, another one at each time when jobs end.
+
+    Admitted jobs are committed to the ledger. During a look room only shrinks, so a shape that was refused once is
+    refused again without another placement: many waiting jobs of a few shapes cost a few placements.
+    """
+
+    def __init__(self, ledger: Ledger, *, sites: Sites, leaving: Iterable[Leaving] = ()) -> None:
+        self._ledger = ledger
+        self._shapes = Shapes(ledger)
+        self._sites = sites
+        self._ends: list[tuple[float, str, Leaving]] = []
+        self._expect(leaving)
+        self.reservation: Reservation | None = None
+        self._tries = _TRIES
+        self._kept: tuple[Ledger, Shapes] | None = None
+        self._refused: dict[object, Shortage] = {}
+        self._kept_from: dict[object, Shortage] = {}
+        self._now = 0.0
+
+    def advance(self) -> list[tuple[Leaving, Claim]] | None:
+        """Go on to the next end, and look anew: the claims that end then. None when nothing is known to end."""
+        if not self._ends:
+            return None
+        self._now = max(self._now, self._ends[0][0])
+        self._tries = _TRIES
+        self._refused.clear()
+        self._forget_kept()
+        gone = []
+        while self._ends and self._ends[0][0] <= self._now:
+            _, key, leaving = heapq.heappop(self._ends)
+            claim = self._ledger.release(key)
+            if claim is not None:
+                gone.append((leaving, claim))
+        return gone
+
+    @property
+    def now(self) -> float:
+        """How many seconds from the start the look is at."""
+        return self._now
+
+    @property
+    def leaving(self) -> list[Leaving]:
+        """The ends that are expected, those of admitted jobs among them."""
+        return [leaving for _, _, leaving in self._ends]
+
+    def at(self, job: Candidate) -> Verdict:
+        """The verdict on the next job in order."""
         if job.ask.gpu is None:
-            yield Admitted(key=job.key, ask=job.ask)
-            continue
-        shape = (job.ask, job.others, job.workers, job.site)
-        shortage = refused.get(shape)
+            return Admitted(key=job.key, ask=job.ask)
+        shortage = self._refused.get(job.shape)
         if shortage is None:
-            found = _place_somehow(job, ledger=ledger, shapes=shapes, sites=sites)
-            if isinstance(found, Admitted):
-                _commit(found.claims, ledger=ledger)
-                yield found
-                continue
-            _, shortage = found
-            refused[shape] = shortage
-        yield Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+            found = find_room(job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
+            if isinstance(found, Room):
+                return self._let_go(job, found)
+            shortage = self._refused[job.shape] = found.shortage
+        if self.reservation is None and self._tries and shortage.reason not in _HOPELESS:
+            self._tries -= 1
+            self.reservation = reserve(job, ledger=self._ledger, sites=self._sites, leaving=self.leaving)
+        return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+
+    def _let_go(self, job: Candidate, room: Room) -> Verdict:
+        """The job fits now. Whether it may have the room while one before it waits."""
+        reserved = self.reservation
+        if reserved is None or reserved.job.key == job.key:
+            return self._admitted(job, room)
+        shortage = self._kept_from.get(job.shape)
+        if shortage is None:
+            ledger, shapes = self._kept = self._kept or self._keep(reserved)
+            beside = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
+            if isinstance(beside, Room):
+                return self._admitted(job, beside)
+            shortage = self._kept_from[job.shape] = beside.shortage
+        if job.limited and self._now + job.run_seconds <= reserved.at_seconds:
+            return self._admitted(job, room)
+        return _kept_back(job, by=reserved, shortage=shortage)
+
+    def _expect(self, leaving: Iterable[Leaving]) -> None:
+        for each in leaving:
+            heapq.heappush(self._ends, (each.at_seconds, each.key, each))
+
+    def _keep(self, reserved: Reservation) -> tuple[Ledger, Shapes]:
+        kept = set_aside(reserved, ledger=self._ledger, leaving=self.leaving)
+        return kept, Shapes(kept)
+
+    def _forget_kept(self) -> None:
+        self._kept = None
+        self._kept_from.clear()
+
+    def _admitted(self, job: Candidate, room: Room) -> Admitted:
+        if self.reservation is not None and self.reservation.job.key == job.key:
+            self.reservation = None
+            self._forget_kept()
+        self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
+        if self._kept is not None:
+            commit(room.claims, job=job, ledger=self._kept[0])
+        return Admitted(key=job.key, claims=room.claims, ask=room.ask)
 
 
-def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:
-    """Of the ways in which the job may be met, the one that has room, else the one of which it would be told."""
-    found = _place_somehow(job, ledger=ledger, shapes=Shapes(ledger), sites=sites)
-    return (found.ask or job.ask) if isinstance(found, Admitted) else found[0]
-
-
-def _place_somehow(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Admitted | tuple[Ask, Shortage]:
-    """The first way that has room for all workers; else the first way that could ever have it, and its shortage.
-
-    All workers are met in one way. A way that no node serves says less than any other.
-    """
-    ways, nodes = [job.ask], sites.get(job.site)
-    if job.others:
-        ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
-    shortages = []
-    for ask in ways:
-        found = _place(job, ask, ledger=ledger, shapes=shapes, sites=sites, workers=job.workers, key=job.key)
-        if not isinstance(found, Shortage):
-            return Admitted(key=job.key, claims=tuple(found), ask=ask)
-        shortages.append((ask, found))
-    return next((each for each in shortages if each[1].reason != "ExceedsCapacity"), shortages[0])
-
-
-def _place(
-    job: Candidate, ask: Ask, *, ledger: Ledger, shapes: Shapes, sites: Sites, workers: int, key: str
-) -> list[Claim] | Shortage:
-    return place(ledger, ask, workers=workers, key=key, nodes=sites.get(job.site), shapes=shapes)
-
-
-def _commit(claims: Iterable[Claim], *, ledger: Ledger) -> None:
-    for claim in claims:
-        ledger.commit(claim)
+def _kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
+    """The words for a job that fits, but not beside what is kept for one before it."""
+    namespace, _, name = by.job.name.partition("/")
+    # Names of other namespaces are nobody's business here.
+    who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
+    above = by.job.priority > job.priority
+    rank = f"of priority {by.job.priority}" if above else "which is older"
+    return Waits(
+        key=job.key,
+        reason="Priority" if above else "Reserved",
+        message=f"{shortage.message}; {gpus(by.devices)} are kept for {who}, {rank}",
+    )

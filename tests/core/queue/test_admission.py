@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
-from dovetail.queue.admission import Admitted, Candidate, Verdict, Waits, admit, claim_on_the_way, order, way_of
+from dovetail.queue.admission import Admitted, Verdict, Waits, admit
+from dovetail.queue.candidates import Candidate, claim_on_the_way, order, way_of
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 
@@ -139,7 +140,7 @@ def test_equal_shapes_cost_one_placement_when_refused(monkeypatch: pytest.Monkey
         calls.append(str(ask.gpu))
         return place(ledger, ask, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("dovetail.queue.admission.place", counting)
+    monkeypatch.setattr("dovetail.queue.candidates.place", counting)
     jobs = [make_job(f"j{number}", "2" if number % 2 else "4") for number in range(1000)]
     assert not admitted(decide(*jobs, ledger=make_ledger(n=1)))
     assert sorted(calls) == ["2", "4"]
@@ -209,19 +210,19 @@ def test_among_equal_shapes_the_order_is_kept(drawn: list[tuple[str, int, int, i
 
 @settings(max_examples=60, deadline=None)
 @given(jobs_strategy, nodes_strategy)
-def test_it_decides_as_placing_each_job_on_its_own_does(
+def test_up_to_the_first_that_waits_it_decides_as_placing_each_job_on_its_own_does(
     drawn: list[tuple[str, int, int, int]], nodes: list[int]
 ) -> None:
     jobs = order(build_jobs(drawn))
-    model, expected = build_ledger(nodes), set()
-    for job in jobs:
+    model, waits = build_ledger(nodes), False
+    for job, verdict in zip(jobs, admit(jobs, ledger=build_ledger(nodes), sites={}), strict=True):
         found = place(model, job.ask, workers=job.workers, key=job.key)
-        if not isinstance(found, Shortage):
-            expected.add(job.key)
-            for claim in found:
-                model.commit(claim)
-    verdicts = admit(jobs, ledger=build_ledger(nodes), sites={})
-    assert {verdict.key for verdict in verdicts if isinstance(verdict, Admitted)} == expected
+        fits = not isinstance(found, Shortage)
+        assert fits or isinstance(verdict, Waits)
+        assert fits == isinstance(verdict, Admitted) or waits
+        waits = waits or (not fits and verdict.reason != "ExceedsCapacity")
+        for claim in verdict.claims if isinstance(verdict, Admitted) else ():
+            model.commit(claim)
 
 
 def both_ways(job: Candidate) -> Candidate:

@@ -1,0 +1,121 @@
+"""Jobs as the queue sees them, their order, and placing one whole. The ledger is as before when a function returns."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.plan import Shortage, place
+from dovetail.engine.shapes import Shapes
+
+DAY_SECONDS: Final = 86_400.0
+Sites = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A job as the queue sees it. `others` are further ways to meet what it asks, tried in order after `ask`.
+
+    `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
+    that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node. It is taken to
+    hold its devices for `run_seconds`; where it is `limited` it holds them no longer than that.
+    """
+
+    key: str
+    ask: Ask
+    workers: int = 1
+    priority: int = 0
+    created: str = ""
+    name: str = ""
+    site: str = ""
+    others: tuple[Ask, ...] = ()
+    run_seconds: float = DAY_SECONDS
+    limited: bool = False
+
+    @property
+    def shape(self) -> tuple[Ask, tuple[Ask, ...], int, str]:
+        """What decides whether there is room: jobs of one shape fit or do not fit alike."""
+        return (self.ask, self.others, self.workers, self.site)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so."""
+
+    key: str
+    job: str
+    at_seconds: float
+    assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """There is room for all workers in the way of `ask`; `claims` are what they would hold."""
+
+    ask: Ask
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRoom:
+    """There is none; the shortage is of the way of `ask`, of which the job is told."""
+
+    ask: Ask
+    shortage: Shortage
+
+
+def order(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Higher priority first, then the older, then by name, so that the order is total and the same everywhere."""
+    return sorted(candidates, key=lambda job: (-job.priority, job.created, job.name, job.key))
+
+
+def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Room | NoRoom:
+    """The first way that has room for all workers; else the first way that could ever have it, and its shortage.
+
+    All workers are met in one way. A way that no node serves says less than any other.
+    """
+    ways, nodes = [job.ask], sites.get(job.site)
+    if job.others:
+        ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
+    shortages = []
+    for ask in ways:
+        found = place(ledger, ask, workers=job.workers, key=job.key, nodes=nodes, shapes=shapes)
+        if not isinstance(found, Shortage):
+            return Room(ask=ask, claims=tuple(found))
+        shortages.append(NoRoom(ask=ask, shortage=found))
+    return next((each for each in shortages if each.shortage.reason != "ExceedsCapacity"), shortages[0])
+
+
+def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:
+    """Of the ways in which the job may be met, the one that has room, else the one of which it would be told."""
+    return find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites).ask
+
+
+def claim_on_the_way(candidates: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> list[Leaving]:
+    """Set room aside in `ledger` for workers that were admitted and have no node yet, as far as there is room.
+
+    They were admitted on room that the ledger does not show as taken until they are bound. Returns when the claims
+    are taken to end.
+    """
+    shapes, leaving = Shapes(ledger), []
+    for job in order(candidates):
+        if job.ask.gpu is None:
+            continue
+        for worker in range(job.workers):
+            key = f"{job.key}/{worker}"
+            found = place(ledger, job.ask, workers=1, key=key, nodes=sites.get(job.site), shapes=shapes)
+            if isinstance(found, Shortage):
+                break
+            leaving += commit(found, job=job, ledger=ledger)
+    return leaving
+
+
+def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_seconds: float = 0.0) -> list[Leaving]:
+    """Promise `claims` to a job that starts `at_seconds` from now, and say when they are taken to end."""
+    leaving = []
+    for claim in claims:
+        ledger.commit(claim)
+        end = at_seconds + job.run_seconds
+        leaving.append(Leaving(key=claim.key, job=job.key, at_seconds=end, assumed=not job.limited))
+    return leaving

@@ -1,0 +1,83 @@
+"""When the waiting jobs are going to start: the queue's own looks, played from one predicted end to the next."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.engine.claims import Claim
+from dovetail.engine.ledger import Ledger
+from dovetail.queue.admission import Admitted, Look
+from dovetail.queue.candidates import Candidate, Leaving, Sites, order
+
+# The first jobs of the queue are foreseen, and so many ends ahead: what comes later is known too badly to be told.
+FORESEEN_JOBS: Final = 100
+_ENDS_AHEAD: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The job `key` is to start `in_seconds`, and what that rests on, in one sentence."""
+
+    key: str
+    in_seconds: float
+    basis: str
+
+
+def foresee(
+    waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving]
+) -> Iterator[Start | None]:
+    """The starts of the first jobs that have to wait, as far as can be seen. `ledger` is used up: hand over a copy.
+
+    None between two looks, so that a long simulation can be taken in parts.
+    """
+    look = Look(ledger, sites=sites, leaving=leaving)
+    pending = _first_that_wait(waiting, look=look)
+    over = _Over()
+    for _ in range(_ENDS_AHEAD):
+        ended = look.advance() if pending else None
+        if ended is None:
+            return
+        over.add(ended)
+        yield None
+        left = []
+        for job in pending:
+            verdict = look.at(job)
+            if isinstance(verdict, Admitted):
+                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims))
+            else:
+                left.append(job)
+        pending = left
+
+
+def _first_that_wait(waiting: Iterable[Candidate], *, look: Look) -> list[Candidate]:
+    pending = []
+    for job in order(waiting):
+        if not isinstance(look.at(job), Admitted):
+            pending.append(job)
+        if len(pending) == FORESEEN_JOBS:
+            break
+    return pending
+
+
+class _Over:
+    """Jobs whose end is counted on, by node."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, dict[str, bool]] = {}
+
+    def add(self, ended: Iterable[tuple[Leaving, Claim]]) -> None:
+        for leaving, claim in ended:
+            self._ended.setdefault(claim.node, {})[leaving.job] = leaving.assumed
+
+    def basis(self, claims: Iterable[Claim]) -> str:
+        """What has to have ended on the nodes of `claims`."""
+        nodes = sorted({claim.node for claim in claims})
+        ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}
+        if not ended:
+            return "Its turn comes after jobs before it"
+        where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+        who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
+        assumed = sum(ended.values())
+        if not assumed:
+            return f"{who}, by the time limits"
+        return f"{who.removesuffix(' at the latest')}, if {assumed} without a time limit run as long as is configured"

@@ -1,0 +1,68 @@
+"""When waiting jobs are going to start."""
+
+import pytest
+
+from dovetail.engine.ledger import Ledger
+from dovetail.queue.candidates import Candidate, Leaving
+from dovetail.queue.foresight import FORESEEN_JOBS, Start, foresee
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.test_backfill import HOUR, LARGE, make_job, run
+
+
+def starts(*waiting: Candidate, ledger: Ledger, leaving: list[Leaving]) -> dict[str, Start]:
+    seen = foresee(waiting, ledger=ledger.copy(), sites={}, leaving=leaving)
+    return {start.key.removeprefix("uid-"): start for start in seen if start is not None}
+
+
+def hours(found: dict[str, Start]) -> dict[str, float]:
+    return {name: start.in_seconds / HOUR for name, start in found.items()}
+
+
+def test_jobs_start_when_those_before_them_end() -> None:
+    ledger = make_ledger(a=4)
+    leaving = run(ledger, make_job("r", "4", hours=3))
+    waiting = [make_job(name, "4", hours=2, at=number) for number, name in enumerate("abc")]
+    assert hours(starts(*waiting, ledger=ledger, leaving=leaving)) == {"a": 3, "b": 5, "c": 7}
+
+
+def test_those_that_fit_now_are_not_foreseen_but_count() -> None:
+    ledger = make_ledger(a=4)
+    waiting = [make_job("now", "4", hours=2), make_job("next", "4", at=1)]
+    assert hours(starts(*waiting, ledger=ledger, leaving=[])) == {"next": 2}
+
+
+def test_a_short_job_is_foreseen_to_pass() -> None:
+    ledger = make_ledger(a=4)
+    leaving = [*run(ledger, make_job("r", "3", hours=3)), *run(ledger, make_job("s", "1", hours=1))]
+    waiting = [LARGE, make_job("short", "1", hours=2, at=1), make_job("long", "1", hours=3, at=2)]
+    assert hours(starts(*waiting, ledger=ledger, leaving=leaving)) == {"large": 3, "short": 1, "long": 27}
+
+
+def test_a_job_that_no_end_makes_room_for_has_no_estimate() -> None:
+    ledger = make_ledger(a=4)
+    leaving = run(ledger, make_job("r", "4", hours=3))
+    found = starts(make_job("huge", "8"), make_job("next", "4", at=1), ledger=ledger, leaving=leaving)
+    assert hours(found) == {"next": 3}
+
+
+@pytest.mark.parametrize(
+    ("running", "basis"),
+    [
+        ([make_job("r", "4", hours=3)], "1 job has ended on a by then at the latest, by the time limits"),
+        (
+            [make_job("r", "2", hours=3), make_job("s", "2")],
+            "2 jobs have ended on a by then, if 1 without a time limit run as long as is configured",
+        ),
+    ],
+)
+def test_the_basis_says_whose_end_is_counted_on(running: list[Candidate], basis: str) -> None:
+    ledger = make_ledger(a=4)
+    leaving = [each for job in running for each in run(ledger, job)]
+    assert starts(LARGE, ledger=ledger, leaving=leaving)["large"].basis == basis
+
+
+def test_only_the_first_jobs_are_foreseen() -> None:
+    ledger = make_ledger(a=1)
+    leaving = run(ledger, make_job("r", "1", hours=1))
+    waiting = [make_job(f"j{number:03d}", "1", hours=1) for number in range(FORESEEN_JOBS + 5)]
+    assert len(starts(*waiting, ledger=ledger, leaving=leaving)) == FORESEEN_JOBS
