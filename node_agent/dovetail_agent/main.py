@@ -19,20 +19,24 @@ from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 from dovetail_agent.agent import Agent, Rules
 from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.nvml import NvmlProvider
 from dovetail_agent.provider import Provider
+from dovetail_agent.providers import AUTO, PROVIDERS, opened
 from dovetail_agent.publish import Pace
-from dovetail_agent.simulated import SimulatedProvider
 
 log = get_logger(__name__)
 
-PROVIDERS: Final[dict[str, type[Provider]]] = {SimulatedProvider.name: SimulatedProvider}
 # A watch says something every minute; after three silent ones what we know is too old to speak of.
 _OLD_SECONDS: Final = 200.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM; exits 2 with one sentence for a bad command line or configuration."""
-    sys.exit(serving.run(serve, args=parser().parse_args(arguments)))
+    options = parser()
+    args = options.parse_args(arguments)
+    if args.provider == NvmlProvider.name and args.node is None:
+        options.error("--provider=nvml needs --node: NVIDIA's library tells of the node that it is on")
+    sys.exit(serving.run(serve, args=args))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,7 +44,12 @@ def parser() -> argparse.ArgumentParser:
     options = serving.parser(
         "dovetail-agent", description="Publishes what the devices of a node are and do, and advertises their sums."
     )
-    options.add_argument("--provider", choices=list(PROVIDERS), required=True, help="where the figures come from")
+    options.add_argument(
+        "--provider",
+        choices=PROVIDERS,
+        default=AUTO,
+        help="where the figures come from; auto: nvml where NVIDIA's library is and --node is said, else simulated",
+    )
     options.add_argument("--node", metavar="NAME", help="serve this node alone; default: every node that it knows")
     options.add_argument(
         "--metrics-port", type=int, metavar="N", required=True, help="port of /livez, /readyz and /metrics"
@@ -50,16 +59,16 @@ def parser() -> argparse.ArgumentParser:
 
 async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     """Serve nodes until `stop` is set."""
+    rules = rules_of(settings)
+    with opened(args.provider, node=args.node, look_every=rules.look_every) as provider:
+        await _serve(args, provider=provider, rules=rules, stop=stop)
+
+
+async def _serve(args: argparse.Namespace, *, provider: Provider, rules: Rules, stop: asyncio.Event) -> None:
     async with Client(load_connection(args.kubeconfig), user_agent="dovetail-agent") as client:
-        agent = Agent(
-            client,
-            provider=PROVIDERS[args.provider](),
-            rules=rules_of(settings),
-            clock=partial(datetime.now, UTC),
-            node=args.node,
-        )
+        agent = Agent(client, provider=provider, rules=rules, clock=partial(datetime.now, UTC), node=args.node)
         async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
-            log.info("agent started", provider=args.provider, node=args.node or "all", metrics_port=args.metrics_port)
+            log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)
             await serving.together(stop, agent.run())
 
 

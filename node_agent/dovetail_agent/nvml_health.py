@@ -29,7 +29,6 @@ class Signs:
     ecc_uncorrected: int | None = None
     ecc_corrected: int | None = None
     remapped_rows: int | None = None
-    remap_pending: bool | None = None
     remap_failed: bool | None = None
 
 

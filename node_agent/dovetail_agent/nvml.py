@@ -1,0 +1,79 @@
+"""NVIDIA's own figures, through NVML: the provider's face. Answers at once with what its thread saw last."""
+
+import ctypes
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from dovetail.api.gpunode import Assignment
+from dovetail.kube.objects import Node
+from dovetail_agent.nvml_watch import Known, Watch
+from dovetail_agent.provider import DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.tenants import Tenant
+
+LIBRARY: Final = "libnvidia-ml.so.1"
+# A driver that says nothing for so long is not slow: its devices take no new work until it answers again.
+SILENCE: Final = timedelta(seconds=60)
+
+
+def library_there() -> bool:
+    """Whether NVIDIA's library can be loaded here; that says nothing yet of a driver or a card."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+class NvmlProvider:
+    """The provider of the node that it runs on. `silence` is for how long old figures stand for new ones."""
+
+    name = "nvml"
+
+    def __init__(self, watch: Watch, *, node: str, silence: timedelta = SILENCE) -> None:
+        self._watch = watch
+        self._node = node
+        self._silence = silence
+
+    def serves(self, node: Node) -> bool:
+        """Whether this is the node that the library tells of."""
+        return node.metadata.name == self._node
+
+    def inventory(self, node: Node) -> Inventory:
+        """The cards and MIG devices that were found last. Raises `InventoryUnreadable`."""
+        return self._inventory(self._watch.known, node=node)
+
+    def assignments(
+        self,
+        inventory: Inventory,  # noqa: ARG002 - the protocol's
+        *,
+        node: Node,  # noqa: ARG002
+        tenants: Sequence[Tenant],  # noqa: ARG002
+        previous: Sequence[Assignment],  # noqa: ARG002
+    ) -> list[Assignment]:
+        """None: NVML does not know whom kubelet gave what."""
+        return []
+
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
+        """What was measured last, and when. Raises `InventoryUnreadable` where that was too long ago."""
+        known = self._watch.known
+        self._inventory(known, node=node)
+        if known.measured_at is None or now - known.measured_at > self._silence:
+            raise InventoryUnreadable(node.metadata.name, problem=self._silent(known))
+        return Sample(
+            devices=tuple(known.samples.get(device.uuid, DeviceSample()) for device in inventory.devices),
+            measured_at=known.measured_at,
+            cpu_utilization=known.host.cpu,
+            memory_utilization=known.host.memory,
+        )
+
+    def _inventory(self, known: Known, *, node: Node) -> Inventory:
+        if known.problem or known.inventory is None:
+            asked = f" ({self._watch.waiting_for} has not answered)" if self._watch.waiting_for else ""
+            raise InventoryUnreadable(node.metadata.name, problem=f"NVML: {known.problem}{asked}")
+        return known.inventory
+
+    def _silent(self, known: Known) -> str:
+        # When, and not for how long: a sentence that changes with every look would be written with every look.
+        call = self._watch.waiting_for or "NVML"
+        return f"NVML: {call} does not answer; the devices were last read at {known.measured_at:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,74 @@
+"""The errors that NVIDIA cards tell of by themselves: XIDs and double-bit memory errors, counted by card."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import pynvml
+
+from dovetail.logs import get_logger
+from dovetail_agent.nvml_calls import Caller, CardLost
+from dovetail_agent.nvml_find import Part
+
+log = get_logger(__name__)
+
+_WANTED: Final = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+_DOUBLE_BIT_XID: Final = 48
+_QUIET: Final = pynvml.NVML_ERROR_TIMEOUT
+
+
+class Events:
+    """Subscribed to all cards at once. What was counted stays until this process ends: only a reset mends a card."""
+
+    def __init__(self, ask: Caller) -> None:
+        self._ask = ask
+        self._set: Any = None
+        self._counts: dict[str, Counter[int]] = {}
+
+    def counts(self, card_uuid: str) -> Mapping[int, int]:
+        """How often each XID came from a card."""
+        return MappingProxyType(self._counts.get(card_uuid, Counter()))
+
+    def subscribe(self, parts: Iterable[Part]) -> None:
+        """Hear of these cards from now on, as far as the driver tells. Raises `LibraryGone`."""
+        self.close()
+        self._set = self._ask(pynvml.nvmlEventSetCreate)
+        if self._set is None:
+            return
+        for card in {part.card_uuid: part.card for part in parts}.values():
+            try:
+                supported = self._ask(pynvml.nvmlDeviceGetSupportedEventTypes, args=(card,)) or 0
+                if wanted := supported & _WANTED:
+                    self._ask(pynvml.nvmlDeviceRegisterEvents, args=(card, wanted, self._set))
+            except CardLost as error:
+                log.warning("a card tells of no errors", problem=str(error))
+
+    def wait(self, *, seconds: float) -> bool | None:
+        """Wait for one error and count it. False: none came; None: at once, since nobody tells of any.
+
+        Raises `CardLost` and `LibraryGone`.
+        """
+        if self._set is None:
+            return None
+        try:
+            event = pynvml.nvmlEventSetWait_v2(self._set, int(seconds * 1000))
+        except pynvml.NVMLError as error:
+            if error.value == _QUIET:
+                return False
+            # A lost card answers so at once and for ever. Reading the cards will tell which it is.
+            self._set = None
+            log.warning("the driver tells of no more errors", problem=str(error))
+            return None
+        card_uuid = self._ask(pynvml.nvmlDeviceGetUUID, args=(event.device,)) or ""
+        critical = event.eventType == pynvml.nvmlEventTypeXidCriticalError
+        xid = int(event.eventData) if critical else _DOUBLE_BIT_XID
+        self._counts.setdefault(card_uuid, Counter())[xid] += 1
+        log.warning("a card tells of an error", device=card_uuid, xid=xid)
+        return True
+
+    def close(self) -> None:
+        """Hear no more. Raises `LibraryGone`."""
+        events, self._set = self._set, None
+        if events is not None:
+            self._ask(pynvml.nvmlEventSetFree, args=(events,))

@@ -1,0 +1,143 @@
+"""The thread that asks NVML, over time: hung calls, lost cards, errors that cards tell of, drivers that go and come."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail_agent import nvml_watch
+from dovetail_agent.nvml_watch import Known, Paces, Watch
+from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, NOT_SUPPORTED, Scenario, Stub, card_uuid
+
+QUICK = Paces(look=0.01, inventory=0.03, ending=0.01)
+WatchOn = Callable[..., Watch]
+
+
+def eventually(watch: Watch, holds: Callable[[Known], Any]) -> Known:
+    """What the watch knows as soon as that holds."""
+    end = time.monotonic() + 10
+    while not holds(watch.known):
+        assert time.monotonic() < end, watch.known
+        watch.looked.clear()
+        watch.looked.wait(1)
+    return watch.known
+
+
+def reasons(known: Known) -> list[str]:
+    return [sample.unhealthy_reason for sample in known.samples.values()]
+
+
+def test_what_changes_is_seen_at_the_next_look(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(cards=1))
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(cards=1, figures={0: {"used": 123}}))
+    eventually(watch, lambda known: known.samples[card_uuid(0)].used_mib == 123)
+
+
+def test_a_card_that_is_lost_is_unhealthy_and_stays_with_its_neighbours_well(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(answers=[("*", 1, GPU_IS_LOST)]))
+    lost = eventually(watch, lambda known: any(reasons(known)))
+    assert reasons(lost) == ["", "GpuIsLost"]
+    looked_for_again = eventually(watch, lambda known: known.inventory is not lost.inventory)
+    assert looked_for_again.inventory is not None
+    assert [device.index for device in looked_for_again.inventory.devices] == [0, 1]
+    assert reasons(looked_for_again) == ["", "GpuIsLost"]
+
+
+def test_a_card_that_was_reset_is_well_again(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(answers=[("nvmlDeviceGetUtilizationRates", 1, GPU_IS_LOST)]))
+    watch = watch_on(paces=QUICK)
+    eventually(watch, lambda known: reasons(known) == ["", "GpuIsLost"])
+    nvml.play(Scenario())
+    eventually(watch, lambda known: reasons(known) == ["", ""])
+
+
+def test_an_xid_of_the_card_s_own_makes_it_unhealthy_at_once(
+    nvml: Stub, watch_on: WatchOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml_watch, "_STORM_SECONDS", 0.01)
+    nvml.play(Scenario())
+    watch = watch_on(paces=Paces(look=3600, ending=0.01))
+    nvml.play(Scenario(xids=[(1, 79)]))
+    known = eventually(watch, lambda known: any(reasons(known)))
+    assert reasons(known) == ["", "Xid79FellOffTheBus"]
+    assert known.samples[card_uuid(1)].xids == {79: 1}
+
+
+def test_the_xids_of_programs_are_counted_and_no_more(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(xids=[(0, 31), (0, 31), (0, 13)]))
+    known = eventually(watch, lambda known: sum(known.samples[card_uuid(0)].xids.values()) == 3)
+    assert known.samples[card_uuid(0)].xids == {31: 2, 13: 1}
+    assert reasons(known) == ["", ""]
+
+
+def test_a_double_bit_error_counts_as_its_xid(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(cards=1, xids=[(0, 0)]))
+    eventually(watch_on(paces=QUICK), lambda known: reasons(known) == ["Xid48DoubleBitEcc"])
+
+
+@pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlDeviceGetSupportedEventTypes"])
+def test_a_driver_that_tells_of_no_errors_is_still_read(nvml: Stub, watch_on: WatchOn, call: str) -> None:
+    nvml.play(Scenario(answers=[(call, -1, NOT_SUPPORTED)]))
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(answers=[(call, -1, NOT_SUPPORTED)], figures={0: {"used": 5}}))
+    eventually(watch, lambda known: known.samples[card_uuid(0)].used_mib == 5)
+
+
+def test_a_driver_that_is_not_loaded_yet_is_waited_for(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(answers=[("nvmlInitWithFlags", -1, DRIVER_NOT_LOADED)]))
+    watch = watch_on(paces=QUICK)
+    assert watch.known.problem == "nvmlInit: Driver Not Loaded"
+    nvml.play(Scenario())
+    known = eventually(watch, lambda known: not known.problem)
+    assert reasons(known) == ["", ""]
+
+
+def test_a_driver_that_is_taken_away_is_a_problem_until_it_is_back(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(answers=[("*", -1, DRIVER_NOT_LOADED)]))
+    eventually(watch, lambda known: "Driver Not Loaded" in known.problem)
+    nvml.play(Scenario(figures={0: {"used": 5}}))
+    eventually(watch, lambda known: not known.problem and known.samples[card_uuid(0)].used_mib == 5)
+
+
+def test_what_nobody_thought_of_is_a_problem_and_not_the_end(
+    nvml: Stub, watch_on: WatchOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.play(Scenario(model="caf\udce9"))
+    watch = watch_on(paces=QUICK)
+    assert watch.known.problem.startswith("UnicodeDecodeError: ")
+    nvml.play(Scenario())
+    eventually(watch, lambda known: not known.problem)
+
+
+def test_mig_devices_that_are_made_while_we_run_are_found(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(slices={1: [9984, 9984]}))
+    eventually(watch, lambda known: len(known.samples) == 3)
+
+
+def test_a_hung_call_keeps_nobody_but_its_thread_and_is_named(nvml: Stub, watch_on: WatchOn, tmp_path: Path) -> None:
+    nvml.play(Scenario(figures={0: {"used": 77}}))
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(delays_ms={"nvmlDeviceGetPowerUsage": 2000}))
+    end = time.monotonic() + 10
+    while watch.waiting_for != "nvmlDeviceGetPowerUsage":
+        assert time.monotonic() < end
+    assert watch.known.samples[card_uuid(0)].used_mib in {77, 0}
+    assert watch.known.measured_at is not None
+
+
+def test_the_end_does_not_wait_for_the_next_look(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    watch = watch_on(paces=Paces(look=3600, ending=0.01))
+    watch.stop(seconds=10)
+    assert nvml.library.nvmlShutdown() == 1, "the watch has let the library go"
