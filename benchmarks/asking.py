@@ -79,8 +79,9 @@ class Asker:
 def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
     """Filter over all `nodes` and prioritize over what it answered, pod after pod, and two rarer kinds.
 
-    A pod's hold from prioritize is a change that the next filter has to take in, as every bind is. Rarer are:
-    prioritize over all nodes, for pods with wishes of their own; a model that no node has, which every node refuses.
+    A pod's hold from prioritize is a change that the next filter has to take in, as every bind is. Beside it: filter
+    when nothing has changed since the last one; prioritize over all nodes, for pods with wishes of their own; and a
+    model that no node has, which every node refuses.
     """
     asker = Asker(port)
     random = Random(0)
@@ -90,6 +91,9 @@ def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
     for asking, body in zip(pods, bodies, strict=True):
         found = asker.ask("filter", body, as_="filter")
         asker.ask("prioritize", _body(asking, json.dumps(found["NodeNames"])), as_="prioritize")
+    fresh = _body(pod("fresh", gpu="0.5", milli=500), json.dumps(nodes))
+    for _ in bodies:
+        asker.ask("filter", fresh, as_="filter, no change")
     for body in bodies[: requests // 3 + WARM_UP]:
         asker.ask("prioritize", body, as_="prioritize all nodes")
         asker.ask("filter", nowhere, as_="filter, none fits")
@@ -100,7 +104,13 @@ def pod(name: str, *, gpu: str, milli: int) -> dict[str, Any]:
     """A pod as kube-scheduler sends it."""
     limits = {names.GPU_MILLI: str(milli), "cpu": "4", "memory": "16Gi"}
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "annotations": {names.REQUEST: gpu}},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "resourceVersion": "1",
+            "annotations": {names.REQUEST: gpu},
+        },
         "spec": {"containers": [{"name": "main", "image": "train:1", "resources": {"limits": limits}}]},
         "status": {"phase": "Pending"},
     }

@@ -23,7 +23,7 @@ from dovetail.engine.shapes import Shapes
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
 from dovetail_extender.nominations import Nominations
-from dovetail_extender.pods import ask_of
+from dovetail_extender.pods import Asks
 from dovetail_extender.wire import ScheduledPod
 
 # kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
@@ -69,7 +69,9 @@ class Decisions:
 
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
-        self._vendors = view.vendors
+        self._asks = Asks(
+            default_policy=rules.default_policy, namespace_policies=rules.namespace_policies, vendors=view.vendors
+        )
         self.fragments = Fragments(view.ledger, settings=FragmentSettings(policy=rules.fragmentation))
         self.shapes = Shapes(view.ledger, weights=rules.weights, tidy=self.fragments)
         self._rules = rules
@@ -117,8 +119,7 @@ class Decisions:
 
     def ask(self, pod: Pod) -> Ask | None:
         """What a pod asks, by the policy of its namespace if it names none. Raises `RequestError`."""
-        policy = self._rules.namespace_policies.get(pod.metadata.namespace, self._rules.default_policy)
-        return ask_of(pod, default_policy=policy, vendors=self._vendors)
+        return self._asks.of(pod)
 
     def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
         """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way."""

@@ -1,22 +1,53 @@
 """What a pod that is being scheduled asks, and which of its containers the devices go to. Pure."""
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import islice
+from typing import Final
 
-from dovetail import asks
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation
 from dovetail.api.gpujob import Policy
+from dovetail.asks import ask_of_pod
 from dovetail.engine.claims import Ask, Claim
 from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
 from dovetail.pods.parts import parts_of
 from dovetail.requests import RequestError
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
+from dovetail.vendor import Vendors
+
+# Versions of pods of which the ask is remembered.
+REMEMBERED: Final = 4096
 
 
-def ask_of(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
-    """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
+class Asks:
+    """What pods ask, read once for each version of a pod: filter, prioritize and bind all want it.
+
+    `namespace_policies` are the policies of namespaces whose pods name none, `default_policy` is that of all others.
+    """
+
+    def __init__(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy], vendors: Vendors) -> None:
+        self._default_policy = default_policy
+        self._namespace_policies = namespace_policies
+        self._vendors = vendors
+        self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
+
+    def of(self, pod: Pod) -> Ask | None:
+        """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
+        version = pod.metadata.uid, pod.metadata.resource_version
+        if all(version) and version in self._known:
+            return self._known[version]
+        policy = self._namespace_policies.get(pod.metadata.namespace, self._default_policy)
+        ask = _read(pod, default_policy=policy, vendors=self._vendors)
+        if all(version):
+            self._known[version] = ask
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return ask
+
+
+def _read(pod: Pod, *, default_policy: Policy, vendors: Vendors) -> Ask | None:
     try:
-        return asks.ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
+        return ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
 

@@ -1,0 +1,60 @@
+"""What pods ask is read once for each version of them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.kube.objects import Pod
+from dovetail.requests import RequestError
+from dovetail.vendor import DEFAULT_VENDORS
+from dovetail_extender.pods import Asks
+
+
+def make_pod(gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a") -> Pod:
+    meta: dict[str, Any] = {
+        "uid": "pod", "resourceVersion": version, "namespace": namespace, "annotations": {names.REQUEST: gpu},
+    }  # fmt: skip
+    limits = {names.GPU_MILLI: milli}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
+
+
+@pytest.fixture
+def asks() -> Asks:
+    return Asks(default_policy="Balanced", namespace_policies={"tidy": "Pack"}, vendors=DEFAULT_VENDORS)
+
+
+def test_a_version_of_a_pod_is_read_once(asks: Asks) -> None:
+    first = asks.of(make_pod())
+    assert first is not None
+    assert asks.of(make_pod()) is first
+
+
+def test_another_version_is_read_anew(asks: Asks) -> None:
+    asks.of(make_pod())
+    changed = asks.of(make_pod("0.25", milli="250", version="2"))
+    assert changed is not None
+    assert changed.gpu is not None
+    assert changed.gpu.share_milli == 250
+
+
+def test_a_pod_that_tells_no_version_is_read_each_time(asks: Asks) -> None:
+    asks.of(make_pod(version=""))
+    changed = asks.of(make_pod("0.25", milli="250", version=""))
+    assert changed is not None
+    assert changed.gpu is not None
+    assert changed.gpu.share_milli == 250
+
+
+def test_a_request_that_cannot_be_read_is_an_error_each_time(asks: Asks) -> None:
+    for _ in range(2):
+        with pytest.raises(RequestError):
+            asks.of(make_pod("1.5"))
+
+
+def test_a_namespace_may_have_a_policy(asks: Asks) -> None:
+    asked = asks.of(make_pod(namespace="tidy"))
+    assert asked is not None
+    assert asked.policy == "Pack"
