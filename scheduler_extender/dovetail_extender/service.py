@@ -221,5 +221,8 @@ class Extender:
             log.warning(fragments.shortcoming)
         # In small steps: what computes in Python beside the event loop keeps it waiting.
         while True:
+            if not self.obstacle():
+                # Nodes that come by the hundred are taken in here, and not while a request waits.
+                fragments.follow()
             more = await asyncio.to_thread(fragments.work)
             await asyncio.sleep(LEARNING_PAUSE_SECONDS if more else CHORES_SECONDS)
