@@ -107,3 +107,30 @@ def test_more_shapes_than_are_kept_still_get_right_answers() -> None:
         assert shapes.best(make_ask(f"0.{share:03d}"), nodes=["a"], key="") == ["a"]
     hold_devices(ledger, "a", 0)
     assert shapes.best(make_ask("0.001"), nodes=["a"], key="") == []
+
+
+def test_shapes_that_take_too_much_memory_give_way_to_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.engine.shapes.KEPT_BYTES", 1)
+    ledger = make_ledger(a=1)
+    shapes = Shapes(ledger)
+    for text in ("1", "0.5", "1"):
+        assert shapes.best(make_ask(text), nodes=["a"], key="") == ["a"]
+        assert len(shapes._kept) == 1
+
+
+def test_many_nodes_are_looked_up_anew_when_others_are_asked_about() -> None:
+    ledger = make_ledger(**{f"n{number}": 1 for number in range(300)})
+    shapes, names = Shapes(ledger), [f"n{number}" for number in range(300)]
+    assert shapes.best(make_ask("1"), nodes=[*names, "new"], key="") == names
+    add_node(ledger, "new", gpus=1)
+    assert shapes.best(make_ask("1"), nodes=[*names, "new"], key="") == [*names, "new"]
+    assert shapes.best(make_ask("1"), nodes=names[::-1], key="") == names[::-1]
+
+
+def test_the_best_few_are_those_of_a_stable_sort() -> None:
+    ledger = make_ledger(**{f"n{number}": 1 + number % 4 for number in range(40)})
+    names = ledger.nodes()
+    ask = make_ask("1", policy="Pack")
+    scores = dict(zip(names, rank(ledger, ask, nodes=names, key=""), strict=True))
+    expected = sorted(names, key=lambda name: -scores[name])
+    assert Shapes(ledger).best(ask, nodes=names, key="", limit=15) == expected[:15]
