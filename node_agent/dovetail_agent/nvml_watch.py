@@ -44,7 +44,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paces:
-    """How often the devices are read, and how often it is found out which there are, in seconds; `ending` is the most that an end waits.
+    """How often the devices are read, and which there are, in seconds; `ending` is the most that an end waits.
 
     All figures of a device are read together: what a device uses and what its processes use belong to one moment, else
     a pod that grows would look like a stranger for a while.
