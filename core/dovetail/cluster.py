@@ -147,7 +147,10 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeFacts:
 
 
 def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
-    """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy."""
+    """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy.
+
+    MIG devices are left out: they are asked by resources of their own, and who asks a GPU must not be given a seventh.
+    """
     status, limits = gpunode.status, gpunode.spec.tenant_limits
     ready = find_condition(status.conditions, "Ready")
     readable = ready is None or ready.status == "True"
@@ -170,6 +173,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             inference_limit=limits[device.uuid].inference if device.uuid in limits else None,
         )
         for device in status.devices
+        if not device.mig_profile
     ]
 
 

@@ -15,9 +15,9 @@ def advertised(devices: Sequence[Device], *, tenants: Sequence[Tenant], turns_pe
     """Our resources for these devices. One that may not take work counts for no more than its tenants still hold.
 
     kube-scheduler takes what all tenants ask from the node's sum: were theirs not in it, they would be taken from the
-    healthy devices, and a free one would look taken for as long as they stay.
+    healthy devices, and a free one would look taken for as long as they stay. MIG devices are no cards of ours to give.
     """
-    healthy = [device for device in devices if device.health == "Healthy"]
+    healthy = [device for device in devices if device.health == "Healthy" and not device.mig_profile]
     well = {device.uuid for device in healthy}
     kept = [(tenant, device) for tenant in tenants for device in tenant.devices if device.uuid not in well]
     shares = [device.share_milli for tenant, device in kept if tenant.mode != "TimeShared"]

@@ -1,6 +1,7 @@
 """The agent's metrics, gathered when they are asked for. A figure that is not available has no sample."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -8,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from dovetail_agent.agent import Agent, Look
 from dovetail_agent.provider import DeviceInfo, DeviceSample
+from dovetail_agent.report import foreign_mib
 from dovetail_agent.tenants import promised_mib, promised_milli
 
 _MIB: Final = 1 << 20
@@ -22,7 +24,16 @@ _DEVICE_GAUGES: Final = {
     "promised_share_ratio": "Share of the device's compute that pods were promised; above 1 where they take turns.",
     "promised_memory_bytes": "Memory that pods were promised.",
     "tenants": "Pods that were promised a part of the device.",
+    "foreign_memory_bytes": "Memory in use beyond what was promised to pods.",
+    "remapped_rows": "Rows of memory that were put out of use.",
 }
+_KINDS: Final = {
+    "clock_hertz": ("clock", "Clock rate: sm or memory."),
+    "throttled": ("reason", "1 for each reason that holds the clocks down now."),
+    "ecc_errors": ("kind", "Memory errors since the driver was loaded: corrected or uncorrected."),
+    "xid_errors": ("xid", "Errors that the device told of since the agent started, by NVIDIA's number."),
+}
+_COUNTED: Final = frozenset({"ecc_errors", "xid_errors"})
 
 
 class AgentCollector(Collector):
@@ -34,6 +45,7 @@ class AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """As prometheus_client asks for it."""
         yield from self._devices()
+        yield from self._kinds()
         yield from self._agent_itself()
 
     def describe(self) -> Iterator[Metric]:
@@ -45,12 +57,43 @@ class AgentCollector(Collector):
             name: GaugeMetricFamily(f"dovetail_device_{name}", text, labels=_LABELS)
             for name, text in _DEVICE_GAUGES.items()
         }
-        for node, look in self._agent.looks.items():
-            for labels, values in _readings(node, look):
-                for name, value in values.items():
-                    if value is not None:
-                        families[name].add_metric(labels, value)
+        for labels, device, sample, look in self._readings():
+            for name, value in _values(device, sample, look=look).items():
+                if value is not None:
+                    families[name].add_metric(labels, value)
         yield from families.values()
+
+    def _kinds(self) -> Iterator[Metric]:
+        """What a device has several of."""
+        families = {
+            name: (CounterMetricFamily if name in _COUNTED else GaugeMetricFamily)(
+                f"dovetail_device_{name}", text, labels=[*_LABELS, label]
+            )
+            for name, (label, text) in _KINDS.items()
+        }
+        for labels, _, sample, _ in self._readings():
+            for name, values in _values_by_kind(sample).items():
+                for kind, value in values.items():
+                    families[name].add_metric([*labels, kind], value)
+        yield from families.values()
+
+    def _measured(self) -> Metric:
+        """As a time, not an age: a hung driver shows even where nobody has looked since."""
+        measured = GaugeMetricFamily(
+            "dovetail_device_measured_timestamp_seconds",
+            "When the devices of a node were last read, in seconds since 1970.",
+            labels=["node"],
+        )
+        for node, look in self._agent.looks.items():
+            if look.status.measured_at:
+                measured.add_metric([node], datetime.fromisoformat(look.status.measured_at).timestamp())
+        return measured
+
+    def _readings(self) -> Iterator[tuple[list[str], DeviceInfo, DeviceSample, Look]]:
+        for node, look in self._agent.looks.items():
+            if look.inventory is not None and look.sample is not None:
+                for device, sample in zip(look.inventory.devices, look.sample.devices, strict=True):
+                    yield [node, str(device.index), device.uuid, device.model], device, sample, look
 
     def _agent_itself(self) -> Iterator[Metric]:
         looks = self._agent.looks.values()
@@ -71,6 +114,7 @@ class AgentCollector(Collector):
             "Writes that the API server did not take.",
             value=self._agent.write_failures_total,
         )
+        yield self._measured()
         age = GaugeMetricFamily(
             "dovetail_agent_cache_age_seconds",
             "Time since the API server last said anything on a watch.",
@@ -79,13 +123,6 @@ class AgentCollector(Collector):
         for reflector in self._agent.reflectors:
             age.add_metric([reflector.resource.plural], reflector.age_seconds)
         yield age
-
-
-def _readings(node: str, look: Look) -> Iterator[tuple[list[str], dict[str, float | None]]]:
-    if look.inventory is None or look.sample is None:
-        return
-    for device, sample in zip(look.inventory.devices, look.sample.devices, strict=True):
-        yield [node, str(device.index), device.uuid, device.model], _values(device, sample, look=look)
 
 
 def _values(device: DeviceInfo, sample: DeviceSample, *, look: Look) -> dict[str, float | None]:
@@ -100,4 +137,20 @@ def _values(device: DeviceInfo, sample: DeviceSample, *, look: Look) -> dict[str
         "promised_share_ratio": sum(shares) / 1000,
         "promised_memory_bytes": sum(promised_mib(tenant, uuid=device.uuid) for tenant in look.tenants) * _MIB,
         "tenants": sum(1 for share in shares if share),
+        "foreign_memory_bytes": None if sample.used_mib is None else _foreign_mib(device, sample, look=look) * _MIB,
+        "remapped_rows": sample.remapped_rows,
+    }
+
+
+def _foreign_mib(device: DeviceInfo, sample: DeviceSample, *, look: Look) -> int:
+    promised = {tenant.uid: promised_mib(tenant, uuid=device.uuid) for tenant in look.tenants}
+    return foreign_mib(sample, promised=promised)
+
+
+def _values_by_kind(sample: DeviceSample) -> dict[str, Mapping[str, float]]:
+    return {
+        "clock_hertz": {clock: mhz * 1e6 for clock, mhz in sample.clocks_mhz.items()},
+        "throttled": dict.fromkeys(sample.throttled_by or (), 1),
+        "ecc_errors": sample.ecc_errors,
+        "xid_errors": {str(xid): count for xid, count in sample.xids.items()},
     }

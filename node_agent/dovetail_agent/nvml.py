@@ -75,5 +75,5 @@ class NvmlProvider:
 
     def _silent(self, known: Known) -> str:
         # When, and not for how long: a sentence that changes with every look would be written with every look.
-        call = self._watch.waiting_for or "NVML"
-        return f"NVML: {call} does not answer; the devices were last read at {known.measured_at:%Y-%m-%dT%H:%M:%SZ}"
+        what = f"NVML: {self._watch.waiting_for}" if self._watch.waiting_for else "NVML"
+        return f"{what} does not answer; the devices were last read at {known.measured_at:%Y-%m-%dT%H:%M:%SZ}"

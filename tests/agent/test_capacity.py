@@ -25,6 +25,11 @@ def test_an_unhealthy_device_counts_for_nothing() -> None:
     assert advertised([device(), sick], tenants=(), turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
 
 
+def test_a_mig_device_is_no_card_to_be_shared_out() -> None:
+    part = msgspec.structs.replace(device(), mig_profile="1g.10gb")
+    assert advertised([device(), part], tenants=(), turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
+
+
 @pytest.mark.parametrize(("mode", "milli", "turns"), [("Fractional", 1500, 4), ("TimeShared", 1000, 5)])
 def test_what_tenants_hold_of_an_unhealthy_device_is_not_taken_from_the_healthy_ones(
     mode: Mode, milli: int, turns: int

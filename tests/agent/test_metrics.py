@@ -1,3 +1,6 @@
+from dataclasses import replace
+from datetime import timedelta
+
 from prometheus_client import CollectorRegistry
 
 from dovetail.config.settings import Settings
@@ -7,6 +10,7 @@ from dovetail_agent import report
 from dovetail_agent.agent import Agent, Look, Rules
 from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
+from dovetail_agent.provider import DeviceSample
 from dovetail_agent.simulated import SimulatedProvider, compute_level, memory_level
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
@@ -63,6 +67,37 @@ def test_an_unreadable_node_is_counted_and_has_no_devices() -> None:
     registry = registry_of(agent)
     assert registry.get_sample_value("dovetail_agent_nodes", {"readable": "false"}) == 1
     assert registry.get_sample_value("dovetail_device_healthy", LABELS) is None
+
+
+def test_what_a_driver_tells_beyond_the_load_has_a_metric_of_its_own_kind() -> None:
+    agent, seen = make_agent(), look()
+    assert seen.sample is not None
+    told = DeviceSample(
+        used_mib=900,
+        clocks_mhz={"sm": 1755},
+        throttled_by=("power_cap",),
+        ecc_errors={"uncorrected": 2},
+        remapped_rows=3,
+        xids={31: 4},
+    )
+    agent._looks["v100-0"] = replace(seen, sample=replace(seen.sample, devices=(told, DeviceSample())))
+    registry = registry_of(agent)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"dovetail_device_{name}", LABELS | labels)
+
+    assert value("clock_hertz", clock="sm") == 1755e6
+    assert (value("throttled", reason="power_cap"), value("throttled", reason="temperature")) == (1, None)
+    assert (value("ecc_errors_total", kind="uncorrected"), value("xid_errors_total", xid="31")) == (2, 4)
+    assert (value("remapped_rows"), value("foreign_memory_bytes")) == (3, 900 * 2**20)
+
+
+def test_when_the_devices_were_read_is_told_even_where_they_cannot_be_read_now() -> None:
+    agent = make_agent()
+    status = report.unreadable("no", provider="nvml", previous=look().status, now=NOON + timedelta(hours=1))
+    agent._looks["v100-0"] = Look(status=status, tenants=())
+    told = registry_of(agent).get_sample_value("dovetail_device_measured_timestamp_seconds", {"node": "v100-0"})
+    assert told == NOON.timestamp()
 
 
 def test_the_rules_are_the_configuration_s() -> None:

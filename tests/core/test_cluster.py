@@ -5,7 +5,7 @@ import pytest
 
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.cluster import ClusterView
+from dovetail.cluster import ClusterView, device_facts
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
@@ -64,6 +64,14 @@ def test_people_may_give_a_device_tenant_limits_of_its_own() -> None:
     assert (first.training_limit, second.training_limit, second.inference_limit) == (None, 2, None)
     columns = view.ledger.columns(["a"])
     assert columns.training_limit[0, :2].tolist() == [1, 2]
+
+
+def test_a_mig_device_is_not_given_to_who_asks_a_gpu() -> None:
+    gpunode = make_gpunode("a")
+    card = gpunode.status.devices[0]
+    parts = [msgspec.structs.replace(card, uuid=f"MIG-{at}", index=9 + at, mig_profile="1g.10gb") for at in range(7)]
+    status = msgspec.structs.replace(gpunode.status, devices=[card, *parts])
+    assert [facts.uuid for facts in device_facts(msgspec.structs.replace(gpunode, status=status))] == [card.uuid]
 
 
 def test_a_deleted_pod_frees_its_devices() -> None:

@@ -1,0 +1,75 @@
+"""NVIDIA's provider as the agent asks it: at once, with what is known, and with its age."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from dovetail_agent import report
+from dovetail_agent.nvml import NvmlProvider
+from dovetail_agent.nvml_watch import Watch
+from dovetail_agent.provider import InventoryUnreadable, Sample
+from tests.agent.builders import NOON, make_node
+from tests.agent.nvml_stub import DRIVER_NOT_LOADED, Scenario, Stub
+
+NODE = make_node("gpu-1", devices=None)
+WatchOn = Callable[..., Watch]
+
+
+def provider_on(watch: Watch) -> NvmlProvider:
+    return NvmlProvider(watch, node="gpu-1", silence=timedelta(seconds=60))
+
+
+def asked(provider: NvmlProvider, *, seconds_later: int = 0) -> Sample:
+    now = NOON + timedelta(seconds=seconds_later)
+    return provider.sample(provider.inventory(NODE), node=NODE, tenants=[], now=now)
+
+
+def test_it_serves_the_node_that_it_is_on_and_no_other(nvml: Stub, watch_on: WatchOn) -> None:
+    provider = provider_on(watch_on())
+    assert provider.serves(NODE)
+    assert not provider.serves(make_node("gpu-2"))
+
+
+def test_a_driver_that_hangs_leaves_what_was_known_with_its_time(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    provider = provider_on(watch_on())
+    assert asked(provider, seconds_later=60).measured_at == NOON
+
+
+def test_the_report_says_when_it_was_measured(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    provider, later = provider_on(watch_on()), NOON + timedelta(seconds=60)
+    sample = asked(provider, seconds_later=60)
+    status = report.readable(provider.inventory(NODE), sample, provider="nvml", tenants=[], previous=None, now=later)
+    assert (status.measured_at, status.observed_at) == ("2026-11-21T12:00:00Z", "2026-11-21T12:01:00Z")
+
+
+def test_figures_that_are_too_old_are_no_figures_any_more(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    provider = provider_on(watch_on())
+    with pytest.raises(InventoryUnreadable) as caught:
+        asked(provider, seconds_later=61)
+    assert str(caught.value) == ("node gpu-1: NVML does not answer; the devices were last read at 2026-11-21T12:00:00Z")
+
+
+def test_a_driver_that_hangs_from_the_start_is_named_with_its_call(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(cards=1, delays_ms={"nvmlDeviceGetCount_v2": 500}))
+    watch = watch_on(first_look=False)
+    while watch.waiting_for != "nvmlDeviceGetCount":
+        assert not watch.looked.is_set()
+    with pytest.raises(InventoryUnreadable, match="gpu-1: NVML: the devices have not been read yet"):
+        provider_on(watch).inventory(NODE)
+
+
+def test_a_library_without_its_driver_is_a_sentence(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(answers=[("nvmlInitWithFlags", -1, DRIVER_NOT_LOADED)]))
+    with pytest.raises(InventoryUnreadable) as caught:
+        provider_on(watch_on()).inventory(NODE)
+    assert str(caught.value) == "node gpu-1: NVML: nvmlInit: Driver Not Loaded"
+
+
+def test_whom_kubelet_gave_what_is_not_for_nvml_to_say(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    provider = provider_on(watch_on())
+    assert provider.assignments(provider.inventory(NODE), node=NODE, tenants=[], previous=[]) == []
