@@ -1,41 +1,53 @@
 """A cycle of the queue over the operator's state: who waits, who is on the way, and what each is told. No I/O."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from dovetail.api.gpujob import GPUJob
+import msgspec
+
+from dovetail.api.gpujob import GPUJob, QueuePlace
 from dovetail.kube.reflector import key_of
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
-from dovetail.queue.candidates import Candidate, claim_on_the_way
+from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
+from dovetail.queue.foresight import Start, foresee
+from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.state import State
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
-# So a sentence whose reason stays is renewed for the first jobs of the queue only, and not all the time.
+# So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
 RENEWED_JOBS: Final = 100
-RENEWAL_SECONDS: Final = 10.0
+RENEWAL_SECONDS: Final = 30.0
 _WHERE: Final = ("nodeSelector", "tolerations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """What the queue has to decide on: jobs that want to start, and those that were let go and have no node yet."""
+    """What the queue has to decide on: jobs that want to start, and those that were let go and have no node yet.
 
-    waiting: list[Candidate]
-    on_the_way: list[Candidate]
-    sites: dict[str, list[str]]
-    keys: dict[str, str]
+    `leaving` says when the bound pods of jobs are taken to end, from `now` on.
+    """
+
+    now: datetime
+    waiting: list[Candidate] = field(default_factory=list)
+    on_the_way: list[Candidate] = field(default_factory=list)
+    leaving: list[Leaving] = field(default_factory=list)
+    sites: dict[str, list[str]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
 
 
-def survey(state: State) -> Cycle:
+def survey(state: State, *, now: datetime) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
-    cycle = Cycle(waiting=[], on_the_way=[], sites={}, keys={})
+    cycle = Cycle(now=now)
     for key, job in state.jobs.items():
         child = state.child_of(job)
         if is_on_the_way(job, child) and child is not None:
-            workers = workers_without_node(job, child, state.pods_of(child))
+            pods = state.pods_of(child)
+            cycle.leaving.extend(state.run_times.leaving(job, child, pods, now=now))
+            workers = workers_without_node(job, child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
                 cycle.on_the_way.append(candidate)
         elif wants_admission(job, child) and state.obstacle_of(job) is None:
@@ -48,11 +60,35 @@ def survey(state: State) -> Cycle:
     return cycle
 
 
-def decide(state: State, cycle: Cycle) -> Iterator[Verdict]:
-    """The verdicts on those that wait, in the queue's order."""
+def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:
+    """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID."""
     ledger = state.view.ledger.copy()
-    claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites)
-    return admit(cycle.waiting, ledger=ledger, sites=cycle.sites)
+    leaving = [*cycle.leaving, *claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites)]
+    position = 0
+    for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving):
+        if isinstance(verdict, Admitted):
+            yield verdict
+            continue
+        position += 1
+        known = (foreseen or {}).get(verdict.key, QueuePlace(position=1))
+        yield replace(verdict, queue=msgspec.structs.replace(known, position=position))
+
+
+def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
+    """When the first of those that wait are going to start, by UID; their positions are `decide`'s word.
+
+    None now and then, so that the work can be done in parts.
+    """
+    ledger = state.view.ledger.copy()
+    leaving = [*cycle.leaving, *claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites)]
+    for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving):
+        yield None if start is None else (start.key, _estimate(start, now=cycle.now))
+
+
+def _estimate(start: Start, *, now: datetime) -> QueuePlace:
+    # To the nearest second, so that the same end gives the same estimate whenever it is reckoned.
+    at = now + timedelta(seconds=start.in_seconds + 0.5)
+    return QueuePlace(position=1, estimated_start=timestamp(at), basis=start.basis)
 
 
 class Teller:
@@ -63,15 +99,21 @@ class Teller:
 
     def hold_back(self, verdict: Verdict, before: Verdict | None, *, rank: int, now: float) -> bool:
         """Whether the job is not told `verdict` now. `rank` counts the queue from 0, `now` is in seconds."""
-        same = isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason
-        if same and (rank >= RENEWED_JOBS or now < self._told_at.get(verdict.key, 0.0) + RENEWAL_SECONDS):
-            return True
+        if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
+            early = now < self._told_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
+            if rank >= RENEWED_JOBS or (early and not _is_first_estimate(verdict, before)):
+                return True
         self._told_at[verdict.key] = now
         return False
 
     def forget_all_but(self, keys: set[str]) -> None:
         """Drop what was noted of jobs that no longer wait."""
         self._told_at = {key: at for key, at in self._told_at.items() if key in keys}
+
+
+def _is_first_estimate(verdict: Waits, before: Waits) -> bool:
+    known, news = before.queue, verdict.queue
+    return news is not None and news.estimated_start is not None and (known is None or known.estimated_start is None)
 
 
 def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list[str]]) -> Candidate | None:
@@ -91,6 +133,8 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         created=job.metadata.creation_timestamp,
         name=key_of(job.metadata),
         site=_site(state, job, sites=sites),
+        run_seconds=state.run_times.run_seconds(job),
+        limited=job.spec.active_deadline_seconds is not None,
     )
 
 

@@ -28,6 +28,7 @@ from dovetail_operator.feed import Feed
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.numbers import Numbers
+from dovetail_operator.runtimes import RunTimes
 from dovetail_operator.state import State
 
 
@@ -44,6 +45,7 @@ class Options:
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
+    run_times: RunTimes = field(default_factory=RunTimes)
 
 
 class Operator:
@@ -62,6 +64,7 @@ class Operator:
             default_policy=options.policy,
             namespace_policies=options.namespace_policies,
             learning=learning,
+            run_times=options.run_times,
         )
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(

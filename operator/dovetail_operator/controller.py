@@ -7,10 +7,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from dovetail.api.gpujob import GPUJob, GPUJobStatus
+import msgspec
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, QueuePlace
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
@@ -19,9 +22,10 @@ from dovetail.kube.reflector import EventType, key_of
 from dovetail.kube.resources import GPUJOBS
 from dovetail.kube.retry import BACKOFF
 from dovetail.logs import get_logger
+from dovetail.queue.admission import Verdict, Waits
 from dovetail.workqueue import WorkQueue
 from dovetail_operator import effects
-from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, survey
+from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
 from dovetail_operator.durations import moment
 from dovetail_operator.metrics import Counters
@@ -38,9 +42,24 @@ _SETTLING_SECONDS: Final = 0.05
 # A cycle may take this part of the time, so that changes that come without end leave room for the rest.
 _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02
+# The same for what waiting jobs may expect, which nobody waits for as they wait for room.
+_FORESIGHT_SHARE: Final = 0.05
+_FORESIGHT_SECONDS: Final = 1.0
 _CLOCK_SECONDS: Final = 5.0
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
+
+
+class _Breath:
+    """Lets others have their turn while a long piece of work goes on."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + _SLICE_SECONDS
+
+    async def take(self) -> None:
+        if time.monotonic() >= self._due:
+            await asyncio.sleep(0)
+            self._due = time.monotonic() + _SLICE_SECONDS
 
 
 class Controller:
@@ -68,6 +87,8 @@ class Controller:
         self._teller = Teller()
         self._unsettled = asyncio.Event()
         self._renewal: asyncio.TimerHandle | None = None
+        self._foreseen: dict[str, QueuePlace] = {}
+        self._foresight_due = 0.0
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -165,7 +186,9 @@ class Controller:
             started = time.monotonic()
             try:
                 await self._number()
-                await self._admit()
+                cycle = await self._admit()
+                took = time.monotonic() - started
+                await self._foresee(cycle)
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the queue must go on
                 wait = BACKOFF.seconds(failures, rng=self._rng)
@@ -173,7 +196,7 @@ class Controller:
                 _log_failure("queue is tried again", error, wait)
                 self._unsettled.set()
                 await asyncio.sleep(wait)
-            took = time.monotonic() - started
+                took = time.monotonic() - started
             self._counters.cycle_seconds.observe(took)
             await asyncio.sleep(took * (1 / _CYCLE_SHARE - 1))
 
@@ -188,29 +211,62 @@ class Controller:
         for job in new:
             self.queue.add(key_of(job.metadata))
 
-    async def _admit(self) -> None:
+    async def _admit(self) -> Cycle:
         """One look at all jobs that wait; those whose verdict is news get dirty."""
-        cycle = survey(self.state)
+        cycle = survey(self.state, now=self._now())
         self.state.verdicts = {uid: held for uid, held in self.state.verdicts.items() if uid in cycle.keys}
         self._teller.forget_all_but(set(cycle.keys))
-        pause = time.monotonic() + _SLICE_SECONDS
-        for rank, verdict in enumerate(decide(self.state, cycle)):
+        self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
+        breath = _Breath()
+        for rank, verdict in enumerate(decide(self.state, cycle, foreseen=self._foreseen)):
             before = self.state.verdicts.get(verdict.key)
             if verdict != before:
-                if self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
-                    if rank < RENEWED_JOBS:
-                        self._renew_later()
-                    continue
-                self.state.verdicts[verdict.key] = verdict
-                self.queue.add(cycle.keys[verdict.key])
-            if time.monotonic() >= pause:
-                await asyncio.sleep(0)
-                pause = time.monotonic() + _SLICE_SECONDS
+                self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key])
+            await breath.take()
+        return cycle
 
-    def _renew_later(self) -> None:
-        """Another look after a while, for the sentences that are held back now: one timer for all of them."""
-        if self._renewal is None:
-            self._renewal = asyncio.get_running_loop().call_later(RENEWAL_SECONDS, self._renew)
+    def _take_over(self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str) -> None:
+        """Let the job be told of another verdict than `before`, now or after a while."""
+        if not self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
+            self.state.verdicts[verdict.key] = verdict
+            self.queue.add(key)
+        elif rank < RENEWED_JOBS:
+            self._renew_later(RENEWAL_SECONDS)
+
+    async def _foresee(self, cycle: Cycle) -> None:
+        """Reckon when the waiting jobs are going to start, not all the time; those for whom that is news get dirty."""
+        started = time.monotonic()
+        if not cycle.waiting:
+            return
+        if started < self._foresight_due:
+            self._renew_later(self._foresight_due - started)
+            return
+        breath = _Breath()
+        foreseen: dict[str, QueuePlace] = {}
+        for estimate in estimates(self.state, cycle):
+            foreseen.update([estimate] if estimate else ())
+            await breath.take()
+        self._foreseen = foreseen
+        ended = time.monotonic()
+        self._foresight_due = ended + max(_FORESIGHT_SECONDS, (ended - started) / _FORESIGHT_SHARE)
+        for uid, place in foreseen.items():
+            told = self.state.verdicts.get(uid)
+            if isinstance(told, Waits) and told.queue is not None and uid in cycle.keys:
+                position = told.queue.position
+                news = replace(told, queue=msgspec.structs.replace(place, position=position))
+                if news != told:
+                    self._take_over(news, told, rank=position - 1, key=cycle.keys[uid])
+        # Time alone changes what may be expected.
+        self._renew_later(RENEWAL_SECONDS)
+
+    def _renew_later(self, seconds: float) -> None:
+        """Another look after that time at the latest: one timer for all that is held back."""
+        loop = asyncio.get_running_loop()
+        if self._renewal is not None:
+            if self._renewal.when() <= loop.time() + seconds:
+                return
+            self._renewal.cancel()
+        self._renewal = loop.call_later(seconds, self._renew)
 
     def _renew(self) -> None:
         self._renewal = None

@@ -14,6 +14,7 @@ from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail_operator.app import Operator, Options
+from dovetail_operator.runtimes import RunTimes
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 DEFAULT_METRICS_PORT: Final = 8080
@@ -49,6 +50,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         vendors=settings.vendors,
+        run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
     )
 
 

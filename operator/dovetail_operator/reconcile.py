@@ -67,6 +67,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         message=stage.message,
         request=request or before.request,
         gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
+        queue=stage.queue,
         dependencies=list(seen.dependencies),
         workers_active=len(active),
         workers_ready=sum(_is_ready(pod) for pod in active),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dovetail.api.gpujob import Phase
+from dovetail.api.gpujob import Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
 from dovetail_operator.observed import Observed, has_ended, true_condition, worker_of
@@ -48,6 +48,7 @@ class Stage:
     reason: str = ""
     message: str = ""
     admitted: bool | None = None
+    queue: QueuePlace | None = None
     actions: tuple[Action, ...] = field(default=())
 
 
@@ -85,7 +86,9 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
     verdict = seen.verdict
     if isinstance(verdict, Waits):
-        return Stage(phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False)
+        return Stage(
+            phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False, queue=verdict.queue
+        )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
     if child is not None and verdict.ask is not None and verdict.ask.resource != seen.ask.resource:

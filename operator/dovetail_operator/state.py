@@ -20,6 +20,7 @@ from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
+from dovetail_operator.runtimes import RunTimes
 
 
 class State:
@@ -32,8 +33,10 @@ class State:
         default_policy: Policy,
         namespace_policies: Mapping[str, Policy] | None = None,
         learning: Learning | None = None,
+        run_times: RunTimes | None = None,
     ) -> None:
         self.view = view
+        self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
         self.dependencies = Dependencies(self.jobs)

@@ -57,4 +57,4 @@ def test_quantities_name_their_unit(kind: str) -> None:
 def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
     columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [column["name"] for column in columns if not column.get("priority")]
-    assert shown == ["State", "Reason", "GPUs", "Nodes", "Priority", "Elapsed", "Age"]
+    assert shown == ["State", "Reason", "Position", "GPUs", "Nodes", "Priority", "Elapsed", "Age"]

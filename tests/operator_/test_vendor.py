@@ -66,7 +66,7 @@ def make_report(
 def submit(state: State, **spec: Any) -> None:
     state.put_job(make_job(**spec))
     state.numbers["uid-x"] = 7
-    for verdict in decide(state, survey(state)):
+    for verdict in decide(state, survey(state, now=NOW)):
         state.verdicts[verdict.key] = verdict
 
 
@@ -142,7 +142,7 @@ def test_a_job_that_was_let_go_on_one_kind_stays_on_it() -> None:
     annotated = msgspec.structs.replace(child.metadata, annotations={names.GPU_RESOURCE: GPU})
     state.child_changed("ADDED", msgspec.structs.replace(child, metadata=annotated))
     add_node(state, "managed", gpus=8, labels={names.LABEL_MANAGED: "true"})
-    (verdict,) = decide(state, survey(state))
+    (verdict,) = decide(state, survey(state, now=NOW))
     assert isinstance(verdict, Admitted)
     assert {claim.node for claim in verdict.claims} == {"vendor"}
 
@@ -153,13 +153,13 @@ def test_a_suspended_job_is_made_anew_where_only_the_other_kind_has_room() -> No
     job = make_job(gpu=4)
     state.put_job(job)
     state.child_changed("ADDED", make_child(job, suspend=True))
-    for verdict in decide(state, survey(state)):
+    for verdict in decide(state, survey(state, now=NOW)):
         state.verdicts[verdict.key] = verdict
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert reconcile(seen).actions == (DeleteJob(),)
     state.child_changed("DELETED", make_child(job, suspend=True))
-    survey(state)
+    survey(state, now=NOW)
     assert container(created(state))["resources"]["limits"] == {GPU: "4"}
 
 
@@ -169,7 +169,7 @@ def test_workers_on_the_way_to_a_vendor_s_node_keep_their_room() -> None:
     state.child_changed("ADDED", vendor_child(state))
     state.put_job(make_job("y", gpu=2))
     state.numbers["uid-y"] = 8
-    (verdict,) = decide(state, survey(state))
+    (verdict,) = decide(state, survey(state, now=NOW))
     assert isinstance(verdict, Waits)
     assert verdict.message.startswith("Need 2 GPUs, only 1 available")
 

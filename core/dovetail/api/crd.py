@@ -80,6 +80,7 @@ _NAME_RULES: Final = [
 _JOB_COLUMNS: Final = [
     ("State", "string", ".status.phase", "Summary of the conditions."),
     ("Reason", "string", ".status.reason", "Why the job is where it is."),
+    ("Position", "integer", ".status.queue.position", "Place in the queue, from 1."),
     ("GPUs", "integer", ".status.gpus", "Number of devices that all workers ask for."),
     ("Nodes", "string", ".status.nodeList", "The nodes that the workers run on."),
     ("Priority", "integer", ".spec.priority", "0-255, higher first."),

@@ -231,6 +231,19 @@ class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False
     ]
 
 
+class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """Where a waiting job stands in the queue."""
+
+    position: Annotated[int, Meta(description="Place among the jobs that wait for room, from 1.", ge=1)]
+    estimated_start: Annotated[
+        Timestamp | None,
+        Meta(
+            description="When it is going to start (RFC 3339), as far as can be foreseen; of the first 100 jobs only."
+        ),
+    ] = None
+    basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
+
+
 class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What an earlier run of the same name used."""
 
@@ -273,6 +286,9 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     message: Annotated[str, Meta(description="The same in one sentence with numbers.")] = ""
     request: Annotated[str, Meta(description="What each worker asks for in the compact text; `cpu` for none.")] = ""
     gpus: Annotated[int, Meta(description="Number of devices that all workers ask for together.", ge=0)] = 0
+    queue: Annotated[
+        QueuePlace | None, Meta(description="Where the job stands in the queue; unset when it does not wait for room.")
+    ] = None
     dependencies: Annotated[
         list[DependencyStatus], Meta(description="How each of the job's dependencies stands.", max_length=32)
     ] = []

@@ -192,6 +192,22 @@ class Settings(BaseSettings):
     inference_per_device: WholeNumber = _number(
         3, low=0, high=48, unit="tenants", description="How many tenants that say Inference may share one device."
     )
+    default_time_limit: WholeNumber = _number(
+        86400,
+        low=60,
+        high=31536000,
+        unit="seconds",
+        description="How long a job without a time limit is taken to run, where the queue looks ahead.",
+    )
+    namespace_time_limits: dict[str, Annotated[WholeNumber, Field(ge=60, le=31536000)]] = Field(
+        default_factory=dict,
+        description="The same by namespace; default_time_limit holds for all other namespaces.",
+        json_schema_extra={
+            "unit": "seconds",
+            "allowed": "a map of namespaces to seconds",
+            "entry": "a whole number from 60 to 31536000 (seconds)",
+        },
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
     )

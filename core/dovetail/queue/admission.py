@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.gpujob import Reason
+from dovetail.api.gpujob import QueuePlace, Reason
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage
@@ -35,11 +35,12 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The job waits, and why: one word of the closed set and one sentence with numbers."""
+    """The job waits, and why: one word of the closed set and one sentence with numbers; and where in the queue."""
 
     key: str
     reason: Reason
     message: str
+    queue: QueuePlace | None = None
 
 
 Verdict = Admitted | Waits

@@ -1,0 +1,53 @@
+"""How long jobs are taken to hold their devices: by their time limits, or by what the configuration assumes. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.objects import Job, Pod
+from dovetail.queue.candidates import DAY_SECONDS, Leaving
+from dovetail_operator.durations import moment
+
+# What Kubernetes gives a container to end when its time is over.
+_GRACE_SECONDS: Final = 30
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+# The least that is assumed of a job that has run longer than it was taken to.
+_SOON_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """How long jobs without a time limit are taken to run."""
+
+    default_seconds: float = DAY_SECONDS
+    by_namespace: Mapping[str, float] = field(default_factory=dict)
+
+    def run_seconds(self, job: GPUJob) -> float:
+        """How long the job is taken to hold its devices, from its start."""
+        limit = job.spec.active_deadline_seconds
+        if limit is None:
+            return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
+        return limit + _grace_seconds(job)
+
+    def leaving(self, job: GPUJob, child: Job, pods: Iterable[Pod], *, now: datetime) -> list[Leaving]:
+        """When what the job's bound pods hold is taken to end."""
+        if child.status.start_time is None:
+            return []
+        run = (now - moment(child.status.start_time)).total_seconds()
+        limited = job.spec.active_deadline_seconds is not None
+        at = self.run_seconds(job) - run
+        if at <= 0:
+            # Nothing ends a job without a limit: it may well go on as long again.
+            at = _SOON_SECONDS if limited else max(_SOON_SECONDS, run)
+        return [
+            Leaving(key=pod.metadata.uid, job=job.metadata.uid, at_seconds=at, assumed=not limited)
+            for pod in pods
+            if pod.spec.node_name and pod.status.phase not in _ENDED
+        ]
+
+
+def _grace_seconds(job: GPUJob) -> int:
+    grace = job.spec.template.spec.get("terminationGracePeriodSeconds")
+    return grace if isinstance(grace, int) else _GRACE_SECONDS
