@@ -1,0 +1,67 @@
+"""Which provider an agent has, in a process of its own: a library is found by the loader's path, once and for all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dovetail_agent.nvml import library_there
+from tests.agent.nvml_stub import Scenario, built
+
+REPORT = """
+import json, sys
+from datetime import timedelta
+from dovetail_agent.providers import opened
+from tests.agent.builders import make_node
+node = make_node("gpu-1", devices=None)
+with opened(sys.argv[1], node=sys.argv[2] or None, look_every=timedelta(seconds=30)) as provider:
+    devices = provider.inventory(node).devices if provider.serves(node) else ()
+    print(json.dumps([provider.name, [device.model for device in devices]]))
+"""
+HERE = library_there()
+
+
+def told(provider: str, *, node: str, library: Path | None = None, scenario: Path | None = None) -> tuple[list, str]:
+    environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    if library:
+        environment |= {"LD_LIBRARY_PATH": str(library)}
+    if scenario:
+        environment |= {"NVML_STUB_SCENARIO": str(scenario)}
+    ended = subprocess.run(
+        [sys.executable, "-c", REPORT, provider, node], env=environment, capture_output=True, text=True, check=True
+    )
+    *said, answer = ended.stdout.splitlines()
+    return json.loads(answer), "\n".join([*said, ended.stderr])
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "two-cards"
+    path.write_text(Scenario(model="Tesla V100-SXM2-32GB").text(), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("provider", ["auto", "nvml"])
+def test_nvml_is_taken_where_its_library_is(provider: str, scenario: Path) -> None:
+    answer, _ = told(provider, node="gpu-1", library=built(), scenario=scenario)
+    assert answer == ["nvml", ["Tesla V100-SXM2-32GB"] * 2]
+
+
+@pytest.mark.skipif(HERE, reason="this machine has NVIDIA's library")
+def test_a_missing_library_is_said_once_and_the_agent_goes_on(scenario: Path) -> None:
+    answer, said = told("auto", node="gpu-1")
+    assert answer == ["simulated", []]
+    assert said.count("libnvidia-ml.so.1") == 1
+
+
+def test_an_agent_for_all_nodes_simulates(scenario: Path) -> None:
+    answer, said = told("auto", node="", library=built(), scenario=scenario)
+    assert answer == ["simulated", []]
+    assert "libnvidia-ml" not in said
+
+
+def test_a_simulated_node_is_simulated_though_the_library_is_there(scenario: Path) -> None:
+    assert told("simulated", node="gpu-1", library=built(), scenario=scenario)[0] == ["simulated", []]
