@@ -212,6 +212,35 @@ def test_the_agent_on_a_node_serves_that_node(render: Render) -> None:
     assert "--node=$(NODE_NAME)" in agent["containers"][0]["args"]
 
 
+def test_the_agent_on_a_node_looks_at_all_its_cards_and_asks_for_nothing_else(render: Render) -> None:
+    agent = named(render(), "DaemonSet", "dovetail-agent")["spec"]["template"]["spec"]
+    container = agent["containers"][0]
+    seen = {each["name"]: each.get("value") for each in container["env"]}
+    assert "--provider=auto" in container["args"]
+    assert (seen["NVIDIA_VISIBLE_DEVICES"], seen["NVIDIA_DRIVER_CAPABILITIES"]) == ("all", "utility")
+    assert not {"runtimeClassName", "hostPID"} & agent.keys()
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_agent_sees_library_and_processes_where_that_is_asked(render: Render) -> None:
+    chart = render(agent__runtimeClassName="nvidia", agent__hostPID=True, agent__provider="nvml")
+    agent = named(chart, "DaemonSet", "dovetail-agent")["spec"]["template"]["spec"]
+    assert (agent["runtimeClassName"], agent["hostPID"]) == ("nvidia", True)
+    assert "--provider=nvml" in agent["containers"][0]["args"]
+
+
+def test_an_agent_that_simulates_asks_for_no_cards(render: Render) -> None:
+    chart = render(simulation__enabled=True, agent__runtimeClassName="nvidia", agent__hostPID=True)
+    agent = named(chart, "Deployment", "dovetail-agent")["spec"]["template"]["spec"]
+    assert not {"runtimeClassName", "hostPID"} & agent.keys()
+    assert "--provider=simulated" in agent["containers"][0]["args"]
+    for each in (
+        agent,
+        named(render(agent__provider="simulated"), "DaemonSet", "dovetail-agent")["spec"]["template"]["spec"],
+    ):
+        assert "NVIDIA_VISIBLE_DEVICES" not in {env["name"] for env in each["containers"][0].get("env", [])}
+
+
 def test_the_simulated_agent_serves_every_node(render: Render) -> None:
     agent = named(render(simulation__enabled=True), "Deployment", "dovetail-agent")["spec"]["template"]["spec"]
     assert "nodeSelector" not in agent

@@ -96,13 +96,18 @@ readinessProbe:
   command: [dovetail-agent]
   args:
     - --config=/etc/dovetail/gpu_config.yaml
-    - --provider={{ .root.Values.agent.provider }}
+    - --provider={{ ternary .root.Values.agent.provider "simulated" .perNode }}
     - --metrics-port={{ .root.Values.agent.metricsPort }}
     {{- if .perNode }}
     - --node=$(NODE_NAME)
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+    {{- if ne .root.Values.agent.provider "simulated" }}
+    # All cards, and of the driver the library that only looks.
+    - {name: NVIDIA_VISIBLE_DEVICES, value: all}
+    - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
+    {{- end }}
     {{- end }}
   ports:
     - {name: metrics, containerPort: {{ .root.Values.agent.metricsPort }}}
