@@ -15,6 +15,7 @@ from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import Start, foresee
 from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
+from dovetail_operator.runtimes import leaving_soon
 from dovetail_operator.state import State
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
@@ -41,11 +42,12 @@ class Cycle:
 
 def survey(state: State, *, now: datetime) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
-    cycle = Cycle(now=now)
+    cycle, running = Cycle(now=now), set()
     for key, job in state.jobs.items():
         child = state.child_of(job)
         if is_on_the_way(job, child) and child is not None:
             pods = state.pods_of(child)
+            running.add(child.metadata.uid)
             cycle.leaving.extend(state.run_times.leaving(job, child, pods, now=now))
             workers = workers_without_node(job, child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
@@ -57,6 +59,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
             cycle.keys[job.metadata.uid] = key
             let_go = isinstance(state.verdicts.get(job.metadata.uid), Admitted)
             (cycle.on_the_way if let_go else cycle.waiting).append(candidate)
+    cycle.leaving.extend(leaving_soon(state.leaving_pods(running=running)))
     return cycle
 
 

@@ -13,7 +13,7 @@ from dovetail_operator.durations import moment
 # What Kubernetes gives a container to end when its time is over.
 _GRACE_SECONDS: Final = 30
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-# The least that is assumed of a job that has run longer than it was taken to.
+# What is assumed of pods that are about to go, and the least of a job that runs longer than it was taken to.
 _SOON_SECONDS: Final = 60.0
 
 
@@ -44,8 +44,19 @@ class RunTimes:
         return [
             Leaving(key=pod.metadata.uid, job=job.metadata.uid, at_seconds=at, assumed=not limited)
             for pod in pods
-            if pod.spec.node_name and pod.status.phase not in _ENDED
+            if _holds(pod) and not pod.metadata.deletion_timestamp
         ]
+
+
+def leaving_soon(pods: Iterable[Pod]) -> list[Leaving]:
+    """The ends of pods that are being deleted, or whose job does not run any more."""
+    return [
+        Leaving(key=pod.metadata.uid, job=pod.metadata.uid, at_seconds=_SOON_SECONDS) for pod in pods if _holds(pod)
+    ]
+
+
+def _holds(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
 
 
 def _grace_seconds(job: GPUJob) -> int:

@@ -1,6 +1,6 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -49,6 +49,8 @@ class State:
         self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
         self._job_of_pod: dict[str, str] = {}
+        # Pods that are being deleted, of whomever, by UID.
+        self._going: dict[str, Pod] = {}
         self._gpunodes: dict[str, GPUNode] = {}
         # What kubelet gave to pods that asked a vendor's resource, by their UIDs, until they are gone.
         self._given: dict[str, tuple[DeviceClaim, ...]] = {}
@@ -97,6 +99,7 @@ class State:
             self.view.pod_gone(pod)
         else:
             self.view.pod_changed(pod)
+        self._note_going(type_, pod)
         name, owner = pod.metadata.labels.get(names.LABEL_JOB), _controller_of(pod)
         if name is None or owner is None:
             return None
@@ -167,6 +170,11 @@ class State:
         """The pods of a batch Job."""
         return tuple(self._pods.get(child.metadata.uid, {}).values()) if child is not None else ()
 
+    def leaving_pods(self, *, running: Container[str]) -> list[Pod]:
+        """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
+        left = [pod for owner, pods in self._pods.items() if owner not in running for pod in pods.values()]
+        return [*self._going.values(), *(pod for pod in left if pod.metadata.uid not in self._going)]
+
     def ask_of(self, job: GPUJob) -> Ask | None:
         """What each worker asks in the way in which the job was let go, else in the preferred one.
 
@@ -229,6 +237,12 @@ class State:
             asks, obstacle = _read_job(job, default_policy=policy, vendors=self.view.vendors)
             self._asks[job.metadata.uid] = (job.metadata.generation, asks, obstacle)
         return asks, obstacle
+
+    def _note_going(self, type_: EventType, pod: Pod) -> None:
+        if type_ != "DELETED" and pod.metadata.deletion_timestamp:
+            self._going[pod.metadata.uid] = pod
+        else:
+            self._going.pop(pod.metadata.uid, None)
 
     def _note_given(self, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -1,13 +1,16 @@
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from dovetail.kube.objects import Node
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.gpujob import QueuePlace
+from dovetail.kube.objects import Node, Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits
-from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, survey
+from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.state import State
-from tests.operator_.builders import NO_ROOM, NOW, condition, make_child, make_job, make_pod, make_state
+from tests.operator_.builders import NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, make_state
 
 
 def submit(state: State, name: str, *, child: bool = False, **spec: Any) -> None:
@@ -124,3 +127,110 @@ def test_what_was_noted_of_a_job_goes_with_it() -> None:
     teller.hold_back(NO_ROOM, None, rank=0, now=100)
     teller.forget_all_but(set())
     assert not teller.hold_back(renewed("Need 4 GPUs, only 2 available"), NO_ROOM, rank=0, now=101)
+
+
+def occupy(state: State, *, gpus: int, seconds: int | None = None, name: str = "runs") -> None:
+    """A job that runs on that many devices of node `a` since NOW, with a time limit or without."""
+    limit = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    job = make_job(name, status={"number": 1}, gpu=gpus, **limit)
+    state.put_job(job)
+    state.put_child(make_child(job, uid=f"uid-child-{name}", status={"startTime": at(0)}))
+    state.pod_changed("ADDED", make_pod(node="a", devices=gpus, owner=f"uid-child-{name}"))
+
+
+def foreseen(state: State) -> dict[str, QueuePlace]:
+    found = estimates(state, survey(state, now=NOW))
+    return {each[0].removeprefix("uid-"): each[1] for each in found if each is not None}
+
+
+def test_the_first_job_that_waits_keeps_its_room_until_those_that_run_reach_their_limits() -> None:
+    state = make_state(a=4)
+    occupy(state, gpus=2, seconds=3600)
+    submit(state, "large", gpu=4, meta={"creationTimestamp": at(-900)})
+    submit(state, "long", activeDeadlineSeconds=7200)
+    submit(state, "short", activeDeadlineSeconds=600)
+    found = verdicts(state)
+    assert isinstance(found["short"], Admitted)
+    assert isinstance(found["long"], Waits)
+    assert (found["long"].reason, found["long"].message) == (
+        "Reserved",
+        "Need 1 GPU, only 0 available; 4 GPUs are kept for large, which is older",
+    )
+
+
+def test_those_that_wait_have_a_position_each() -> None:
+    state = make_state(a=1)
+    for name in ("one", "two", "three"):
+        submit(state, name)
+    places = [verdict.queue for verdict in verdicts(state).values() if isinstance(verdict, Waits)]
+    assert [place.position for place in places if place] == [1, 2]
+
+
+def test_an_estimate_has_a_time_and_what_it_rests_on() -> None:
+    state = make_state(a=4)
+    occupy(state, gpus=2, seconds=3600)
+    submit(state, "large", gpu=4)
+    place = foreseen(state)["large"]
+    assert (place.estimated_start, place.basis) == (
+        at(3630),
+        "1 job has ended on a by then at the latest, by the time limits",
+    )
+    verdict = next(iter(decide(state, survey(state, now=NOW), foreseen={"uid-large": place})))
+    assert isinstance(verdict, Waits)
+    assert verdict.queue == place
+
+
+def test_an_estimate_that_counts_on_a_job_without_a_limit_says_so() -> None:
+    state = make_state(a=4)
+    occupy(state, gpus=2)
+    submit(state, "large", gpu=4)
+    place = foreseen(state)["large"]
+    assert place.estimated_start == at(86400)
+    assert place.basis == "1 job has ended on a by then, if 1 without a time limit run as long as is configured"
+
+
+def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
+    teller = Teller()
+    waits = replace(NO_ROOM, queue=QueuePlace(position=1))
+    teller.hold_back(waits, None, rank=0, now=0)
+    first = replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(60)))
+    assert not teller.hold_back(first, waits, rank=0, now=1)
+    other = replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(90)))
+    assert teller.hold_back(other, first, rank=0, now=2)
+    assert not teller.hold_back(other, first, rank=0, now=1 + RENEWAL_SECONDS)
+
+
+def test_room_of_pods_that_are_about_to_go_is_kept_for_the_first_that_waits() -> None:
+    state = make_state(a=3)
+    deleted, orphan = (make_pod(worker, node="a", owner="uid-gone") for worker in (0, 1))
+    for index, pod in enumerate((deleted, orphan)):
+        state.pod_changed("ADDED", with_device(pod, index=index))
+    going = replace_meta(with_device(deleted, index=0), deletion_timestamp=at(30))
+    state.pod_changed("MODIFIED", going)
+    submit(state, "large", gpu=3, meta={"creationTimestamp": at(-900)})
+    submit(state, "long")
+    found = verdicts(state)
+    assert isinstance(found["long"], Waits)
+    assert found["long"].reason == "Reserved"
+    assert foreseen(state)["large"].estimated_start == at(60)
+
+
+def test_a_stranger_s_pod_that_is_being_deleted_is_about_to_go() -> None:
+    state = make_state(a=1)
+    stranger = replace_meta(make_pod(node="a", devices=1), deletion_timestamp=at(30), labels={}, owner_references=[])
+    state.pod_changed("ADDED", stranger)
+    submit(state, "next")
+    assert foreseen(state)["next"].estimated_start == at(60)
+    state.pod_changed("DELETED", stranger)
+    assert foreseen(state) == {}
+
+
+def replace_meta(pod: Pod, **fields: Any) -> Pod:
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **fields))
+
+
+def with_device(pod: Pod, *, index: int) -> Pod:
+    """The pod with one device of node `a`."""
+    held = [AllocatedDevice(uuid=f"GPU-a-{index}", index=index, share_milli=1000, memory_mib=100)]
+    allocation = Allocation(node="a", mode="Exclusive", containers=[ContainerAllocation(index=0, devices=held)])
+    return replace_meta(pod, annotations=annotations_of(allocation))

@@ -23,7 +23,7 @@ from dovetail_operator.observed import Obstacle
 from dovetail_operator.state import State
 from tests.core.builders import make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
-from tests.operator_.builders import NOW, condition, make_child, make_job, make_pod, make_state
+from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
@@ -124,6 +124,26 @@ async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api)
     assert status["message"].startswith("Need 2 GPUs, only 1 available")
     assert event.reason == "ExceedsCapacity"
     assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+
+
+async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig, api: Api) -> None:
+    runs, waits = numbered("runs", activeDeadlineSeconds=3600), numbered()
+    rig.state.put_job(runs)
+    rig.state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    rig.state.pod_changed("ADDED", make_pod(node="a", devices=1, owner="uid-child-runs"))
+    for version in (11, 12, 13):
+        rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Resources")
+        rig.accept_status(runs, version=version, number=1)
+    rig.controller.job_changed(waits)
+    async with rig.running(), asyncio.timeout(10):
+        count = 1
+        while True:
+            await until_status(api, count=count)
+            queue = rig.status_of(nth=count - 1)["queue"]
+            if queue["estimatedStart"] is not None:
+                break
+            count += 1
+    assert (queue["position"], queue["estimatedStart"]) == (1, at(3630))
 
 
 async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:

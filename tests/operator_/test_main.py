@@ -4,6 +4,7 @@ import pytest
 
 from dovetail.config.settings import Settings
 from dovetail_operator.main import main, make_options, parser
+from dovetail_operator.runtimes import RunTimes
 
 
 def test_the_command_line_is_the_charts() -> None:
@@ -31,6 +32,12 @@ def test_the_configuration_says_which_resources_are_a_vendors_and_which_kind_of_
     vendors = make_options(settings, environ={}).vendors
     assert "gpu.intel.com/xe" in vendors.resources
     assert vendors.first == "Vendor"
+
+
+def test_the_configuration_says_how_long_jobs_without_a_limit_are_taken_to_run() -> None:
+    settings = Settings(default_time_limit=7200, namespace_time_limits={"notebooks": 600})
+    run_times = make_options(settings, environ={}).run_times
+    assert run_times == RunTimes(default_seconds=7200, by_namespace={"notebooks": 600})
 
 
 @pytest.mark.parametrize(("environ", "namespace"), [({}, "dovetail-system"), ({"POD_NAMESPACE": "gpu"}, "gpu")])

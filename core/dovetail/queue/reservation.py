@@ -90,12 +90,12 @@ class _Future:
 
 def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str] | None) -> list[Leaving]:
     """The ends that can matter to a job, by time: of claims that stand, on its nodes."""
-    found = []
-    for each in leaving:
+    first: dict[str, Leaving] = {}
+    for each in sorted(leaving, key=lambda each: (each.at_seconds, each.key)):
         claim = ledger.claim(each.key)
         if claim is not None and (nodes is None or claim.node in nodes):
-            found.append(each)
-    return sorted(found, key=lambda each: (each.at_seconds, each.key))
+            first.setdefault(each.key, each)
+    return list(first.values())
 
 
 def _beyond(claims: Iterable[Claim], *, given: Iterable[Claim]) -> list[Claim]:

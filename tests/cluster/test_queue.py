@@ -1,0 +1,83 @@
+"""The queue on a real control plane: who goes first, who waits for whom, and what those who wait are told."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dovetail.api.gpujob import GPUJobStatus
+from dovetail.kube.client import Client
+from dovetail.kube.errors import StatusError
+from dovetail_operator.durations import moment
+from tests.cluster.jobs import Jobs, condition
+
+pytestmark = pytest.mark.cluster
+
+HOUR = 3600
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+async def test_a_pipeline_runs_in_order_whatever_the_order_of_submission(jobs: Jobs) -> None:
+    await jobs.submit("last", run=1, dependencies=[{"name": "middle"}])
+    await jobs.phase("Queued", "last", reason="Dependency")
+    await jobs.submit("middle", run=1, dependencies=[{"name": "first", "condition": "Started"}])
+    await jobs.submit("first", run=2)
+    done = {name: await jobs.phase("Succeeded", name) for name in ("first", "middle", "last")}
+    assert [each.state for each in done["last"].dependencies] == ["Met"]
+    starts = [done[name].start_time or "" for name in ("first", "middle", "last")]
+    assert starts == sorted(starts)
+
+
+async def test_a_job_whose_dependency_fails_is_cancelled_and_those_behind_it_too(jobs: Jobs) -> None:
+    await jobs.submit("behind", dependencies=[{"name": "next"}])
+    await jobs.submit("waits", dependencies=[{"name": "bad"}], onDependencyFailure="Wait")
+    await jobs.submit("next", dependencies=[{"name": "bad"}])
+    await jobs.submit("bad", run=1, exit_code=1)
+    status = await jobs.phase("Cancelled", "behind", reason="DependencyFailed")
+    assert status.message == "A dependency cannot be met: next did not succeed"
+    assert condition(status, "Failed") == ("True", "DependencyFailed")
+    await jobs.phase("Queued", "waits", reason="DependencyFailed")
+
+
+async def test_jobs_that_wait_for_each_other_are_told_so(jobs: Jobs) -> None:
+    await jobs.submit("x", dependencies=[{"name": "y"}])
+    await jobs.submit("y", dependencies=[{"name": "x"}])
+    status = await jobs.phase("Queued", "x", reason="Invalid")
+    assert status.message.startswith("The dependencies go round in a circle, x → y → x:")
+    with pytest.raises(StatusError, match="names the job itself: it would wait for ever"):
+        await jobs.submit("own", dependencies=[{"name": "own"}])
+    with pytest.raises(StatusError, match="condition must be one of Finished, Started, Succeeded"):
+        await jobs.submit("z", dependencies=[{"name": "x", "condition": "Done"}])
+
+
+def has_estimate(status: GPUJobStatus) -> bool:
+    return status.queue is not None and status.queue.estimated_start is not None
+
+
+async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None:
+    """The node with A100s has two of them."""
+    await jobs.submit("runs", gpu="1(A100)", activeDeadlineSeconds=2 * HOUR)
+    running = await jobs.phase("Running", "runs")
+    await jobs.submit("large", gpu="2(A100)", activeDeadlineSeconds=HOUR)
+    large = await jobs.until("large", has_estimate)
+    assert (large.reason, large.message) == ("Resources", "Need 2 GPUs, only 1 available")
+    assert large.queue is not None
+    assert large.queue.position == 1
+    assert large.queue.basis == "1 job has ended on a100-0 by then at the latest, by the time limits"
+    expected = moment(large.queue.estimated_start or "") - moment(running.start_time or "")
+    assert 2 * HOUR - 60 <= expected.total_seconds() <= 2 * HOUR + 60
+    await jobs.submit("long", gpu="1(A100)")
+    long = await jobs.phase("Queued", "long", reason="Reserved")
+    assert long.message == "Need 1 GPU, only 0 available; 2 GPUs are kept for large, which is older"
+    await jobs.submit("short", gpu="1(A100)", activeDeadlineSeconds=HOUR)
+    await jobs.phase("Running", "short")
+    for name in ("runs", "short"):
+        await jobs.delete(name)
+    started = await jobs.phase("Running", "large")
+    assert started.queue is None
+    await jobs.phase("Queued", "long")

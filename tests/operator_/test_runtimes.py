@@ -1,0 +1,56 @@
+"""How long jobs are taken to run."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.queue.candidates import Leaving
+from dovetail_operator.runtimes import RunTimes
+from tests.operator_.builders import NOW, at, make_child, make_job, make_pod
+
+RUN_TIMES = RunTimes(default_seconds=1000, by_namespace={"other": 500})
+
+
+def leaving(job: GPUJob, *, ran: float) -> Leaving:
+    child = make_child(job, status={"startTime": at(-ran)})
+    (found,) = RUN_TIMES.leaving(job, child, [make_pod()], now=NOW)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "namespace", "seconds"),
+    [
+        ({"activeDeadlineSeconds": 100}, "team", 130),
+        ({}, "team", 1000),
+        ({}, "other", 500),
+    ],
+    ids=["its limit, and the time to end", "the default", "its namespace's"],
+)
+def test_a_job_is_taken_to_run(spec: dict[str, Any], namespace: str, seconds: float) -> None:
+    assert RUN_TIMES.run_seconds(make_job(meta={"namespace": namespace}, **spec)) == seconds
+
+
+def test_the_time_that_its_containers_are_given_to_end_is_the_template_s() -> None:
+    template = {"spec": {"containers": [{"name": "main"}], "terminationGracePeriodSeconds": 5}}
+    assert RUN_TIMES.run_seconds(make_job(activeDeadlineSeconds=100, template=template)) == 105
+
+
+@pytest.mark.parametrize(
+    ("limit", "ran", "seconds", "assumed"),
+    [(100, 40, 90, False), (100, 500, 60, False), (None, 400, 600, True), (None, 3000, 3000, True)],
+    ids=["by its limit", "beyond it: any moment", "by the default", "beyond that: as long again"],
+)
+def test_a_running_job_is_taken_to_leave(limit: int | None, ran: float, seconds: float, assumed: bool) -> None:
+    job = make_job() if limit is None else make_job(activeDeadlineSeconds=limit)
+    found = leaving(job, ran=ran)
+    assert (found.at_seconds, found.assumed) == (seconds, assumed)
+
+
+def test_pods_without_a_node_and_those_that_ended_hold_nothing_that_could_leave() -> None:
+    job = make_job()
+    child = make_child(job, status={"startTime": at(-1)})
+    pods = [make_pod(node=""), make_pod(phase="Succeeded")]
+    assert RUN_TIMES.leaving(job, child, pods, now=NOW) == []
+    assert RUN_TIMES.leaving(job, make_child(job), [make_pod()], now=NOW + timedelta(seconds=1)) == []
