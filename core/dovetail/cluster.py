@@ -57,8 +57,9 @@ class ClusterView:
         name, fresh = gpunode.metadata.name, self._freshness
         note = "" if fresh is None else fresh.report(name, gpunode.status)
         now = None if fresh is None else fresh.clock()
-        self.ledger.set_devices(name, device_facts(gpunode), now=now, note=note)
-        if not gpunode.status.devices:
+        devices = device_facts(gpunode)
+        self.ledger.set_devices(name, devices, now=now, note=note)
+        if not devices:
             self._reported.discard(name)
             self._read_labels(name)
         else:

@@ -163,6 +163,13 @@ def test_the_agent_s_word_replaces_the_labels_and_labels_serve_again_when_its_re
     assert (held(view), free(view)) == (([], 1), 3)
 
 
+def test_a_node_whose_cards_are_all_split_by_mig_is_known_by_its_labels() -> None:
+    whole = make_report(gpus=4).status
+    split = [msgspec.structs.replace(device, mig_profile="1g.10gb") for device in whole.devices]
+    report = msgspec.structs.replace(make_report(), status=msgspec.structs.replace(whole, devices=split))
+    assert isinstance(judge(make_view(report=report), "4(V100)"), Fit)
+
+
 def test_a_plugin_that_withdraws_a_device_leaves_one_less() -> None:
     view = make_view(report=make_report())
     view.node_changed(make_node(offered=3))
