@@ -7,7 +7,7 @@ import pytest
 
 from dovetail_agent import report
 from dovetail_agent.nvml import NvmlProvider
-from dovetail_agent.nvml_watch import Watch
+from dovetail_agent.nvml_watch import Paces, Watch
 from dovetail_agent.provider import InventoryUnreadable, Sample
 from tests.agent.builders import NOON, make_node
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, Scenario, Stub
@@ -51,6 +51,21 @@ def test_figures_that_are_too_old_are_no_figures_any_more(nvml: Stub, watch_on: 
     with pytest.raises(InventoryUnreadable) as caught:
         asked(provider, seconds_later=61)
     assert str(caught.value) == ("node gpu-1: NVML does not answer; the devices were last read at 2026-11-21T12:00:00Z")
+
+
+def test_the_call_that_hangs_is_named_and_the_sentence_stays_the_same(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(cards=1))
+    watch = watch_on(paces=Paces(look=0.01, ending=0.01))
+    nvml.play(Scenario(cards=1, delays_ms={"nvmlDeviceGetClockInfo": 1000}))
+    while watch.waiting_for != "nvmlDeviceGetClockInfo":
+        assert not watch.known.problem
+    sentences = []
+    for later in (61, 300):
+        with pytest.raises(InventoryUnreadable) as caught:
+            asked(provider_on(watch), seconds_later=later)
+        sentences.append(str(caught.value))
+    told = "NVML: nvmlDeviceGetClockInfo does not answer; the devices were last read at 2026-11-21T12:00:00Z"
+    assert sentences == [f"node gpu-1: {told}"] * 2
 
 
 def test_a_driver_that_hangs_from_the_start_is_named_with_its_call(nvml: Stub, watch_on: WatchOn) -> None:
