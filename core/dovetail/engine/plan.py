@@ -132,8 +132,8 @@ def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: b
 
 def _kinds(judged: Judgement) -> set[RefusalKind]:
     """Why nodes refuse, but for those that never come into question."""
-    refusals = (judged.refusal(int(row)) for row in np.flatnonzero(~judged.fits))
-    kinds = {refusal.kind for refusal in refusals if refusal is not None}
+    causes = np.unique(judged.first_cause[judged.first_cause >= 0]).tolist()
+    kinds = {judged.outline(cause, node="").kind for cause in causes}
     return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}
 
 
