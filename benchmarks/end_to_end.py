@@ -1,9 +1,10 @@
 """Pods a second through the real kube-scheduler: without an extender, with ours, and with ours for pods with a plan.
 
-All three run on one control plane, in rounds one after the other, with the same client limits: a kube-scheduler of the
-same build and configuration without an extender (its NodeResourcesFit counts the same sums), the pair, and the pair for
-pods whose template names one node, as the queue's plans do. Each time all pods wait when the scheduler starts; the rate
-is that between the first bind and the last. Ratios within a round are what counts.
+The pods are of the one-GPU classes of the demo's table (a published trace's, by their frequencies). All three run on
+one control plane, in rounds one after the other, with the same client limits: a kube-scheduler of the same build and
+configuration without an extender (its NodeResourcesFit counts the same sums), the pair, and the pair for pods whose
+template names one node, as the queue's plans do. Each time all pods wait when the scheduler starts; the rate is that
+between the first bind and the last. Ratios within a round are what counts.
 
     python benchmarks/end_to_end.py [--sizes 1000x1500,5000x400] [--rounds 3] [--json FILE]
 """
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import plane
@@ -26,6 +28,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import PODS
+from dovetail_cli.demo.mix import classes
 from dovetail_sandbox.cluster import Cluster
 
 ALONE: Final = "kube-scheduler alone"
@@ -84,9 +87,19 @@ async def measure(made: Cluster, *, nodes: int, pods: int, rounds: int) -> Rates
 async def _rate(variant: str, made: Cluster, *, client: Client, shapes: list[NodeShape], pods: int) -> float:
     scheduler = StockScheduler.NAME if variant == ALONE else "dovetail"
     plans = [shape.name for shape in shapes] if variant == PLANNED else [""]
+    table = [one for one in classes() if one.gpus == 1]
+    drawn = Random(len(shapes)).choices(table, weights=[one.pods for one in table], k=pods)
     bodies = [
-        plane.pod(f"p-{at}", gpu="0.5", milli=500, scheduler=scheduler, plan=plans[at % len(plans)])
-        for at in range(pods)
+        plane.pod(
+            f"p-{at}",
+            gpu=f"{one.gpu_milli / 1000:g}",
+            milli=one.gpu_milli,
+            cpu=f"{one.cpu_milli}m",
+            memory=f"{one.memory_mib}Mi",
+            scheduler=scheduler,
+            plan=plans[at % len(plans)],
+        )
+        for at, one in enumerate(drawn)
     ]
     await plane.add_pods(client, bodies)
     async with _binds(client) as bound:
