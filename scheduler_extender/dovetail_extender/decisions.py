@@ -5,8 +5,9 @@ nothing more until it binds, and other pods are decided meanwhile. A pod that al
 under way, or its outcome is not known yet) is led back to the same node, where the bind may be repeated safely.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from dovetail.engine.shapes import Shapes
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
 from dovetail_extender.nominations import Nominations
-from dovetail_extender.pods import Asks
+from dovetail_extender.pods import REMEMBERED, Asks
 from dovetail_extender.wire import ScheduledPod
 
 # kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
@@ -64,6 +65,16 @@ class Filtered:
     ask: Ask | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """For what the pod's hold was made, and when its node had last changed right after that."""
+
+    ask: Ask
+    _: KW_ONLY
+    node: str
+    changed_at: int
+
+
 class Decisions:
     """Filter and prioritize over one picture of the cluster."""
 
@@ -76,6 +87,7 @@ class Decisions:
         self.shapes = Shapes(view.ledger, weights=rules.weights, tidy=self.fragments)
         self._rules = rules
         self._clock = clock
+        self._held: OrderedDict[str, _Held] = OrderedDict()
         self.nominations = Nominations(ledger=view.ledger, ask=self.ask)
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
@@ -122,7 +134,15 @@ class Decisions:
         return self._asks.of(pod)
 
     def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
-        """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way."""
+        """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way.
+
+        Nothing has to be checked again where nothing of the node has changed since the pod's hold.
+        """
+        held = self._held.pop(pod.metadata.uid, None)
+        if held == _Held(ask, node=node, changed_at=self._ledger.changed_at(node)):
+            standing = self._ledger.claim(pod.metadata.uid)
+            if standing is not None and standing.node == node:
+                return standing
         found = self.shapes.check(ask, node=node, key=pod.metadata.uid)
         if isinstance(found, Refusal):
             made = self.nominations.make_way(ask, node=node, pod=pod)
@@ -137,6 +157,9 @@ class Decisions:
         found = self.shapes.check(ask, node=node, key=key)
         if isinstance(found, Fit):
             self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
+            self._held[key] = _Held(ask, node=node, changed_at=self._ledger.changed_at(node))
+            if len(self._held) > REMEMBERED:
+                self._held.popitem(last=False)
 
 
 def _only(pinned: str, *, nodes: Sequence[str], ask: Ask | None) -> Filtered:

@@ -83,6 +83,17 @@ async def test_a_hold_becomes_the_pods_claim_and_frees_nothing_in_between(api: A
     assert face.ledger.totals().promised_milli == 500
 
 
+async def test_a_device_that_is_cordoned_after_the_hold_is_not_bound(api: ApiServer, face: Face) -> None:
+    pod = make_pod("p", "8", milli=8000)
+    api.put("pods", pod)
+    await face.prioritize(pod, "a")
+    before = face.ledger.changes
+    api.put("gpunodes", make_gpunode("a") | {"spec": {"cordoned": ["a-3"]}})
+    await eventually(lambda: face.ledger.changes > before)
+    assert "only 7 available" in await face.bind(pod, "a")
+    assert not api.bindings
+
+
 async def test_a_hold_on_another_node_goes_when_the_pod_is_bound_elsewhere(api: ApiServer, face: Face) -> None:
     pod = make_pod("p", "8", milli=8000)
     api.put("pods", pod)

@@ -56,6 +56,7 @@ class Ledger:
         self._resources: dict[str, int] = {"": 0}
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self._touched: list[int] = []
+        self._changed_at: dict[int, int] = {}
         self._forgotten = 0
         self._grow(rows=64, devices=8)
 
@@ -198,6 +199,10 @@ class Ledger:
         """Number of changes so far: the position in the log that `touched_since` takes."""
         return self._forgotten + len(self._touched)
 
+    def changed_at(self, name: str) -> int:
+        """What `changes` was right after the last change of a node; 0 for one that was never seen."""
+        return self._changed_at.get(self._rows.get(name, -1), 0)
+
     def touched_since(self, position: int) -> Collection[int]:
         """Rows that changed after `changes` was `position`; all for `NOTHING_READ` and for one too far behind."""
         if position < self._forgotten:
@@ -311,6 +316,7 @@ class Ledger:
 
     def _touch(self, row: int) -> None:
         self._touched.append(row)
+        self._changed_at[row] = self.changes
         if len(self._touched) > LOG_LENGTH:
             self._forgotten += len(self._touched)
             self._touched.clear()

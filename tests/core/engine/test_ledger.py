@@ -184,6 +184,17 @@ def test_what_is_promised_already_touches_no_node_and_a_hold_that_becomes_firm_d
     assert not ledger.is_hold("pod")
 
 
+def test_a_node_tells_when_it_changed_last() -> None:
+    ledger = make_ledger(a=1, b=1)
+    before = ledger.changed_at("a"), ledger.changed_at("b")
+    found = check(ledger, make_ask("0.5"), node="a", key="pod")
+    assert isinstance(found, Fit)
+    ledger.commit(found.claim)
+    assert ledger.changed_at("a") > before[0]
+    assert ledger.changed_at("b") == before[1]
+    assert ledger.changed_at("never seen") == 0
+
+
 def test_the_columns_grow_with_nodes_and_with_devices() -> None:
     ledger = Ledger()
     for number in range(200):
