@@ -25,7 +25,7 @@ from dovetail.logs import get_logger
 from dovetail.queue.admission import Verdict, Waits
 from dovetail.workqueue import WorkQueue
 from dovetail_operator import effects
-from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
+from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
 from dovetail_operator.durations import moment
 from dovetail_operator.metrics import Counters
@@ -42,7 +42,7 @@ _SETTLING_SECONDS: Final = 0.05
 # A cycle may take this part of the time, so that changes that come without end leave room for the rest.
 _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02
-# The same for what waiting jobs may expect, which nobody waits for as they wait for room.
+# The same for what waiting jobs may expect, for which nobody waits as they wait for room.
 _FORESIGHT_SHARE: Final = 0.05
 _FORESIGHT_SECONDS: Final = 1.0
 _CLOCK_SECONDS: Final = 5.0
@@ -51,14 +51,15 @@ _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
 
 class _Breath:
-    """Lets others have their turn while a long piece of work goes on."""
+    """Lets others have their turn while a long piece of work goes on, and rests for a while where that is wished."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rest_seconds: float = 0.0) -> None:
+        self._rest_seconds = rest_seconds
         self._due = time.monotonic() + _SLICE_SECONDS
 
     async def take(self) -> None:
         if time.monotonic() >= self._due:
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._rest_seconds)
             self._due = time.monotonic() + _SLICE_SECONDS
 
 
@@ -88,7 +89,7 @@ class Controller:
         self._unsettled = asyncio.Event()
         self._renewal: asyncio.TimerHandle | None = None
         self._foreseen: dict[str, QueuePlace] = {}
-        self._foresight_due = 0.0
+        self._looked = asyncio.Event()
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -166,6 +167,7 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
             tasks.create_task(self._admit_always())
+            tasks.create_task(self._foresee_always())
             tasks.create_task(self._let_time_pass())
 
     async def _let_time_pass(self) -> None:
@@ -186,9 +188,8 @@ class Controller:
             started = time.monotonic()
             try:
                 await self._number()
-                cycle = await self._admit()
-                took = time.monotonic() - started
-                await self._foresee(cycle)
+                await self._admit()
+                self._looked.set()
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the queue must go on
                 wait = BACKOFF.seconds(failures, rng=self._rng)
@@ -196,7 +197,7 @@ class Controller:
                 _log_failure("queue is tried again", error, wait)
                 self._unsettled.set()
                 await asyncio.sleep(wait)
-                took = time.monotonic() - started
+            took = time.monotonic() - started
             self._counters.cycle_seconds.observe(took)
             await asyncio.sleep(took * (1 / _CYCLE_SHARE - 1))
 
@@ -211,7 +212,7 @@ class Controller:
         for job in new:
             self.queue.add(key_of(job.metadata))
 
-    async def _admit(self) -> Cycle:
+    async def _admit(self) -> None:
         """One look at all jobs that wait; those whose verdict is news get dirty."""
         cycle = survey(self.state, now=self._now())
         self.state.verdicts = {uid: held for uid, held in self.state.verdicts.items() if uid in cycle.keys}
@@ -223,7 +224,6 @@ class Controller:
             if verdict != before:
                 self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key])
             await breath.take()
-        return cycle
 
     def _take_over(self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str) -> None:
         """Let the job be told of another verdict than `before`, now or after a while."""
@@ -233,25 +233,36 @@ class Controller:
         elif rank < RENEWED_JOBS:
             self._renew_later(RENEWAL_SECONDS)
 
-    async def _foresee(self, cycle: Cycle) -> None:
-        """Reckon when the waiting jobs are going to start, not all the time; those for whom that is news get dirty."""
-        started = time.monotonic()
+    # --- what those who wait may expect ------------------------------------------------------------------------
+
+    async def _foresee_always(self) -> None:
+        """Beside the queue, which must not wait for it, and not all the time."""
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            started = time.monotonic()
+            try:
+                await self._foresee()
+            except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
+                _log_failure("starts are foreseen again", error, _FORESIGHT_SECONDS)
+                self._looked.set()
+            took = time.monotonic() - started
+            await asyncio.sleep(max(_FORESIGHT_SECONDS, took / _FORESIGHT_SHARE))
+
+    async def _foresee(self) -> None:
+        """Reckon when the waiting jobs are going to start; those for whom that is news get dirty."""
+        cycle = survey(self.state, now=self._now())
         if not cycle.waiting:
             return
-        if started < self._foresight_due:
-            self._renew_later(self._foresight_due - started)
-            return
-        breath = _Breath()
         foreseen: dict[str, QueuePlace] = {}
+        breath = _Breath(rest_seconds=_SLICE_SECONDS)
         for estimate in estimates(self.state, cycle):
             foreseen.update([estimate] if estimate else ())
             await breath.take()
         self._foreseen = foreseen
-        ended = time.monotonic()
-        self._foresight_due = ended + max(_FORESIGHT_SECONDS, (ended - started) / _FORESIGHT_SHARE)
         for uid, place in foreseen.items():
             told = self.state.verdicts.get(uid)
-            if isinstance(told, Waits) and told.queue is not None and uid in cycle.keys:
+            if isinstance(told, Waits) and told.queue is not None:
                 position = told.queue.position
                 news = replace(told, queue=msgspec.structs.replace(place, position=position))
                 if news != told:

@@ -15,11 +15,14 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage
 from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
-from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, order
+from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.reservation import Reservation, reserve, set_aside
 
 # Reservations that are tried for in one look, so that many jobs that no end makes room for cost no more than a few.
 _TRIES: Final = 3
+# How far apart ends have to be to count for themselves when looking ahead: this, or a part of the time until then.
+_STEP_SECONDS: Final = 10.0
+_STEP_SHARE: Final = 0.02
 # What no end of a job mends: such a job waits for other nodes, and keeps nobody.
 _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 
@@ -69,29 +72,39 @@ class Look:
         self._ledger = ledger
         self._shapes = Shapes(ledger)
         self._sites = sites
-        self._ends: list[tuple[float, str, Leaving]] = []
+        self._ends: list[Leaving] = []
         self._expect(leaving)
         self.reservation: Reservation | None = None
         self._tries = _TRIES
         self._kept: tuple[Ledger, Shapes] | None = None
         self._refused: dict[object, Shortage] = {}
+        self._refused_before: dict[object, Shortage] = {}
+        self._freed: set[str] = set()
         self._kept_from: dict[object, Shortage] = {}
         self._now = 0.0
 
     def advance(self) -> list[tuple[Leaving, Claim]] | None:
-        """Go on to the next end, and look anew: the claims that end then. None when nothing is known to end."""
+        """Go on to the next ends, and look anew: the claims that end then. None when nothing is known to end.
+
+        Ends that are close to each other, for how far away they are, are taken together.
+        """
         if not self._ends:
             return None
-        self._now = max(self._now, self._ends[0][0])
-        self._tries = _TRIES
-        self._refused.clear()
-        self._forget_kept()
+        first = max(self._now, self._ends[0].at_seconds)
+        until = first + max(_STEP_SECONDS, first * _STEP_SHARE)
         gone = []
-        while self._ends and self._ends[0][0] <= self._now:
-            _, key, leaving = heapq.heappop(self._ends)
-            claim = self._ledger.release(key)
+        while self._ends and self._ends[0].at_seconds <= until:
+            leaving = heapq.heappop(self._ends)
+            self._now = max(self._now, leaving.at_seconds)
+            claim = self._ledger.release(leaving.key)
             if claim is not None:
                 gone.append((leaving, claim))
+        self._freed = {claim.node for _, claim in gone}
+        self._refused_before, self._refused = self._refused, {}
+        self._tries = _TRIES
+        self._forget_kept()
+        if self.reservation is not None and self.reservation.at_seconds <= self._now:
+            self.reservation = None
         return gone
 
     @property
@@ -102,13 +115,13 @@ class Look:
     @property
     def leaving(self) -> list[Leaving]:
         """The ends that are expected, those of admitted jobs among them."""
-        return [leaving for _, _, leaving in self._ends]
+        return list(self._ends)
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
         if job.ask.gpu is None:
             return Admitted(key=job.key, ask=job.ask)
-        shortage = self._refused.get(job.shape)
+        shortage = self._refused.get(job.shape) or self._still_refused(job)
         if shortage is None:
             found = find_room(job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
             if isinstance(found, Room):
@@ -118,6 +131,14 @@ class Look:
             self._tries -= 1
             self.reservation = reserve(job, ledger=self._ledger, sites=self._sites, leaving=self.leaving)
         return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+
+    def _still_refused(self, job: Candidate) -> Shortage | None:
+        """The shortage of the look before, where nothing that was freed since then helps."""
+        shortage = self._refused_before.get(job.shape)
+        if shortage is None or helps(job, nodes=self._freed, shapes=self._shapes, sites=self._sites):
+            return None
+        self._refused[job.shape] = shortage
+        return shortage
 
     def _let_go(self, job: Candidate, room: Room) -> Verdict:
         """The job fits now. Whether it may have the room while one before it waits."""
@@ -137,7 +158,7 @@ class Look:
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
-            heapq.heappush(self._ends, (each.at_seconds, each.key, each))
+            heapq.heappush(self._ends, each)
 
     def _keep(self, reserved: Reservation) -> tuple[Ledger, Shapes]:
         kept = set_aside(reserved, ledger=self._ledger, leaving=self.leaving)

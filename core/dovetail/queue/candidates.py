@@ -39,13 +39,13 @@ class Candidate:
         return (self.ask, self.others, self.workers, self.site)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Leaving:
     """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so."""
 
+    at_seconds: float
     key: str
     job: str
-    at_seconds: float
     assumed: bool = False
 
 
@@ -85,6 +85,13 @@ def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -
             return Room(ask=ask, claims=tuple(found))
         shortages.append(NoRoom(ask=ask, shortage=found))
     return next((each for each in shortages if each.shortage.reason != "ExceedsCapacity"), shortages[0])
+
+
+def helps(job: Candidate, *, nodes: Iterable[str], shapes: Shapes, sites: Sites) -> bool:
+    """Whether one of its workers could go to one of `nodes` now: where there was no room, none came up otherwise."""
+    its = set(sites[job.site]) if job.site in sites else None
+    nodes = [node for node in nodes if its is None or node in its]
+    return any(shapes.best(ask, nodes=nodes, key=job.key, limit=1) for ask in (job.ask, *job.others))
 
 
 def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:

@@ -91,7 +91,7 @@ class _Future:
 def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str] | None) -> list[Leaving]:
     """The ends that can matter to a job, by time: of claims that stand, on its nodes."""
     first: dict[str, Leaving] = {}
-    for each in sorted(leaving, key=lambda each: (each.at_seconds, each.key)):
+    for each in sorted(leaving):
         claim = ledger.claim(each.key)
         if claim is not None and (nodes is None or claim.node in nodes):
             first.setdefault(each.key, each)
