@@ -27,14 +27,18 @@ def opened(name: str, *, node: str | None, look_every: timedelta) -> Iterator[Pr
         yield SimulatedProvider()
         return
     assert node is not None, "the command line asks for it"
-    paces = Paces(look=min(Paces().look, look_every.total_seconds()))
-    watch = Watch(clock=partial(datetime.now, UTC), paces=paces)
+    watch = Watch(clock=partial(datetime.now, UTC), paces=paces_of(look_every))
     watch.start()
     try:
         watch.looked.wait(_FIRST_LOOK_SECONDS)
         yield NvmlProvider(watch, node=node)
     finally:
         watch.stop()
+
+
+def paces_of(look_every: timedelta) -> Paces:
+    """Who looks more often than we read the cards would be told the same again."""
+    return Paces(look=min(Paces().look, look_every.total_seconds()))
 
 
 def _nvml_here(node: str | None) -> bool:

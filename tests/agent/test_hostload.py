@@ -14,6 +14,14 @@ def test_cpu_load_is_that_since_the_last_look(tmp_path: Path) -> None:
     assert meter.look() == HostLoad(cpu=0.25, memory=0.75)
 
 
+def test_a_cpu_that_waits_for_a_disk_is_idle(tmp_path: Path) -> None:
+    meter = HostMeter(tmp_path)
+    (tmp_path / "stat").write_text("cpu  10 0 0 10 0 0 0 0 0 0\n", encoding="utf-8")
+    meter.look()
+    (tmp_path / "stat").write_text("cpu  20 0 0 10 30 0 0 0 0 0\n", encoding="utf-8")
+    assert meter.look().cpu == 0.25
+
+
 def test_the_first_look_tells_no_cpu_load(tmp_path: Path) -> None:
     write_load(tmp_path, busy=1, idle=1)
     assert HostMeter(tmp_path).look() == HostLoad(cpu=None, memory=0.75)

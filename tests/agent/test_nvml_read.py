@@ -142,6 +142,11 @@ def test_mig_devices_stand_in_the_place_of_their_card(see: See) -> None:
     assert known.inventory.enforcement.mig
 
 
+def test_the_mig_devices_of_several_cards_are_numbered_on(see: See) -> None:
+    known = see(Scenario(slices={0: [9984, 9984], 1: [9984]}))
+    assert [(device.index, device.uuid[-1]) for device in devices(known)] == [(2, "0"), (3, "0"), (4, "1")]
+
+
 def test_a_mig_device_has_its_own_memory_and_processes_and_its_card_s_temperature(see: See, tmp_path: Path) -> None:
     proc = make_proc(tmp_path / "proc", pods={10: POD})
     busy = [Process(pid=10, mib=300, slice=1)]

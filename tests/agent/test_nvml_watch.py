@@ -47,11 +47,18 @@ def test_a_card_that_is_lost_is_unhealthy_and_stays_with_its_neighbours_well(nvm
     assert reasons(looked_for_again) == ["", "GpuIsLost"]
 
 
-def test_a_card_that_was_reset_is_well_again(nvml: Stub, watch_on: WatchOn) -> None:
-    nvml.play(Scenario(answers=[("nvmlDeviceGetUtilizationRates", 1, GPU_IS_LOST)]))
-    watch = watch_on(paces=QUICK)
-    eventually(watch, lambda known: reasons(known) == ["", "GpuIsLost"])
+def test_a_card_that_the_driver_counts_no_more_is_lost_too(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario())
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(cards=1))
+    eventually(watch, lambda known: reasons(known) == ["", "GpuIsLost"])
+
+
+def test_a_card_that_was_reset_answers_to_the_library_begun_anew(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario())
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(figures={1: {"stale": 1}}))
+    eventually(watch, lambda known: reasons(known) == ["", "GpuIsLost"])
     eventually(watch, lambda known: reasons(known) == ["", ""])
 
 
@@ -87,6 +94,18 @@ def test_a_driver_that_tells_of_no_errors_is_still_read(nvml: Stub, watch_on: Wa
     watch = watch_on(paces=QUICK)
     nvml.play(Scenario(answers=[(call, -1, NOT_SUPPORTED)], figures={0: {"used": 5}}))
     eventually(watch, lambda known: known.samples[card_uuid(0)].used_mib == 5)
+
+
+def test_a_driver_that_stops_to_tell_of_errors_is_asked_once(
+    nvml: Stub, watch_on: WatchOn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvml.play(Scenario(cards=1, answers=[("nvmlEventSetWait_v2", -1, GPU_IS_LOST)]))
+    watch = watch_on(paces=Paces(look=0.01, ending=0.01))
+    for used in (1, 2, 3):
+        quiet = [("nvmlEventSetWait_v2", -1, GPU_IS_LOST)]
+        nvml.play(Scenario(cards=1, answers=quiet, figures={0: {"used": used}}))
+        eventually(watch, lambda known, used=used: known.samples[card_uuid(0)].used_mib == used)
+    assert capsys.readouterr().out.count("the driver tells of no more errors") == 1
 
 
 def test_a_driver_that_is_not_loaded_yet_is_waited_for(nvml: Stub, watch_on: WatchOn) -> None:

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from dovetail_agent.nvml import library_there
+from dovetail_agent.providers import paces_of
 from tests.agent.nvml_stub import Scenario, built
 
 REPORT = """
@@ -55,6 +57,11 @@ def test_a_missing_library_is_said_once_and_the_agent_goes_on(scenario: Path) ->
     answer, said = told("auto", node="gpu-1")
     assert answer == ["simulated", []]
     assert said.count("libnvidia-ml.so.1") == 1
+
+
+@pytest.mark.parametrize(("look_every", "read_every"), [(30, 15), (5, 5)])
+def test_cards_are_read_at_least_as_often_as_they_are_looked_at(look_every: int, read_every: int) -> None:
+    assert paces_of(timedelta(seconds=look_every)).look == read_every
 
 
 def test_an_agent_for_all_nodes_simulates(scenario: Path) -> None:

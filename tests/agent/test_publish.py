@@ -38,6 +38,11 @@ def test_the_first_report_is_published() -> None:
     assert worth_publishing(seen(), published=None, pace=PACE) == Why.FIRST
 
 
+def test_a_newer_measurement_alone_is_no_news() -> None:
+    newer = msgspec.structs.replace(seen(), measured_at=report.timestamp(NOON))
+    assert worth_publishing(newer, published=PUBLISHED, pace=PACE) is None
+
+
 def test_an_object_without_a_report_gets_one() -> None:
     assert worth_publishing(seen(), published=GPUNodeStatus(), pace=PACE) == Why.FIRST
 

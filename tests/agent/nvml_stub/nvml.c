@@ -4,7 +4,8 @@
  * NVML_STUB_SCENARIO names when the library is initialised, and given by stub_load() at any time after.
  *
  *   driver TEXT | cuda NUMBER | cards N
- *   card I KEY NUMBER       a figure of card I, see `keys`; -1 is "not supported"
+ *   card I KEY NUMBER       a figure of card I, see `keys`; -1 is "not supported". A card that is `stale` is lost until
+ *                           the library is initialised anew: it was reset
  *   model I TEXT            the name of card I
  *   slice I P MIB           MIG device number P of card I
  *   process I P PID KIND MIB   on card I, on its MIG device P or on -1, the card itself; KIND c, g or m; MIB -1: unknown
@@ -31,14 +32,14 @@
 #define EVENTS 32
 #define MIB (1024ull * 1024ull)
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15 };
 enum { MEMORY_V2 = 0x02000028 };
 
 /* What a card can be told to be; the order is that of `figure`. */
 enum figure { TOTAL, RESERVED, USED, UTIL, CELSIUS, POWER, SM, MEM, THROTTLE, MAJOR, MINOR, ECC_CE, ECC_UE, ROWS, ROW_FAIL,
-              MIG, SWITCH, FIGURES };
+              MIG, SWITCH, STALE, FIGURES };
 static const char *const keys[FIGURES] = {"total", "reserved", "used", "util", "celsius", "power", "sm", "mem",
-    "throttle", "major", "minor", "ecc_corrected", "ecc_uncorrected", "rows", "row_failure", "mig", "switch"};
+    "throttle", "major", "minor", "ecc_corrected", "ecc_uncorrected", "rows", "row_failure", "mig", "switch", "stale"};
 
 struct handle { int card, slice; };
 struct process { int card, slice, pid; char kind; long mib; };
@@ -126,6 +127,7 @@ static int enter(const char *call, const struct handle *about)
         if (fault->delay_ms) delay_ms = fault->delay_ms;
         else code = fault->code;
     }
+    if (about && now.card[about->card].figure[STALE] > 0) code = LOST;
     pthread_mutex_unlock(&lock);
     usleep(1000 * delay_ms);
     return code;
@@ -151,6 +153,7 @@ int nvmlInitWithFlags(unsigned flags)
     (void)flags;
     if (getenv("NVML_STUB_SCENARIO")) load_file(getenv("NVML_STUB_SCENARIO"));
     initialised = 1;
+    for (int card = 0; card < CARDS; card++) now.card[card].figure[STALE] = 0;
     int code = enter(__func__, NULL);
     if (code != OK) initialised = 0;
     return code;
@@ -164,7 +167,7 @@ const char *nvmlErrorString(int code)
     case UNINITIALIZED: return "Uninitialized";
     case NOT_SUPPORTED: return "Not Supported";
     case 9: return "Driver Not Loaded";
-    case 15: return "GPU is lost";
+    case LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
