@@ -23,6 +23,21 @@ def gbatch(
     ] = None,
     shared: Annotated[bool, typer.Option("--shared", help="Take turns on the GPUs with others.")] = False,
     priority: Annotated[int, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.")] = 10,
+    depends_on: Annotated[
+        str | None,
+        typer.Option(
+            "-d", "--depends-on", metavar="JOB", help="Start after this job has succeeded; @ is your last one."
+        ),
+    ] = None,
+    depends_on_all: Annotated[
+        str | None, typer.Option("--depends-on-all", metavar="JOBS", help="Start after all of these, such as 3,5.")
+    ] = None,
+    depends_on_any: Annotated[
+        str | None, typer.Option("--depends-on-any", metavar="JOBS", help="Start after any one of these.")
+    ] = None,
+    no_auto_cancel: Annotated[
+        bool, typer.Option("--no-auto-cancel", help="Wait, and do not cancel the job, when such a job fails.")
+    ] = False,
     limit: Annotated[
         str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS or minutes.")
     ] = None,
@@ -53,7 +68,7 @@ def gbatch(
 
     A script's text travels in the pod; its #! line says what runs it. #SBATCH and # GFLOW lines are not read yet.
     """
-    from dovetail_cli import manifest, naming, output, submit, times
+    from dovetail_cli import depending, manifest, naming, output, submit, times
 
     output.check_format(form, allowed=("table", "json", "yaml"))
     submission = manifest.Submission(
@@ -68,5 +83,9 @@ def gbatch(
         image=manifest.check_image(image),
         workdir=workdir,
         policy=manifest.parse_policy(policy),
+        wait_on_failure=no_auto_cancel,
     )
-    submit.submit(submission, dry_run=dry_run, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    after = depending.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
+    submit.submit(
+        submission, after=after, dry_run=dry_run, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace
+    )

@@ -110,6 +110,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "NODELIST": place_or_reason,
     "MEMORY": _memory,
     "PRIORITY": lambda job, _: job.spec.priority,
+    "POSITION": lambda job, _: job.status.queue.position if job.status.queue else "-",
+    "ETA": lambda job, _: (job.status.queue and job.status.queue.estimated_start) or "-",
 }
 
 
@@ -167,6 +169,7 @@ def _sort_key(field: str, *, view: View) -> Callable[[GPUJob], Any]:
         "TIME": lambda job: run_seconds(job.status.start_time, job.status.completion_time, now=view.now) or 0,
         "TIMELIMIT": lambda job: job.spec.active_deadline_seconds or float("inf"),
         "MEMORY": _host_mib,
+        "POSITION": lambda job: job.status.queue.position if job.status.queue else 0,
     }
     return numbers.get(field, lambda job: COLUMNS[field](job, view))
 
@@ -185,6 +188,12 @@ def record(job: GPUJob, *, view: View) -> dict[str, Any]:
         "gpus": status.gpus,
         "request": status.request,
         "priority": job.spec.priority,
+        "position": status.queue.position if status.queue else None,
+        "estimated_start": status.queue.estimated_start if status.queue else None,
+        "estimate_basis": status.queue.basis if status.queue else "",
+        "dependencies": [
+            {"name": each.name, "condition": each.condition, "state": each.state} for each in status.dependencies
+        ],
         "workers": job.spec.workers,
         "nodes": list(status.nodes),
         "devices": [

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
 from dovetail.api.gpujob import (
+    Dependency,
     GPUJob,
     GPUJobSpec,
     Mode,
@@ -40,6 +41,9 @@ class Submission:
     image: str
     workdir: str | None = None
     policy: Policy | None = None
+    dependencies: Sequence[Dependency] = ()
+    any_dependency: bool = False
+    wait_on_failure: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     host_resources: Mapping[str, str] = field(default_factory=dict)
 
@@ -133,6 +137,9 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
             policy=submission.policy,
             priority=submission.priority,
             workers=submission.workers,
+            dependencies=list(submission.dependencies),
+            dependency_policy="Any" if submission.any_dependency else "All",
+            on_dependency_failure="Wait" if submission.wait_on_failure else "Cancel",
             active_deadline_seconds=submission.limit_seconds,
             backoff_limit=submission.max_retries,
             template=PodTemplate(

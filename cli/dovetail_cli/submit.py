@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dovetail_cli import creating, manifest, output, scripts
+from dovetail_cli import creating, depending, manifest, output, scripts
 from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import UsageError
 
@@ -13,16 +14,21 @@ from dovetail_cli.errors import UsageError
 def submit(
     submission: manifest.Submission,
     *,
+    after: depending.Wanted | None,
     dry_run: bool,
     form: str,
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Submit the job and print its number, or with `dry_run` let the API server check it."""
+    """Submit the job, to start `after` others, and print its number, or with `dry_run` let the API server check it."""
 
     async def go(cluster: Cluster) -> str:
-        job = manifest.build(submission, namespace=cluster.namespace)
+        wanted = submission
+        if after is not None:
+            dependencies = await depending.resolve(after, cluster=cluster)
+            wanted = replace(submission, dependencies=dependencies, any_dependency=after.any_one)
+        job = manifest.build(wanted, namespace=cluster.namespace)
         created = await creating.create(cluster, job, dry_run=dry_run)
         if dry_run:
             return _checked(creating.as_manifest(job), form=form)

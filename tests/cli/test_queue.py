@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.gpujob import QueuePlace
 from dovetail_cli import jobrows, listing, selection
 from dovetail_cli.errors import MissingError, UsageError
 from dovetail_cli.jobrows import View
@@ -133,3 +134,14 @@ def test_a_template_that_is_no_pod_has_no_memory() -> None:
     job = make_job()
     job.spec.template.spec["containers"] = [{"name": "a", "resources": {"requests": {"memory": "lots"}}}]
     assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "0"}
+
+
+def test_a_job_that_waits_shows_its_place_and_when_it_is_to_start() -> None:
+    place = QueuePlace(position=3, estimated_start=ago(hours=-2), basis="1 job has ended by then")
+    waits, runs = make_job(queue=place, phase="Queued"), make_job(phase="Running")
+    fields = ["POSITION", "ETA"]
+    assert jobrows.row(waits, fields, view=VIEW) == {"POSITION": 3, "ETA": ago(hours=-2)}
+    assert jobrows.row(runs, fields, view=VIEW) == {"POSITION": "-", "ETA": "-"}
+    record = jobrows.record(waits, view=VIEW)
+    assert (record["position"], record["estimated_start"]) == (3, ago(hours=-2))
+    assert record["estimate_basis"] == "1 job has ended by then"

@@ -1,0 +1,97 @@
+"""The jobs that a new one waits for, as gbatch's options name them."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail_cli import depending
+from dovetail_cli.cluster import Cluster
+from dovetail_cli.errors import MissingError, UsageError
+from tests.cli.builders import make_job
+from tests.core.kube.api import Answer, Api
+
+JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    api = Api()
+    await api.start()
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def cluster(api: Api) -> AsyncIterator[Cluster]:
+    async with Client(Connection(server=api.url)) as client:
+        yield Cluster(client=client, namespace="default")
+
+
+def read(one: str | None = None, *, all_of: str | None = None, any_of: str | None = None) -> depending.Wanted | None:
+    return depending.read(one, all_of=all_of, any_of=any_of)
+
+
+def test_the_options_name_one_all_or_any() -> None:
+    assert read() is None
+    assert read("7") == depending.Wanted(words=("7",))
+    assert read(all_of="3, train,3") == depending.Wanted(words=("3", "train"))
+    assert read(any_of="@,@~1") == depending.Wanted(words=("@", "@~1"), any_one=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"one": "3", "any_of": "4"}, "-d and --depends-on-any go not together"),
+        ({"one": "3,4"}, '-d "3,4": name a job by number or name'),
+        ({"all_of": " , "}, "name a job by number or name"),
+        ({"all_of": "1-5"}, "name each job by itself, such as 1,2,3"),
+        ({"one": "a b"}, "neither a number"),
+    ],
+)  # fmt: skip
+def test_what_names_no_job_is_refused_in_a_sentence(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        read(**options)  # type: ignore[arg-type]
+
+
+def owned(name: str, *, number: int, user: str) -> GPUJob:
+    job = make_job(name, number=number)
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations={names.USER: user}))
+
+
+async def resolved(api: Api, cluster: Cluster, *words: str) -> list[str]:
+    jobs = [owned("a", number=1, user="me"), owned("b", number=2, user="me"), owned("c", number=3, user="you")]
+    items: list[Any] = [msgspec.to_builtins(job) for job in jobs]
+    api.answer(f"GET {JOBS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": items}))
+    api.answer(f"POST {REVIEWS}", Answer(body={"status": {"userInfo": {"username": "me"}}}))
+    found = await depending.resolve(depending.Wanted(words=words), cluster=cluster)
+    return [each.name for each in found]
+
+
+async def test_numbers_and_names_become_names(api: Api, cluster: Cluster) -> None:
+    assert await resolved(api, cluster, "3", "a", "1") == ["c", "a"]
+
+
+async def test_the_last_job_is_the_user_s_own(api: Api, cluster: Cluster) -> None:
+    assert await resolved(api, cluster, "@", "@~1") == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"), [("9", "no job 9"), ("@~2", "@~2: you have submitted 2 of the jobs in this namespace")]
+)
+async def test_what_means_no_job_is_missing(api: Api, cluster: Cluster, word: str, problem: str) -> None:
+    with pytest.raises(MissingError, match=problem):
+        await resolved(api, cluster, word)
+
+
+async def test_a_job_may_be_named_before_it_is_there(
+    api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await resolved(api, cluster, "later") == ["later"]
+    assert "no job later yet" in capsys.readouterr().err
