@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pynvml
 import pytest
 
 from dovetail_agent import nvml_watch
@@ -96,16 +97,18 @@ def test_a_driver_that_tells_of_no_errors_is_still_read(nvml: Stub, watch_on: Wa
     eventually(watch, lambda known: known.samples[card_uuid(0)].used_mib == 5)
 
 
-def test_a_driver_that_stops_to_tell_of_errors_is_asked_once(
-    nvml: Stub, watch_on: WatchOn, capsys: pytest.CaptureFixture[str]
+def test_a_driver_that_stops_to_tell_of_errors_is_asked_no_more(
+    nvml: Stub, watch_on: WatchOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.play(Scenario(cards=1, answers=[("nvmlEventSetWait_v2", -1, GPU_IS_LOST)]))
+    asked, wait = [], pynvml.nvmlEventSetWait_v2
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", lambda *given: asked.append(given) or wait(*given))
+    gone = [("nvmlEventSetWait_v2", -1, GPU_IS_LOST)]
+    nvml.play(Scenario(cards=1, answers=gone))
     watch = watch_on(paces=Paces(look=0.01, ending=0.01))
     for used in (1, 2, 3):
-        quiet = [("nvmlEventSetWait_v2", -1, GPU_IS_LOST)]
-        nvml.play(Scenario(cards=1, answers=quiet, figures={0: {"used": used}}))
+        nvml.play(Scenario(cards=1, answers=gone, figures={0: {"used": used}}))
         eventually(watch, lambda known, used=used: known.samples[card_uuid(0)].used_mib == used)
-    assert capsys.readouterr().out.count("the driver tells of no more errors") == 1
+    assert len(asked) == 1
 
 
 def test_a_driver_that_is_not_loaded_yet_is_waited_for(nvml: Stub, watch_on: WatchOn) -> None:
