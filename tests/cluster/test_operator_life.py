@@ -237,7 +237,7 @@ async def test_kubectl_waits_for_a_job_and_shows_it(jobs: Jobs, kubectl: Kubectl
     assert waited.stdout == "gpujob.dovetail.dev/x condition met\n"
     shown = await run(*kubectl("get", "gj", "x"))
     head, row = shown.stdout.splitlines()
-    assert head.split() == ["NAME", "STATE", "REASON", "GPUS", "NODES", "PRIORITY", "ELAPSED", "AGE"]
+    assert head.split() == ["NAME", "STATE", "REASON", "POSITION", "GPUS", "NODES", "PRIORITY", "ELAPSED", "AGE"]
     cells = row.split()
     assert cells[:3] == ["x", "Succeeded", "1"]
     assert cells[3].startswith("v100-")

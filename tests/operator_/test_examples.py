@@ -14,8 +14,8 @@ FILES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))
 EXAMPLES = [path for path in FILES if "kind: GPUJob" in path.read_text(encoding="utf-8")]
 
 
-def read(path: Path) -> GPUJob:
-    return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), GPUJob)
+def read(path: Path) -> list[GPUJob]:
+    return msgspec.convert(list(yaml.safe_load_all(path.read_text(encoding="utf-8"))), list[GPUJob])
 
 
 def test_there_are_examples() -> None:
@@ -24,6 +24,6 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_makes_a_job(path: Path) -> None:
-    job = read(path)
-    ask = ask_of_job(job, default_policy="Balanced")
-    assert build_job(job, ask=ask, number=1)["spec"]["completions"] == job.spec.workers
+    for job in read(path):
+        ask = ask_of_job(job, default_policy="Balanced")
+        assert build_job(job, ask=ask, number=1)["spec"]["completions"] == job.spec.workers
