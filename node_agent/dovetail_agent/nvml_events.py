@@ -8,7 +8,7 @@ from typing import Any, Final
 import pynvml
 
 from dovetail.logs import get_logger
-from dovetail_agent.nvml_calls import Caller, CardLost
+from dovetail_agent.nvml_calls import Caller, CardLost, NvmlError
 from dovetail_agent.nvml_find import Part
 
 log = get_logger(__name__)
@@ -68,7 +68,11 @@ class Events:
         return True
 
     def close(self) -> None:
-        """Hear no more. Raises `LibraryGone`."""
+        """Hear no more."""
         events, self._set = self._set, None
-        if events is not None:
+        if events is None:
+            return
+        try:
             self._ask(pynvml.nvmlEventSetFree, args=(events,))
+        except NvmlError as error:
+            log.debug("the driver keeps an old set of events", problem=str(error))

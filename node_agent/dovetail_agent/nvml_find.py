@@ -62,14 +62,17 @@ def find(ask: Caller, *, sys: Path = SYS) -> Found:
             cards[index] = _card(index, ask=ask, sys=sys)
         except CardLost as error:
             log.warning("a card cannot be read", index=index, problem=str(error))
-    parts: list[Part] = []
+    split = {index: card for index, card in cards.items() if _in_mig_mode(card, ask=ask)}
+    whole = _wired({index: card for index, card in cards.items() if index not in split}, ask=ask)
     slices: list[Part] = []
-    for card in _wired(cards, ask=ask):
-        if _in_mig_mode(card, ask=ask):
+    silent: set[str] = set()
+    for index, card in split.items():
+        try:
             slices += _slices(card, first=max(cards) + 1 + len(slices), ask=ask)
-        else:
-            parts.append(card)
-    return Found(parts=(*parts, *slices), cards=frozenset(card.card_uuid for card in cards.values()))
+        except CardLost as error:
+            log.warning("a card's MIG devices cannot be read", index=index, problem=str(error))
+            silent.add(card.card_uuid)
+    return Found(parts=(*whole, *slices), cards=frozenset(card.card_uuid for card in cards.values()) - silent)
 
 
 def _card(index: int, *, ask: Caller, sys: Path) -> Part:

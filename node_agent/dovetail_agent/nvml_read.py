@@ -72,13 +72,16 @@ def signs_of(part: Part, *, xids: tuple[int, ...], ask: Caller) -> Signs:
     return replace(signs, remapped_rows=corrected + uncorrected, remap_failed=bool(failed))
 
 
-def processes_of(part: Part, *, ask: Caller) -> dict[int, int | None]:
+def processes_of(part: Part, *, ask: Caller) -> dict[int, int | None] | None:
     """Memory in MiB by process; None where the driver does not give it. One may be named as of several kinds."""
-    used: dict[int, int | None] = {}
-    for calls in _PROCESSES:
-        for process in ask(*calls, args=(part.handle,)) or ():
-            used[process.pid] = None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB
-    return used
+    told = [ask(*calls, args=(part.handle,)) for calls in _PROCESSES]
+    if told[0] is None:
+        return None  # every driver that names processes at all names those that compute
+    return {
+        process.pid: None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB
+        for processes in told
+        for process in processes or ()
+    }
 
 
 def _throttles(card: Any, *, ask: Caller) -> tuple[str, ...] | None:

@@ -162,12 +162,12 @@ class Watch:
 
     def _read(self, part: Part, *, xids: Mapping[int, int]) -> DeviceSample:
         load = load_of(part, ask=self._ask)
-        used = processes_of(part, ask=self._ask)
+        used = processes_of(part, ask=self._ask) if self._tells_pods else None
         signs = signs_of(part, xids=tuple(xids), ask=self._ask)
         ecc = {"corrected": signs.ecc_corrected, "uncorrected": signs.ecc_uncorrected}
         return replace(
             load,
-            used_by_tenant_mib=used_by_pod(used, proc=self._proc) if self._tells_pods else None,
+            used_by_tenant_mib=None if used is None else used_by_pod(used, proc=self._proc),
             ecc_errors={kind: count for kind, count in ecc.items() if count is not None},
             remapped_rows=signs.remapped_rows,
             xids=dict(xids),

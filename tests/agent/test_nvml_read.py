@@ -80,7 +80,7 @@ def test_an_old_driver_is_read_by_the_calls_that_it_has(old_nvml: Stub, watch_on
     assert (first.memory_mib, first.reserved_mib) == (81559, 0)
     assert sample(known).used_mib == 900 + H100["reserved"]
     assert sample(known).used_by_tenant_mib == {POD: 900}
-    assert sample(known).throttled_by == ()
+    assert (sample(known).throttled_by, sample(known).temperature_celsius) == ((), 31)
 
 
 def test_processes_are_told_by_pod_and_the_rest_is_a_stranger_s(see: See, tmp_path: Path) -> None:
@@ -101,6 +101,12 @@ def test_where_one_process_s_memory_is_unknown_no_pod_s_is_told(see: See, tmp_pa
     proc = make_proc(tmp_path / "proc", pods={10: POD, 12: OTHER})
     known = see(Scenario(processes=[Process(pid=10, mib=-1), Process(pid=12, mib=5)]), proc=proc)
     assert sample(known).used_by_tenant_mib is None
+
+
+def test_a_driver_that_names_no_processes_is_not_taken_to_have_none(see: See) -> None:
+    calls = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+    known = see(Scenario(answers=[(call, 0, NOT_SUPPORTED) for call in calls]))
+    assert (sample(known, 0).used_by_tenant_mib, sample(known, 1).used_by_tenant_mib) == (None, {})
 
 
 def test_without_the_node_s_processes_no_pod_s_use_is_told(see: See, tmp_path: Path) -> None:
@@ -132,6 +138,11 @@ def test_nvlinks_are_told_by_index_and_cards_of_one_pcie_switch_too(see: See) ->
 def test_cards_on_one_nvswitch_all_reach_each_other(see: See) -> None:
     known = see(Scenario(cards=8, peers={card: [-1] * 18 for card in range(8)}))
     assert devices(known)[3].links.nvlink == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_card_in_mig_mode_is_nobody_s_neighbour(see: See) -> None:
+    known = see(Scenario(cards=3, peers={card: [-1] for card in range(3)}, slices={1: [9984]}))
+    assert [device.links.nvlink for device in devices(known)] == [[2], [0], []]
 
 
 def test_mig_devices_stand_in_the_place_of_their_card(see: See) -> None:

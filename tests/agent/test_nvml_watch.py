@@ -55,6 +55,16 @@ def test_a_card_that_the_driver_counts_no_more_is_lost_too(nvml: Stub, watch_on:
     eventually(watch, lambda known: reasons(known) == ["", "GpuIsLost"])
 
 
+def test_mig_devices_of_a_card_that_is_lost_stay_and_are_unhealthy(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(slices={1: [9984, 9984]}))
+    watch = watch_on(paces=QUICK)
+    gone = [(call, 1, GPU_IS_LOST) for call in ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetTemperatureV")]
+    nvml.play(Scenario(slices={1: [9984, 9984]}, answers=gone))
+    lost = eventually(watch, lambda known: reasons(known) == ["", "GpuIsLost", "GpuIsLost"])
+    again = eventually(watch, lambda known: known.inventory is not lost.inventory)
+    assert reasons(again) == ["", "GpuIsLost", "GpuIsLost"]
+
+
 def test_a_card_that_was_reset_answers_to_the_library_begun_anew(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario())
     watch = watch_on(paces=QUICK)
@@ -87,6 +97,14 @@ def test_the_xids_of_programs_are_counted_and_no_more(nvml: Stub, watch_on: Watc
 def test_a_double_bit_error_counts_as_its_xid(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario(cards=1, xids=[(0, 0)]))
     eventually(watch_on(paces=QUICK), lambda known: reasons(known) == ["Xid48DoubleBitEcc"])
+
+
+def test_an_old_set_of_events_that_the_driver_keeps_stops_nothing(nvml: Stub, watch_on: WatchOn) -> None:
+    kept = [("nvmlEventSetFree", -1, GPU_IS_LOST)]
+    nvml.play(Scenario(cards=1, answers=kept))
+    watch = watch_on(paces=QUICK)
+    before = watch.known.inventory
+    eventually(watch, lambda known: known.inventory is not before and not known.problem)
 
 
 @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlDeviceGetSupportedEventTypes"])

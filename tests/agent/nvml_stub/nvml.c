@@ -286,6 +286,16 @@ int nvmlDeviceGetTemperature(struct handle *device, int sensor, unsigned *celsiu
     return tell(device, CELSIUS, celsius);
 }
 
+#ifndef OLD_DRIVER
+struct temperature { unsigned version; int sensor, celsius; };
+
+int nvmlDeviceGetTemperatureV(struct handle *device, struct temperature *told)
+{
+    ENTER(device);
+    return tell(device, CELSIUS, (unsigned *)&told->celsius);
+}
+#endif
+
 int nvmlDeviceGetPowerUsage(struct handle *device, unsigned *milliwatts)
 {
     ENTER(device);
