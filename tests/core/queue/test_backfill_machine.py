@@ -1,0 +1,158 @@
+"""The queue over time as a state machine: jobs come, start, run for as long as they like or may, and end.
+
+What the machine keeps beside the queue is dumb: who holds what since when, and the start that the first waiting job was
+promised. That promise is kept, whatever else goes on, unless somebody more important comes or a guess was wrong.
+"""
+
+from dataclasses import dataclass, replace
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dovetail.engine.claims import Claim
+from dovetail.queue.admission import Admitted, Look, Waits
+from dovetail.queue.candidates import Candidate, Leaving, order
+from tests.core.engine.builders import make_ask, make_ledger
+
+HOUR = 3600.0
+GUESS = 6 * HOUR
+SHAPES = ["1", "2", "3", "4", "0.5", "0.25"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    job: Candidate
+    since: float
+    claims: tuple[Claim, ...]
+
+    @property
+    def end(self) -> float:
+        """When it ends by its limit, or is guessed to."""
+        return self.since + self.job.run_seconds
+
+
+class BackfillMachine(RuleBasedStateMachine):
+    """Every admitted job runs at once where the queue found room for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = make_ledger(a=4, b=2)
+        self.now = 0.0
+        self.submitted = 0
+        self.waiting: dict[str, Candidate] = {}
+        self.running: dict[str, Run] = {}
+        self.promised: tuple[str, float] | None = None
+
+    @rule(
+        shape=st.sampled_from(SHAPES),
+        workers=st.integers(1, 2),
+        hours=st.one_of(st.none(), st.integers(1, 8)),
+        priority=st.sampled_from([10, 10, 10, 11]),
+    )
+    def submit(self, shape: str, workers: int, hours: int | None, priority: int) -> None:
+        key = f"job-{self.submitted:03d}"
+        self.submitted += 1
+        job = Candidate(
+            key=key,
+            ask=make_ask(shape),
+            workers=workers,
+            priority=priority,
+            created=key,
+            name=f"team/{key}",
+            run_seconds=GUESS if hours is None else hours * HOUR,
+            limited=hours is not None,
+        )
+        self.waiting[key] = job
+        if self.promised and order([job, self.waiting[self.promised[0]]])[0] is job:
+            self.promised = None
+
+    @rule(hours=st.sampled_from([0.5, 1.0, 3.0]))
+    def pass_time(self, hours: float) -> None:
+        """To the next end by a limit at most: that is when the queue looks again."""
+        ends = [run.end for run in self.running.values() if run.job.limited]
+        self.now = min([self.now + hours * HOUR, *ends])
+        for key, run in list(self.running.items()):
+            if run.job.limited and run.end <= self.now:
+                self.end(key)
+        if any(run.end <= self.now for run in self.running.values()):
+            # A guess was wrong, and with it the promise.
+            self.promised = None
+        self.look()
+
+    @rule(data=st.data())
+    def end_early(self, data: st.DataObject) -> None:
+        if self.running:
+            self.end(data.draw(st.sampled_from(sorted(self.running))))
+
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        if self.waiting:
+            key = data.draw(st.sampled_from(sorted(self.waiting)))
+            del self.waiting[key]
+            if self.promised and self.promised[0] == key:
+                self.promised = None
+
+    @rule()
+    def look(self) -> None:
+        look = Look(self.ledger.copy(), sites={}, leaving=self.leaving())
+        for job in order(self.waiting.values()):
+            verdict = look.at(job)
+            if isinstance(verdict, Admitted):
+                self.start(job, verdict)
+            else:
+                assert isinstance(verdict, Waits)
+                assert verdict.message
+        self.check_promise(look)
+
+    def check_promise(self, look: Look) -> None:
+        if self.promised and self.promised[0] in self.waiting:
+            assert look.reservation is not None
+            assert look.reservation.job.key == self.promised[0]
+            assert self.now + look.reservation.at_seconds <= self.promised[1] + 1e-6
+        reserved = look.reservation
+        self.promised = (reserved.job.key, self.now + reserved.at_seconds) if reserved else None
+
+    def leaving(self) -> list[Leaving]:
+        found = []
+        for run in self.running.values():
+            at = max(run.end - self.now, 60.0)
+            found += [
+                Leaving(key=claim.key, job=run.job.key, at_seconds=at, assumed=not run.job.limited)
+                for claim in run.claims
+            ]
+        return found
+
+    def start(self, job: Candidate, verdict: Admitted) -> None:
+        del self.waiting[job.key]
+        self.running[job.key] = Run(job=job, since=self.now, claims=verdict.claims)
+        for claim in verdict.claims:
+            self.ledger.commit(claim)
+
+    def end(self, key: str) -> None:
+        for claim in self.running.pop(key).claims:
+            self.ledger.release(claim.key)
+
+    @invariant()
+    def no_device_is_promised_beyond_itself(self) -> None:
+        promised: dict[str, int] = {}
+        for run in self.running.values():
+            for claim in run.claims:
+                for device in claim.devices:
+                    promised[device.uuid] = promised.get(device.uuid, 0) + device.share_milli
+        assert all(milli <= 1000 for milli in promised.values())
+
+    def teardown(self) -> None:
+        """When nothing more comes and everything ends, every job that could ever run has its turn."""
+        self.look()
+        while self.running:
+            self.end(min(self.running, key=lambda key: self.running[key].end))
+            self.promised = None
+            self.look()
+        for job in self.waiting.values():
+            alone = Look(make_ledger(a=4, b=2), sites={})
+            assert isinstance(alone.at(replace(job)), Waits)
+
+
+TestBackfill = BackfillMachine.TestCase
+TestBackfill.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
