@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.engine.claims import Claim
 from dovetail.queue.admission import Admitted, Look, Waits
@@ -44,6 +44,12 @@ class BackfillMachine(RuleBasedStateMachine):
         self.running: dict[str, Run] = {}
         self.promised: tuple[str, float] | None = None
 
+    @initialize(hours=st.tuples(st.integers(1, 8), st.integers(1, 8)))
+    def begin_with_a_large_job_that_waits(self, hours: tuple[int, int]) -> None:
+        for each in hours:
+            self.submit("2", workers=1, hours=each, priority=10)
+        self.submit("4", workers=1, hours=None, priority=10)
+
     @rule(
         shape=st.sampled_from(SHAPES),
         workers=st.integers(1, 2),
@@ -66,6 +72,7 @@ class BackfillMachine(RuleBasedStateMachine):
         self.waiting[key] = job
         if self.promised and order([job, self.waiting[self.promised[0]]])[0] is job:
             self.promised = None
+        self.look()
 
     @rule(hours=st.sampled_from([0.5, 1.0, 3.0]))
     def pass_time(self, hours: float) -> None:
@@ -84,6 +91,7 @@ class BackfillMachine(RuleBasedStateMachine):
     def end_early(self, data: st.DataObject) -> None:
         if self.running:
             self.end(data.draw(st.sampled_from(sorted(self.running))))
+            self.look()
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
@@ -92,8 +100,8 @@ class BackfillMachine(RuleBasedStateMachine):
             del self.waiting[key]
             if self.promised and self.promised[0] == key:
                 self.promised = None
+            self.look()
 
-    @rule()
     def look(self) -> None:
         look = Look(self.ledger.copy(), sites={}, leaving=self.leaving())
         for job in order(self.waiting.values()):
