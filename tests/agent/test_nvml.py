@@ -56,7 +56,7 @@ def test_figures_that_are_too_old_are_no_figures_any_more(nvml: Stub, watch_on: 
 def test_the_call_that_hangs_is_named_and_the_sentence_stays_the_same(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario(cards=1))
     watch = watch_on(paces=Paces(look=0.01, ending=0.01))
-    nvml.play(Scenario(cards=1, delays_ms={"nvmlDeviceGetClockInfo": 1000}))
+    nvml.play(Scenario(cards=1, delays_ms={"nvmlDeviceGetClockInfo": 60_000}))
     while watch.waiting_for != "nvmlDeviceGetClockInfo":
         assert not watch.known.problem
     sentences = []
@@ -69,7 +69,7 @@ def test_the_call_that_hangs_is_named_and_the_sentence_stays_the_same(nvml: Stub
 
 
 def test_a_driver_that_hangs_from_the_start_is_named_with_its_call(nvml: Stub, watch_on: WatchOn) -> None:
-    nvml.play(Scenario(cards=1, delays_ms={"nvmlDeviceGetCount_v2": 500}))
+    nvml.play(Scenario(cards=1, delays_ms={"nvmlDeviceGetCount_v2": 60_000}))
     watch = watch_on(first_look=False)
     while watch.waiting_for != "nvmlDeviceGetCount":
         assert not watch.looked.is_set()

@@ -11,7 +11,7 @@
  *   process I P PID KIND MIB   on card I, on its MIG device P or on -1, the card itself; KIND c, g or m; MIB -1: unknown
  *   peer I J                an NVLink from card I to J; J -1: to a switch
  *   answer CALL I CODE      this call about card I (or -1, any) answers with this code
- *   delay CALL MS           this call takes that long
+ *   delay CALL MS           this call takes that long, or until the next scenario
  *   xid I NUMBER            card I tells of this error once
  *
  * Structures and codes are those of the library's public interface.
@@ -63,6 +63,7 @@ static struct {
 static struct handle handles[CARDS][SLICES + 1]; /* the last one is the card itself */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int initialised;
+static volatile unsigned played; /* scenarios so far */
 
 static void take_figure(int card, const char *key, long value)
 {
@@ -96,6 +97,7 @@ void stub_load(const char *scenario)
     char line[256];
     pthread_mutex_lock(&lock);
     memset(&now, 0, sizeof now);
+    played++;
     while (*scenario) {
         size_t length = strcspn(scenario, "\n");
         snprintf(line, sizeof line, "%.*s", (int)length, scenario);
@@ -128,8 +130,9 @@ static int enter(const char *call, const struct handle *about)
         else code = fault->code;
     }
     if (about && now.card[about->card].figure[STALE] > 0) code = LOST;
+    unsigned playing = played;
     pthread_mutex_unlock(&lock);
-    usleep(1000 * delay_ms);
+    for (; delay_ms > 0 && playing == played; delay_ms -= 5) usleep(5000);
     return code;
 }
 #define ENTER(about) do { int code = enter(__func__, about); if (code != OK) return code; } while (0)
