@@ -51,6 +51,9 @@ def per_container(annotation: str, index: int) -> str:
 # On the batch Job of a GPUJob, by the operator: what its memory was estimated from when it was let go.
 MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
 
+# On the batch Job of a GPUJob, by the operator: nodes that its pods keep off, since their room is kept for another job.
+AVOIDED_NODES: Final = f"{GROUP}/avoided-nodes"
+
 # Pod labels.
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"

@@ -17,6 +17,7 @@ from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.runtimes import leaving_soon
 from dovetail_operator.state import State
+from dovetail_operator.workload import avoided_nodes
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
@@ -135,20 +136,31 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,
         name=key_of(job.metadata),
-        site=_site(state, job, sites=sites),
+        site=_site(state, job, avoid=_avoided(state, job), sites=sites),
         run_seconds=state.run_times.run_seconds(job),
         limited=job.spec.active_deadline_seconds is not None,
     )
 
 
-def _site(state: State, job: GPUJob, *, sites: dict[str, list[str]]) -> str:
+def _avoided(state: State, job: GPUJob) -> tuple[str, ...]:
+    """The nodes that the job's pods keep off, by the batch Job that is at work or as it is going to be."""
+    child = state.child_of(job)
+    if child is not None and not child.spec.suspend:
+        return avoided_nodes(child)
+    verdict = state.verdicts.get(job.metadata.uid)
+    return verdict.avoid if isinstance(verdict, Admitted) else ()
+
+
+def _site(state: State, job: GPUJob, *, avoid: tuple[str, ...], sites: dict[str, list[str]]) -> str:
     """The nodes that the job's pods may go to, noted once for all jobs that say the same about them."""
     spec = job.spec.template.spec
     said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if node_affinity:
         said["affinity"] = {"nodeAffinity": node_affinity}
+    if avoid:
+        said["avoid"] = avoid
     site = json.dumps(said, sort_keys=True)
     if site not in sites:
-        sites[site] = state.view.eligible_nodes(spec)
+        sites[site] = [node for node in state.view.eligible_nodes(spec) if node not in avoid]
     return site

@@ -8,7 +8,7 @@ from dovetail.api.gpujob import Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
 from dovetail_operator.observed import Observed, has_ended, true_condition, worker_of
-from dovetail_operator.workload import Manifest, build_job
+from dovetail_operator.workload import Manifest, avoided_nodes, build_job
 
 _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
@@ -91,17 +91,18 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
-    if child is not None and verdict.ask is not None and verdict.ask.resource != seen.ask.resource:
+    if child is not None and _is_for_other_nodes(child, seen, verdict):
         return Stage(
             phase="Starting",
             reason="Evaluating",
-            message="Admitted on another kind of node: its Job is made anew",
+            message="Admitted on other nodes than before: its Job is made anew",
             admitted=True,
             actions=(DeleteJob(),),
         )
     start: Action = PatchJob(spec={"suspend": False})
     if child is None:
-        start = CreateJob(manifest=build_job(seen.job, ask=seen.ask, number=seen.number, memory=seen.memory))
+        manifest = build_job(seen.job, ask=seen.ask, number=seen.number, memory=seen.memory, avoid=verdict.avoid)
+        start = CreateJob(manifest=manifest)
     return Stage(
         phase="Starting",
         reason="Evaluating",
@@ -109,6 +110,13 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         admitted=True,
         actions=(start,),
     )
+
+
+def _is_for_other_nodes(child: Job, seen: Observed, verdict: Admitted) -> bool:
+    """Whether the pods of the suspended batch Job may not go where the queue has found room."""
+    asked = seen.ask.resource if seen.ask is not None else ""
+    other_kind = verdict.ask is not None and verdict.ask.resource != asked
+    return other_kind or avoided_nodes(child) != verdict.avoid
 
 
 def _active(seen: Observed, child: Job) -> Stage:

@@ -4,7 +4,7 @@ The pods are built complete: on our scheduler every container says which devices
 variable nor a user's can bring in a device that was not promised.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from dovetail.api.gpujob import KIND, GPUJob, MemoryUse
 from dovetail.api.meta import OwnerReference
 from dovetail.asks import resources_of, template_spec
 from dovetail.engine.claims import Ask
+from dovetail.kube.objects import Job
 from dovetail.pods.completion import completed
 from dovetail.pods.parts import Part, Parts
 from dovetail.pods.vendor import with_devices
@@ -22,6 +23,7 @@ Manifest = dict[str, Any]
 
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ADMISSION_SETS: Final = ("priority", "preemptionPolicy", "nodeName", "schedulingGates")
 # Written at bind; and what a container asks, which the job's spec says.
 _NOT_THE_USERS: Final = (
@@ -29,14 +31,16 @@ _NOT_THE_USERS: Final = (
 )  # fmt: skip
 
 
-def build_job(job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = None) -> Manifest:
+def build_job(
+    job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = None, avoid: Sequence[str] = ()
+) -> Manifest:
     """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be.
 
-    `memory` is what the promise of `ask` rests on.
+    `memory` is what the promise of `ask` rests on; the pods keep off the nodes of `avoid`.
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
-    pod_spec = _pod_spec(job, ask=ask, number=number)
+    pod_spec = keeping_off(_pod_spec(job, ask=ask, number=number), nodes=avoid)
     batch: Manifest = {
         "completionMode": "Indexed",
         "completions": spec.workers,
@@ -60,9 +64,33 @@ def build_job(job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = 
     annotations = {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
     if memory is not None:
         annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
+    if avoid:
+        annotations |= {names.AVOIDED_NODES: ",".join(avoid)}
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
+
+
+def avoided_nodes(child: Job) -> tuple[str, ...]:
+    """The nodes that the pods of a batch Job keep off."""
+    return tuple(node for node in child.metadata.annotations.get(names.AVOIDED_NODES, "").split(",") if node)
+
+
+def keeping_off(pod_spec: Manifest, *, nodes: Sequence[str]) -> Manifest:
+    """The pod's spec with a required affinity that leaves out `nodes`, beside what it requires itself."""
+    if not nodes:
+        return pod_spec
+    affinity = dict(pod_spec.get("affinity") or {})
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    required = dict(of_nodes.get(_REQUIRED) or {})
+    # Each field requirement takes one name; within a term all must hold, of the terms any one.
+    off = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    terms = [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), *off]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
+    return {**pod_spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
 
 
 def owner_reference(job: GPUJob) -> OwnerReference:

@@ -81,3 +81,18 @@ async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None
     started = await jobs.phase("Running", "large")
     assert started.queue is None
     await jobs.phase("Queued", "long")
+
+
+async def test_a_job_that_passes_keeps_off_the_node_that_is_kept(jobs: Jobs) -> None:
+    """The nodes with V100s have four each: one is left on each, and only the earlier one is needed."""
+    await jobs.submit("early", gpu="3(V100)", activeDeadlineSeconds=HOUR)
+    early = await jobs.phase("Running", "early")
+    await jobs.submit("late", gpu="3(V100)", activeDeadlineSeconds=3 * HOUR)
+    late = await jobs.phase("Running", "late")
+    await jobs.submit("large", gpu="4(V100)")
+    await jobs.phase("Queued", "large", reason="Resources")
+    await jobs.submit("long", gpu="1(V100)")
+    passed = await jobs.phase("Running", "long")
+    assert passed.nodes == late.nodes != early.nodes
+    child = await jobs.child("long")
+    assert child.metadata.annotations["dovetail.dev/avoided-nodes"] == early.node_list

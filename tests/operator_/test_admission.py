@@ -234,3 +234,28 @@ def with_device(pod: Pod, *, index: int) -> Pod:
     held = [AllocatedDevice(uuid=f"GPU-a-{index}", index=index, share_milli=1000, memory_mib=100)]
     allocation = Allocation(node="a", mode="Exclusive", containers=[ContainerAllocation(index=0, devices=held)])
     return replace_meta(pod, annotations=annotations_of(allocation))
+
+
+def test_a_passing_job_without_a_limit_is_placed_and_counted_off_the_nodes_that_are_kept() -> None:
+    state = make_state(a=4, b=4)
+    occupy(state, gpus=3, seconds=3600)
+    blocker = make_job("blocker", status={"number": 1}, gpu=3, activeDeadlineSeconds=7200)
+    state.put_job(blocker)
+    state.put_child(make_child(blocker, uid="uid-child-blocker", status={"startTime": at(0)}))
+    state.pod_changed("ADDED", make_pod(node="b", devices=3, owner="uid-child-blocker", created=-60))
+    submit(state, "large", gpu=4, meta={"creationTimestamp": at(-900)})
+    submit(state, "long")
+    verdict = verdicts(state)["long"]
+    assert isinstance(verdict, Admitted)
+    assert verdict.avoid == ("a",)
+    state.verdicts["uid-long"] = verdict
+    (on_the_way,) = (each for each in survey(state, now=NOW).on_the_way if each.name == "team/long")
+    assert survey(state, now=NOW).sites[on_the_way.site] == ["b"]
+    job = state.jobs["team/long"]
+    annotations = {"dovetail.dev/avoided-nodes": "b"}
+    child = make_child(job, uid="uid-child-long")
+    state.put_child(
+        msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, annotations=annotations))
+    )
+    (on_the_way,) = (each for each in survey(state, now=NOW).on_the_way if each.name == "team/long")
+    assert survey(state, now=NOW).sites[on_the_way.site] == ["a"]

@@ -6,7 +6,7 @@ where they do not delay it: beside what is kept for it, or because their own tim
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dovetail.api.gpujob import QueuePlace, Reason
@@ -29,11 +29,15 @@ _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The job may start; `claims` are what its workers would hold, in the way of `ask`."""
+    """The job may start; `claims` are what its workers would hold, in the way of `ask`.
+
+    Its pods are to keep off the nodes of `avoid`: what is free there is kept for a job before it.
+    """
 
     key: str
     claims: tuple[Claim, ...] = ()
     ask: Ask | None = None
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +149,32 @@ class Look:
         reserved = self.reservation
         if reserved is None or reserved.job.key == job.key:
             return self._admitted(job, room)
+        if job.limited and self._now + job.run_seconds <= reserved.at_seconds:
+            return self._admitted(job, room)
         shortage = self._kept_from.get(job.shape)
         if shortage is None:
             ledger, shapes = self._kept = self._kept or self._keep(reserved)
             beside = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
             if isinstance(beside, Room):
-                return self._admitted(job, beside)
+                avoid = self._to_avoid(job, beside, reserved=reserved, kept=shapes)
+                return replace(self._admitted(job, beside), avoid=avoid)
             shortage = self._kept_from[job.shape] = beside.shortage
-        if job.limited and self._now + job.run_seconds <= reserved.at_seconds:
-            return self._admitted(job, room)
         return _kept_back(job, by=reserved, shortage=shortage)
+
+    def _to_avoid(self, job: Candidate, room: Room, *, reserved: Reservation, kept: Shapes) -> tuple[str, ...]:
+        """Nodes on which the job fits now, but would take what is kept there.
+
+        Of several workers nobody knows how many would come to such a node, so they keep off it but for the plan's.
+        """
+        planned = {claim.node for claim in room.claims}
+        nodes = sorted({claim.node for claim in reserved.claims})
+        if job.site in self._sites:
+            nodes = [node for node in nodes if node in self._sites[job.site]]
+        fits = self._shapes.best(room.ask, nodes=nodes, key=job.key)
+        if job.workers > 1:
+            return tuple(node for node in fits if node not in planned)
+        beside = set(kept.best(room.ask, nodes=nodes, key=job.key))
+        return tuple(node for node in fits if node not in beside)
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:

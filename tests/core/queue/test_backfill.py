@@ -297,3 +297,33 @@ def test_a_job_is_kept_back_only_where_it_would_delay_the_one_that_reserved(
             assert look.reservation is not None
             assert isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room)
             assert not (job.limited and job.run_seconds <= look.reservation.at_seconds)
+
+
+def avoided(*waiting: Candidate, ledger: Ledger, leaving: Iterable[Leaving]) -> dict[str, tuple[str, ...]]:
+    verdicts = decide(*waiting, ledger=ledger, leaving=leaving)
+    return {name: each.avoid for name, each in verdicts.items() if isinstance(each, Admitted)}
+
+
+def test_a_passing_job_keeps_off_the_node_where_it_would_delay_the_reserved_one() -> None:
+    ledger = make_ledger(a=4, b=4)
+    leaving = [*run(ledger, make_job("r", "3", hours=2)), *run(ledger, make_job("s", "3", hours=3))]
+    ends = {ledger.claim(each.key).node: each.at_seconds for each in leaving}  # type: ignore[union-attr]
+    kept = min(ends, key=lambda node: ends[node])
+    waiting = (LARGE, make_job("short", "1", hours=1, at=1))
+    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"short": ()}
+    waiting = (LARGE, make_job("long", "1", at=1))
+    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"long": (kept,)}
+
+
+def test_a_passing_job_may_go_to_a_node_that_leaves_enough() -> None:
+    ledger = make_ledger(a=4)
+    leaving = run(ledger, make_job("r", "2", hours=3))
+    waiting = (make_job("large", "3", at=0), make_job("long", "1", at=1))
+    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"long": ()}
+
+
+def test_a_passing_gang_keeps_off_all_that_is_kept_but_for_its_plan() -> None:
+    ledger = make_ledger(a=4, b=4, c=2)
+    leaving = [*run(ledger, make_job("r", "3", hours=2)), *run(ledger, make_job("s", "3", hours=3))]
+    waiting = (make_job("large", "4", workers=2), make_job("pair", "1", workers=2, at=1))
+    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"pair": ("a", "b")}
