@@ -38,6 +38,10 @@ def gbatch(
     no_auto_cancel: Annotated[
         bool, typer.Option("--no-auto-cancel", help="Wait, and do not cancel the job, when such a job fails.")
     ] = False,
+    begin: Annotated[
+        str | None,
+        typer.Option("--begin", metavar="T", help="Not before: HH:MM, 2026-01-31T18:00 or now+10m."),
+    ] = None,
     limit: Annotated[
         str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS or minutes.")
     ] = None,
@@ -83,6 +87,7 @@ def gbatch(
         image=manifest.check_image(image),
         workdir=workdir,
         policy=manifest.parse_policy(policy),
+        begin_time=None if begin is None else times.begin_time(begin, now=times.utc_now().astimezone()),
         wait_on_failure=no_auto_cancel,
     )
     after = depending.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)

@@ -41,6 +41,7 @@ class Submission:
     image: str
     workdir: str | None = None
     policy: Policy | None = None
+    begin_time: str | None = None
     dependencies: Sequence[Dependency] = ()
     any_dependency: bool = False
     wait_on_failure: bool = False
@@ -137,6 +138,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
             policy=submission.policy,
             priority=submission.priority,
             workers=submission.workers,
+            begin_time=submission.begin_time,
             dependencies=list(submission.dependencies),
             dependency_policy="Any" if submission.any_dependency else "All",
             on_dependency_failure="Wait" if submission.wait_on_failure else "Cancel",

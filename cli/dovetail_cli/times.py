@@ -1,13 +1,16 @@
 """Times as people and Slurm write them. Pure: the clock is an argument."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import Final
 
 from dovetail_cli.errors import UsageError
 
 _CLOCK: Final = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d{2})")
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
+_FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_HOUR: Final = re.compile(r"\d{2}:\d{2}(:\d{2})?")
 _SPAN_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -34,6 +37,32 @@ def span_seconds(text: str, *, option: str) -> float:
     if found is None:
         raise UsageError(f'{option} "{text}": write a number with ms, s, m, h or d, such as 5s')
     return float(found[1]) * _SPAN_SECONDS[found[2]]
+
+
+def begin_time(text: str, *, now: datetime) -> str:
+    """When a job may start, as `sbatch --begin` takes it, as RFC 3339: `HH:MM`, a date with or without it, `now+10m`.
+
+    Times of the day are those of the time zone of `now`; one that has passed today is tomorrow's.
+    """
+    span = _FROM_NOW.fullmatch(text.strip())
+    if span:
+        begin: datetime | None = now + timedelta(seconds=int(span[1]) * _UNIT_SECONDS[(span[2] or "s")[0]])
+    else:
+        begin = _of_the_clock(text.strip(), now=now)
+    if begin is None:
+        raise UsageError(f'--begin "{text}": write HH:MM, a date such as 2026-01-31T18:00, or now+10m')
+    return begin.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _of_the_clock(text: str, *, now: datetime) -> datetime | None:
+    try:
+        if _HOUR.fullmatch(text):
+            begin = datetime.combine(now.date(), time.fromisoformat(text), tzinfo=now.tzinfo)
+            return begin if begin > now else begin + timedelta(days=1)
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=now.tzinfo)
 
 
 def parse_timestamp(text: str | None) -> datetime | None:

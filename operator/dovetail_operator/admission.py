@@ -53,7 +53,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
             workers = workers_without_node(job, child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
                 cycle.on_the_way.append(candidate)
-        elif wants_admission(job, child) and state.obstacle_of(job) is None:
+        elif wants_admission(job, child) and state.obstacle_of(job, now=now) is None:
             candidate = _candidate(state, job, workers=job.spec.workers, sites=cycle.sites)
             if candidate is None or state.number_of(job) is None:
                 continue

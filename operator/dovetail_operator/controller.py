@@ -288,7 +288,11 @@ class Controller:
     async def _settle(self, key: str) -> None:
         """Bring one job to what it should be: do what has to be done, then write what is true."""
         seen = self.state.observe(key, now=self._now())
-        if seen is None or not self._is_decided(seen):
+        if seen is None:
+            return
+        if not self._is_decided(seen):
+            # Perhaps its time has just come, of which no change tells.
+            self._unsettled.set()
             return
         outcome = reconcile(seen)
         for action in outcome.actions:

@@ -12,6 +12,7 @@ from dovetail.kube.objects import Job, Pod
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, true_condition
+from dovetail_operator.runtimes import begin_of
 from dovetail_operator.stages import Action, DeleteGPUJob, DeleteJob, Stage, stage_of
 
 _NODES_IN_LINE: Final = 4
@@ -175,6 +176,8 @@ def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
         ttl = seen.job.spec.ttl_seconds_after_finished
         end = moment(status.completion_time) if status.completion_time else seen.now
         return None if ttl is None else end + timedelta(seconds=ttl)
+    if status.reason == "BeginTime":
+        return begin_of(seen.job)
     if status.phase != "Running" or status.start_time is None:
         return None
     start = moment(status.start_time)

@@ -1,4 +1,4 @@
-"""How long jobs are taken to hold their devices: by their time limits, or by what the configuration assumes. Pure."""
+"""When jobs may begin, and how long they are taken to hold their devices: by their limits, or as configured. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,8 @@ from typing import Final
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Job, Pod
 from dovetail.queue.candidates import DAY_SECONDS, Leaving
-from dovetail_operator.durations import moment
+from dovetail_operator.durations import moment, timestamp
+from dovetail_operator.observed import Obstacle
 
 # What Kubernetes gives a container to end when its time is over.
 _GRACE_SECONDS: Final = 30
@@ -46,6 +47,22 @@ class RunTimes:
             for pod in pods
             if _holds(pod) and not pod.metadata.deletion_timestamp
         ]
+
+
+def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
+    """Why the job may not start before the time that it names; None where it names none, or it has come."""
+    try:
+        begin = begin_of(job)
+    except ValueError:
+        return Obstacle(message=f'beginTime "{job.spec.begin_time}" is no time: write one such as 2026-01-31T18:00:00Z')
+    if begin is None or begin <= now:
+        return None
+    return Obstacle(reason="BeginTime", message=f"Starts at {timestamp(begin)} at the earliest (spec.beginTime)")
+
+
+def begin_of(job: GPUJob) -> datetime | None:
+    """The time before which the job does not start. Raises `ValueError` where it is none."""
+    return None if job.spec.begin_time is None else moment(job.spec.begin_time)
 
 
 def leaving_soon(pods: Iterable[Pod]) -> list[Leaving]:

@@ -20,7 +20,7 @@ from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
-from dovetail_operator.runtimes import RunTimes
+from dovetail_operator.runtimes import RunTimes, too_early
 
 
 class State:
@@ -158,7 +158,7 @@ class State:
             dependencies=tuple(self.dependencies.states_of(job)),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
-            obstacle=self.obstacle_of(job),
+            obstacle=self.obstacle_of(job, now=now),
         )
 
     def child_of(self, job: GPUJob) -> Job | None:
@@ -200,12 +200,13 @@ class State:
             job, next(iter(self._read(job)[0]), None), child=self.child_of(job), most_mib=self._most_mib
         )
 
-    def obstacle_of(self, job: GPUJob) -> Obstacle | None:
-        """Why the job cannot be started as it stands."""
+    def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
+        """Why the job cannot be started as it stands; of several causes the first by precedence."""
         _, obstacle = self._read(job)
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
         return (
-            self.dependencies.obstacle_of(job)
+            too_early(job, now=now)
+            or self.dependencies.obstacle_of(job)
             or obstacle
             or (refusal if generation == job.metadata.generation else None)
         )

@@ -1,3 +1,5 @@
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 
 from dovetail_cli import times
@@ -69,3 +71,27 @@ def test_run_time_counts_from_the_start_to_the_end_or_now(
 )
 def test_a_span_in_a_summary_is_brief(seconds: float, text: str) -> None:
     assert times.brief(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("now+10m", "2026-11-21T11:10:00Z"),
+        ("now+90", "2026-11-21T11:01:30Z"),
+        ("now+2hours", "2026-11-21T13:00:00Z"),
+        ("13:30", "2026-11-21T12:30:00Z"),
+        ("12:00", "2026-11-22T11:00:00Z"),
+        ("2026-12-01", "2026-11-30T23:00:00Z"),
+        ("2026-12-01T18:00", "2026-12-01T17:00:00Z"),
+        ("2026-12-01T18:00:00Z", "2026-12-01T18:00:00Z"),
+    ],
+)
+def test_a_time_to_begin_is_read_as_slurm_does(text: str, begins: str) -> None:
+    noon = datetime(2026, 11, 21, 12, 0, tzinfo=timezone(timedelta(hours=1)))
+    assert times.begin_time(text, now=noon) == begins
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "now+", "now-5m"])
+def test_what_is_no_time_to_begin_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="write HH:MM, a date such as 2026-01-31T18:00, or now"):
+        times.begin_time(text, now=datetime(2026, 11, 21, 12, 0, tzinfo=UTC))

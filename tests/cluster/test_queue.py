@@ -1,13 +1,14 @@
 """The queue on a real control plane: who goes first, who waits for whom, and what those who wait are told."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from dovetail_operator.durations import moment
+from dovetail_operator.durations import moment, timestamp
 from tests.cluster.jobs import Jobs, condition
 
 pytestmark = pytest.mark.cluster
@@ -42,6 +43,17 @@ async def test_a_job_whose_dependency_fails_is_cancelled_and_those_behind_it_too
     assert status.message == "A dependency cannot be met: next did not succeed"
     assert condition(status, "Failed") == ("True", "DependencyFailed")
     await jobs.phase("Queued", "waits", reason="DependencyFailed")
+
+
+async def test_a_job_starts_when_its_time_has_come(jobs: Jobs) -> None:
+    begin = datetime.now(UTC) + timedelta(seconds=5)
+    await jobs.submit(run=1, beginTime=timestamp(begin))
+    await jobs.phase("Queued", reason="BeginTime")
+    done = await jobs.phase("Succeeded")
+    assert done.start_time is not None
+    assert done.start_time >= timestamp(begin)
+    with pytest.raises(StatusError, match=r"spec\.beginTime"):
+        await jobs.submit("y", beginTime="tomorrow")
 
 
 async def test_jobs_that_wait_for_each_other_are_told_so(jobs: Jobs) -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from dovetail.kube.objects import Node, Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
 from dovetail_operator.observed import Obstacle
+from dovetail_operator.reconcile import reconcile
 from dovetail_operator.state import State
 from tests.operator_.builders import NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, make_state
 
@@ -259,3 +261,28 @@ def test_a_passing_job_without_a_limit_is_placed_and_counted_off_the_nodes_that_
     )
     (on_the_way,) = (each for each in survey(state, now=NOW).on_the_way if each.name == "team/long")
     assert survey(state, now=NOW).sites[on_the_way.site] == ["a"]
+
+
+def test_a_job_does_not_start_before_the_time_that_it_names() -> None:
+    state = make_state(a=1)
+    submit(state, "later", beginTime=at(60), dependencies=[{"name": "first"}])
+    submit(state, "now", beginTime=at(0))
+    assert set(verdicts(state)) == {"now"}
+    seen = state.observe("team/later", now=NOW)
+    assert seen is not None
+    outcome = reconcile(seen)
+    assert (outcome.status.reason, outcome.status.message) == (
+        "BeginTime",
+        "Starts at 2026-01-01T12:01:00Z at the earliest (spec.beginTime)",
+    )
+    assert outcome.wake_at == NOW + timedelta(seconds=60)
+
+
+def test_a_time_that_is_none_is_told_and_stops_no_other_job() -> None:
+    state = make_state(a=1)
+    submit(state, "wrong", beginTime="2026-02-31T25:61:00Z")
+    submit(state, "right")
+    assert set(verdicts(state)) == {"right"}
+    obstacle = state.obstacle_of(state.jobs["team/wrong"], now=NOW)
+    assert obstacle is not None
+    assert obstacle.message.startswith('beginTime "2026-02-31T25:61:00Z" is no time')

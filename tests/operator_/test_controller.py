@@ -221,7 +221,7 @@ async def test_a_strangers_job_that_goes_lets_the_job_be_tried_again(rig: Rig) -
     rig.state.refuse(job, Obstacle(message="in the way"))
     stranger = make_child(make_job(meta={"uid": "uid-other"}))
     rig.controller.child_event("DELETED", stranger)
-    assert rig.state.obstacle_of(job) is None
+    assert rig.state.obstacle_of(job, now=NOW) is None
 
 
 async def test_what_is_to_be_deleted_is_deleted(rig: Rig, api: Api) -> None:

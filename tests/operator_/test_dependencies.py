@@ -18,7 +18,7 @@ def after(*names: str, name: str = "x", version: int = 10, **spec: object) -> GP
 
 
 def obstacle(state: State, name: str = "x") -> Obstacle | None:
-    return state.obstacle_of(state.jobs[f"team/{name}"])
+    return state.obstacle_of(state.jobs[f"team/{name}"], now=NOW)
 
 
 def test_a_job_waits_until_the_other_has_succeeded() -> None:

@@ -74,15 +74,15 @@ def test_a_refusal_holds_for_the_generation_that_was_refused() -> None:
     job = make_job()
     state.put_job(job)
     state.refuse(job, Obstacle(message="no"))
-    assert state.obstacle_of(job) == Obstacle(message="no")
-    assert state.obstacle_of(make_job(meta={"generation": 2})) is None
+    assert state.obstacle_of(job, now=NOW) == Obstacle(message="no")
+    assert state.obstacle_of(make_job(meta={"generation": 2}), now=NOW) is None
     state.relent(job)
-    assert state.obstacle_of(job) is None
+    assert state.obstacle_of(job, now=NOW) is None
 
 
 def test_a_request_that_cannot_be_read_is_an_obstacle_with_a_sentence() -> None:
     state = make_state()
-    obstacle = state.obstacle_of(make_job(gpu="8X,0.5"))
+    obstacle = state.obstacle_of(make_job(gpu="8X,0.5"), now=NOW)
     assert obstacle is not None
     assert obstacle.reason == "Invalid"
     assert '"8X,0.5"' in obstacle.message

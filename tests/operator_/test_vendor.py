@@ -256,7 +256,7 @@ def test_a_job_that_a_vendor_s_cluster_cannot_have_is_told_why(spec: dict[str, A
 )
 def test_what_can_never_start_is_invalid_in_one_sentence(spec: dict[str, Any], message: str) -> None:
     state = make_state(vendor=4)
-    obstacle = state.obstacle_of(make_job(**spec))
+    obstacle = state.obstacle_of(make_job(**spec), now=NOW)
     assert obstacle is not None
     assert obstacle.reason == "Invalid"
     assert message in obstacle.message

@@ -175,6 +175,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
     workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    begin_time: Annotated[
+        Annotated[
+            Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")
+        ]
+        | None,
+        Meta(description="The job does not start before this time (RFC 3339). Unset: as soon as there is room."),
+    ] = None
     dependencies: Annotated[
         list[Dependency],
         Meta(
