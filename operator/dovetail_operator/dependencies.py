@@ -38,6 +38,11 @@ class Dependencies:
         """The jobs that name this one."""
         return sorted(self._dependents.get(key, ()))
 
+    def is_awaited(self, job: GPUJob) -> bool:
+        """Whether a job that depends on this one has not yet written down what became of it."""
+        dependents = (self._jobs.get(key) for key in self.dependents_of(key_of(job.metadata)))
+        return any(each is not None and self._has_to_note(each, job.metadata.name) for each in dependents)
+
     def states_of(self, job: GPUJob) -> list[DependencyStatus]:
         """How each dependency of the job stands."""
         if not job.spec.dependencies:
@@ -60,6 +65,15 @@ class Dependencies:
             way = " → ".join(key.partition("/")[2] for key in circle)
             return Obstacle(message=f"The dependencies go round in a circle, {way}: change or delete one of these jobs")
         return Obstacle(reason=missing.reason, message=missing.message)
+
+    def _has_to_note(self, dependent: GPUJob, name: str) -> bool:
+        if dependent.status.phase in FINISHED or dependent.metadata.deletion_timestamp:
+            return False
+        now, noted = (
+            {each.name: each.state for each in states}
+            for states in (self.states_of(dependent), dependent.status.dependencies)
+        )
+        return now.get(name) != noted.get(name)
 
     def _circle_of(self, job: GPUJob) -> tuple[str, ...]:
         if self._stale:

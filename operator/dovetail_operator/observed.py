@@ -29,6 +29,7 @@ class Observed:
 
     `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
     request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
+    `awaited`: the status of a job that depends on this one does not show yet what became of it.
     """
 
     job: GPUJob
@@ -41,6 +42,7 @@ class Observed:
     obstacle: Obstacle | None = None
     memory: MemoryUse | None = None
     dependencies: tuple[DependencyStatus, ...] = ()
+    awaited: bool = False
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 

@@ -17,6 +17,7 @@ from dovetail_operator.stages import Action, DeleteGPUJob, DeleteJob, Stage, sta
 
 _NODES_IN_LINE: Final = 4
 _REFRESH_SECONDS: Final = 10
+_NOTING_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,9 @@ def _finished(seen: Observed) -> Outcome:
     if ttl is None or status.completion_time is None:
         return Outcome(status=status, actions=tuple(actions))
     due = moment(status.completion_time) + timedelta(seconds=ttl)
+    if due <= seen.now and seen.awaited:
+        # Gone before those that wait for it have noted its end, it would be waited for for ever.
+        return Outcome(status=status, actions=tuple(actions), wake_at=seen.now + timedelta(seconds=_NOTING_SECONDS))
     if due <= seen.now:
         return Outcome(status=status, actions=(DeleteGPUJob(),))
     return Outcome(status=status, actions=tuple(actions), wake_at=due)

@@ -156,6 +156,7 @@ class State:
             ask=self.ask_of(job),
             memory=self.memory_of(job),
             dependencies=tuple(self.dependencies.states_of(job)),
+            awaited=self.dependencies.is_awaited(job),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job, now=now),

@@ -8,6 +8,7 @@ import pytest
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
+from dovetail.kube.resources import GPUJOBS
 from dovetail_operator.durations import moment, timestamp
 from tests.cluster.jobs import Jobs, condition
 
@@ -32,6 +33,16 @@ async def test_a_pipeline_runs_in_order_whatever_the_order_of_submission(jobs: J
     assert [each.state for each in done["last"].dependencies] == ["Met"]
     starts = [done[name].start_time or "" for name in ("first", "middle", "last")]
     assert starts == sorted(starts)
+
+
+async def test_a_job_that_goes_at_its_end_is_not_missed_by_those_that_wait_for_it(jobs: Jobs) -> None:
+    names = [f"waits-{number}" for number in range(5)]
+    for name in names:
+        await jobs.submit(name, run=1, resources={"device": "cpu"}, dependencies=[{"name": "brief"}])
+    await jobs.submit("brief", run=1, resources={"device": "cpu"}, ttlSecondsAfterFinished=0)
+    for name in names:
+        await jobs.phase("Succeeded", name)
+    await jobs.gone(GPUJOBS, "brief")
 
 
 async def test_a_job_whose_dependency_fails_is_cancelled_and_those_behind_it_too(jobs: Jobs) -> None:

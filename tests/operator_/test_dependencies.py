@@ -1,13 +1,15 @@
 """Jobs that wait for others, in the operator's state."""
 
+from datetime import timedelta
+
 import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.stages import DeleteJob
+from dovetail_operator.stages import DeleteGPUJob, DeleteJob
 from dovetail_operator.state import State
-from tests.operator_.builders import NOW, make_child, make_job, make_state
+from tests.operator_.builders import NOW, at, make_child, make_job, make_state
 
 
 def after(*names: str, name: str = "x", version: int = 10, **spec: object) -> GPUJob:
@@ -110,3 +112,39 @@ def test_a_job_that_runs_minds_no_dependency() -> None:
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert reconcile(seen).status.phase == "Starting"
+
+
+def test_a_job_that_is_over_stays_until_those_that_wait_for_it_have_noted_its_end() -> None:
+    state = make_state(a=1)
+    ended = {"number": 2, "phase": "Succeeded", "completionTime": at(-5)}
+    state.put_job(make_job("first", status=ended, ttlSecondsAfterFinished=0))
+    state.put_job(after("first"))
+    seen = state.observe("team/first", now=NOW)
+    assert seen is not None
+    outcome = reconcile(seen)
+    assert (outcome.actions, outcome.wake_at) == ((), NOW + timedelta(seconds=1))
+    noted = [{"name": "first", "condition": "Succeeded", "state": "Met"}]
+    state.put_job(
+        make_job(
+            status={"number": 1, "dependencies": noted},
+            dependencies=[{"name": "first"}],
+            meta={"resourceVersion": "11"},
+        )
+    )
+    seen = state.observe("team/first", now=NOW)
+    assert seen is not None
+    assert reconcile(seen).actions == (DeleteGPUJob(),)
+
+
+@pytest.mark.parametrize("status", [{"phase": "Cancelled"}, {"dependencies": "Met"}, {"dependencies": "Failed"}])
+def test_nobody_waits_who_has_ended_or_has_noted_it(status: dict[str, str]) -> None:
+    state = make_state(a=1)
+    if "dependencies" in status:
+        noted = [{"name": "first", "condition": "Succeeded", "state": status["dependencies"]}]
+        dependent = make_job(status={"number": 1, "dependencies": noted}, dependencies=[{"name": "first"}])
+    else:
+        dependent = make_job(status=status, dependencies=[{"name": "first"}])
+    first = make_job("first", status={"phase": "Failed"})
+    for job in (first, dependent):
+        state.put_job(job)
+    assert not state.dependencies.is_awaited(first)

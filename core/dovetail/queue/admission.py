@@ -18,7 +18,7 @@ from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.reservation import Reservation, reserve, set_aside
 
-# Reservations that are tried for in one look, so that many jobs that no end makes room for cost no more than a few.
+# Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
 _TRIES: Final = 3
 # How far apart ends have to be to count for themselves when looking ahead: this, or a part of the time until then.
 _STEP_SECONDS: Final = 10.0
@@ -79,7 +79,7 @@ class Look:
         self._ends: list[Leaving] = []
         self._expect(leaving)
         self.reservation: Reservation | None = None
-        self._tries = _TRIES
+        self._tried: set[object] = set()
         self._kept: tuple[Ledger, Shapes] | None = None
         self._refused: dict[object, Shortage] = {}
         self._refused_before: dict[object, Shortage] = {}
@@ -105,7 +105,7 @@ class Look:
                 gone.append((leaving, claim))
         self._freed = {claim.node for _, claim in gone}
         self._refused_before, self._refused = self._refused, {}
-        self._tries = _TRIES
+        self._tried.clear()
         self._forget_kept()
         if self.reservation is not None and self.reservation.at_seconds <= self._now:
             self.reservation = None
@@ -131,10 +131,14 @@ class Look:
             if isinstance(found, Room):
                 return self._let_go(job, found)
             shortage = self._refused[job.shape] = found.shortage
-        if self.reservation is None and self._tries and shortage.reason not in _HOPELESS:
-            self._tries -= 1
-            self.reservation = reserve(job, ledger=self._ledger, sites=self._sites, leaving=self.leaving)
+        if self.reservation is None and shortage.reason not in _HOPELESS:
+            self._reserve(job)
         return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+
+    def _reserve(self, job: Candidate) -> None:
+        if job.shape not in self._tried and len(self._tried) < _TRIES:
+            self._tried.add(job.shape)
+            self.reservation = reserve(job, ledger=self._ledger, sites=self._sites, leaving=self.leaving)
 
     def _still_refused(self, job: Candidate) -> Shortage | None:
         """The shortage of the look before, where nothing that was freed since then helps."""
