@@ -37,10 +37,12 @@ class Scene:
         self.namespace = namespace
         self.sandbox = sandbox
 
-    async def create(self, name: str, gpu: str, *, milli: int, model: str = "", **spec: Any) -> Pod:
+    async def create(
+        self, name: str, gpu: str, *, milli: int, model: str = "", policy: str = "Balanced", **spec: Any
+    ) -> Pod:
         """A pod that asks for devices; with `model`, of nodes that have it. `spec` goes into its spec."""
         body = {
-            "metadata": {"name": name, "annotations": {names.REQUEST: gpu}},
+            "metadata": {"name": name, "annotations": {names.REQUEST: gpu, names.POLICY: policy}},
             "spec": {
                 "terminationGracePeriodSeconds": 0,
                 "nodeSelector": {names.LABEL_MODEL: model} if model else {},
@@ -204,9 +206,11 @@ async def test_fifty_binds_at_once_each_asked_twice_never_promise_a_share_twice(
 
 @pytest.mark.parametrize("wish", ["t4-0", "t4-1"])
 async def test_among_nodes_that_are_equal_to_us_the_pod_s_own_preference_decides(scene: Scene, wish: str) -> None:
+    """With PACK, which does not mind how warm the devices still are after what was there before."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [wish]}]}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
-    await scene.create("wishful", "0.5", milli=500, model="T4", affinity={"nodeAffinity": preferred})
+    affinity = {"nodeAffinity": preferred}
+    await scene.create("wishful", "0.5", milli=500, model="T4", policy="Pack", affinity=affinity)
     assert (await scene.bound(1))[0].node == wish
 
 
