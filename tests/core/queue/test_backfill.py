@@ -1,6 +1,6 @@
 """Reservations and what passes them: scenarios as data, and the promise that no passer delays the reserved job."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -247,7 +247,7 @@ drawn_jobs = st.lists(
 )
 
 
-def build(drawn: list[tuple[str, int, int | None, int]], *, prefix: str) -> list[Candidate]:
+def build(drawn: Sequence[tuple[str, int, int | None, int]], *, prefix: str) -> list[Candidate]:
     return [
         make_job(f"{prefix}{number:02d}", gpu, workers=workers, hours=hours, priority=priority, at=number)
         for number, (gpu, workers, hours, priority) in enumerate(drawn)

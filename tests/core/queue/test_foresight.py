@@ -1,12 +1,17 @@
 """When waiting jobs are going to start."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dovetail.engine.ledger import Ledger
-from dovetail.queue.candidates import Candidate, Leaving
+from dovetail.queue.admission import Admitted, admit
+from dovetail.queue.candidates import Candidate, Leaving, commit, order
 from dovetail.queue.foresight import FORESEEN_JOBS, Start, foresee
 from tests.core.engine.builders import make_ledger
-from tests.core.queue.test_backfill import HOUR, LARGE, make_job, run
+from tests.core.queue.test_backfill import HOUR, LARGE, build, make_job, run, shapes, start_what_fits
 
 
 def starts(*waiting: Candidate, ledger: Ledger, leaving: list[Leaving]) -> dict[str, Start]:
@@ -66,3 +71,42 @@ def test_only_the_first_jobs_are_foreseen() -> None:
     leaving = run(ledger, make_job("r", "1", hours=1))
     waiting = [make_job(f"j{number:03d}", "1", hours=1) for number in range(FORESEEN_JOBS + 5)]
     assert len(starts(*waiting, ledger=ledger, leaving=leaving)) == FORESEEN_JOBS
+
+
+def played(waiting: list[Candidate], *, ledger: Ledger, leaving: list[Leaving]) -> dict[str, float]:
+    """When each job starts if the queue looks at every end, knowing nothing of its looks before."""
+    now, pending, started = 0.0, list(waiting), {}
+    ends = {each.key: each for each in leaving}
+    while True:
+        left = [replace(each, at_seconds=each.at_seconds - now) for each in ends.values()]
+        for verdict in list(admit(pending, ledger=ledger, sites={}, leaving=left)):
+            if isinstance(verdict, Admitted):
+                job = next(each for each in pending if each.key == verdict.key)
+                pending.remove(job)
+                started[job.key.removeprefix("uid-")] = now
+                for each in commit(verdict.claims, job=job, ledger=ledger, at_seconds=now):
+                    ends[each.key] = each
+        if not pending or not ends:
+            return started
+        now = min(each.at_seconds for each in ends.values())
+        for each in [each for each in ends.values() if each.at_seconds <= now]:
+            ledger.release(ends.pop(each.key).key)
+
+
+# Hours, so few that no two ends are close to each other for how far away they are.
+kept_to = st.lists(st.tuples(shapes, st.integers(1, 2), st.integers(1, 3), st.integers(0, 2)), max_size=9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(kept_to, kept_to, st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3))
+def test_the_first_that_waits_starts_as_foreseen_when_all_keep_to_their_limits_and_the_others_start_too(
+    running: list[tuple[str, int, int, int]], waiting: list[tuple[str, int, int, int]], nodes: list[int]
+) -> None:
+    ledger = make_ledger(**{f"n{number}": gpus for number, gpus in enumerate(nodes)})
+    leaving = start_what_fits(build(running, prefix="r"), ledger=ledger)
+    jobs = build(waiting, prefix="w")
+    expected = played(jobs, ledger=ledger.copy(), leaving=leaving)
+    foreseen = {name: start.in_seconds for name, start in starts(*jobs, ledger=ledger, leaving=leaving).items()}
+    waits = [job.key.removeprefix("uid-") for job in order(jobs) if expected.get(job.key.removeprefix("uid-"), 0) > 0]
+    assert set(foreseen) == set(waits)
+    assert [foreseen[name] for name in waits[:1]] == [expected[name] for name in waits[:1]]
