@@ -70,7 +70,8 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     leaving = [*cycle.leaving, *claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites)]
     position = 0
     for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving):
-        if isinstance(verdict, Admitted):
+        if isinstance(verdict, Admitted) or verdict.reason == "ExceedsCapacity":
+            # What can never have room here stands in nobody's way.
             yield verdict
             continue
         position += 1

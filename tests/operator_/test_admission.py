@@ -162,10 +162,11 @@ def test_the_first_job_that_waits_keeps_its_room_until_those_that_run_reach_thei
 
 def test_those_that_wait_have_a_position_each() -> None:
     state = make_state(a=1)
+    submit(state, "huge", gpu=8, priority=20)
     for name in ("one", "two", "three"):
         submit(state, name)
     places = [verdict.queue for verdict in verdicts(state).values() if isinstance(verdict, Waits)]
-    assert [place.position for place in places if place] == [1, 2]
+    assert [place and place.position for place in places] == [None, 1, 2]
 
 
 def test_an_estimate_has_a_time_and_what_it_rests_on() -> None:

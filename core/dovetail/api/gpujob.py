@@ -241,7 +241,9 @@ class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False
 class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
     """Where a waiting job stands in the queue."""
 
-    position: Annotated[int, Meta(description="Place among the jobs that wait for room, from 1.", ge=1)]
+    position: Annotated[
+        int, Meta(description="Place among the jobs that wait for room and could have it, from 1.", ge=1)
+    ]
     estimated_start: Annotated[
         Timestamp | None,
         Meta(
