@@ -15,6 +15,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.cluster import ClusterView
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
+from dovetail_operator.admission import estimates
 from dovetail_operator.announce import Announcement
 from dovetail_operator.controller import Controller
 from dovetail_operator.metrics import JobsCollector, make_counters
@@ -124,6 +125,22 @@ async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api)
     assert status["message"].startswith("Need 2 GPUs, only 1 available")
     assert event.reason == "ExceedsCapacity"
     assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+
+
+async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimate(
+    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([RuntimeError("once")])
+
+    def failing_once(*args: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return estimates(*args)
+
+    monkeypatch.setattr("dovetail_operator.controller.estimates", failing_once)
+    monkeypatch.setattr("dovetail_operator.controller._FORESIGHT_SECONDS", 0.01)
+    await test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig, api)
+    assert next(failures, None) is None
 
 
 async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig, api: Api) -> None:
