@@ -40,9 +40,12 @@ cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
 e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
 	$(BIN)/pytest -m cluster
-bench: $(STAMP) ## The benchmarks; results as tables and JSON in out/
+bench: $(STAMP) ## The benchmarks, a quarter of an hour on two cores; results as tables and JSON in out/
 	@mkdir -p out
-	@for each in extender_http kube_cache; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py; done
+	@for each in extender_http kube_cache extender_scale end_to_end "replay_pack --limit-nodes 40"; do \
+	  echo "== $$each"; set -- $$each; one=$$1; shift; \
+	  $(BIN)/python benchmarks/$$one.py "$$@" || exit 1; \
+	done
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
 	@mkdir -p out
