@@ -143,7 +143,8 @@ def test_what_was_left_behind_and_died_is_known_while_its_parent_is_still_at_wor
 ) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
-    leave = f"(exit 7) & echo -n $! > {pids}/etcd.pid; exec sleep 60"
+    # It dies after the shell, which would take note of that, has become `sleep`, which does not.
+    leave = f"(sleep 0.3; exit 7) & echo -n $! > {pids}/etcd.pid; exec sleep 60"
     harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
 
     assert harness.until("etcd", lambda each: each.state == "exited").last_exit == "exit code 7"

@@ -74,6 +74,8 @@ def test_a_smaller_request_that_is_told_fits_and_the_next_larger_one_does_not(qu
 def test_departures_that_are_told_make_room_and_none_of_them_could_stay(question: Question) -> None:
     _, changes = told(question, "Departure")
     for change in changes:
+        if change.text.partition(" when ")[2].count(",") == 3 and " more end" in change.text:
+            continue  # of more than four only the first are named
         keys = change.text.removeprefix(f"frees on {change.node} when ").removesuffix(" end").removesuffix(" ends")
         gone = [key.removeprefix("pod ") for key in keys.split(", ")]
         assert fits_without(question, gone, node=change.node)
