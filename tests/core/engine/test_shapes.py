@@ -96,26 +96,35 @@ def test_whoever_is_behind_the_log_reads_everything_anew(monkeypatch: pytest.Mon
 
 
 def test_a_copied_ledger_is_read_from_the_beginning() -> None:
-    copy = make_ledger(a=1).copy()
-    assert Shapes(copy).best(make_ask("1"), nodes=["a"], key="") == ["a"]
+    copy = make_ledger(a=1, b=1).copy()
+    assert Shapes(copy).best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
 
 
 def test_more_shapes_than_are_kept_still_get_right_answers() -> None:
-    ledger = make_ledger(a=1)
+    ledger = make_ledger(a=1, b=1)
     shapes = Shapes(ledger)
     for share in range(1, KEPT + 10):
-        assert shapes.best(make_ask(f"0.{share:03d}"), nodes=["a"], key="") == ["a"]
+        assert shapes.best(make_ask(f"0.{share:03d}"), nodes=["a", "b"], key="") == ["a", "b"]
     hold_devices(ledger, "a", 0)
-    assert shapes.best(make_ask("0.001"), nodes=["a"], key="") == []
+    assert shapes.best(make_ask("0.001"), nodes=["a", "b"], key="") == ["b"]
 
 
 def test_shapes_that_take_too_much_memory_give_way_to_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.engine.shapes.KEPT_BYTES", 1)
-    ledger = make_ledger(a=1)
+    ledger = make_ledger(a=1, b=1)
     shapes = Shapes(ledger)
     for text in ("1", "0.5", "1"):
-        assert shapes.best(make_ask(text), nodes=["a"], key="") == ["a"]
+        assert shapes.best(make_ask(text), nodes=["a", "b"], key="") == ["a", "b"]
         assert len(shapes._kept) == 1
+
+
+def test_a_single_node_is_judged_without_anything_being_kept() -> None:
+    ledger = make_ledger(a=1)
+    shapes = Shapes(ledger)
+    assert shapes.best(make_ask("1"), nodes=["a"], key="") == ["a"]
+    hold_devices(ledger, "a", 0)
+    assert shapes.best(make_ask("1"), nodes=["a"], key="") == []
+    assert not shapes._kept
 
 
 def test_many_nodes_are_looked_up_anew_when_others_are_asked_about() -> None:
