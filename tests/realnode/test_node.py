@@ -212,6 +212,8 @@ def test_a_start_that_fails_halfway_says_which_program_and_leaves_nothing(sandbo
     broken.write_text("#!/bin/sh\necho no such flag; exit 7\n")
     broken.chmod(0o755)
     control_plane = sandbox.with_binary("kubelet", broken)
+    # Else its kubelet would call the node Ready, whose name is the same.
+    realnode.stop(sandbox.folder)
     with pytest.raises(
         realnode.NodeFailedError, match=r"(?s)kubelet ended with status 7; .* kubelet\.log:.*no such flag"
     ):

@@ -7,12 +7,12 @@ whatever ends it takes every process, mount and interface of the node along.
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dovetail_sandbox import processes
 from dovetail_sandbox.realnode import cgroups
 from dovetail_sandbox.realnode.commands import call, succeeds
 from dovetail_sandbox.realnode.config import KERNEL_SETTINGS
@@ -88,8 +88,9 @@ def start_all(address: str) -> Iterator[tuple[int, str]]:
     # Without its address kubelet asks a name server of the host's, which this network does not reach.
     programs = PROGRAMS | {"kubelet": (*PROGRAMS["kubelet"], f"--node-ip={address}")}
     for name, argv in programs.items():
-        with (INNER / "log" / f"{name}.log").open("ab") as output:
-            yield subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL).pid, name
+        # Not as a Popen, which takes the status of a child that ends at once before `supervise` can.
+        output = processes.output_to(str(INNER / "log" / f"{name}.log"))
+        yield os.posix_spawnp(argv[0], argv, os.environ, file_actions=output, setsigdef=[signal.SIGPIPE]), name
         if name == "containerd":
             _wait("containerd", ready=_containerd_answers, deadline_s=CONTAINERD_DEADLINE_S)
             for archive in sorted((INNER / "images").glob("*.tar")):
