@@ -7,7 +7,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := dovetail dovetail_operator dovetail_extender dovetail_agent dovetail_cli dovetail_sandbox
 
 .PHONY: help
 help: ## Show this help

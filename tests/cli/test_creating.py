@@ -1,14 +1,11 @@
 """Submitting against an API server that plays its part from a script."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail_cli import creating
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError
@@ -17,20 +14,6 @@ from tests.core.kube.api import Answer, Api, Stream
 
 JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
 TAKEN = Answer(status=409, body={"code": 409, "reason": "AlreadyExists", "message": "there is one"})
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    api = Api()
-    await api.start()
-    yield api
-    await api.stop()
-
-
-@pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:
-    async with Client(Connection(server=api.url)) as client:
-        yield Cluster(client=client, namespace="default")
 
 
 def wire(job: GPUJob) -> dict[str, Any]:

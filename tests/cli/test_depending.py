@@ -1,6 +1,5 @@
 """The jobs that a new one waits for, as gbatch's options name them."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -8,8 +7,6 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail_cli import depending
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import MissingError, UsageError
@@ -18,20 +15,6 @@ from tests.core.kube.api import Answer, Api
 
 JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    api = Api()
-    await api.start()
-    yield api
-    await api.stop()
-
-
-@pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:
-    async with Client(Connection(server=api.url)) as client:
-        yield Cluster(client=client, namespace="default")
 
 
 def read(one: str | None = None, *, all_of: str | None = None, any_of: str | None = None) -> depending.Wanted | None:

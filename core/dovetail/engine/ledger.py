@@ -5,7 +5,7 @@ claims that name it, so that no path of updates can drift. Claims outlive their 
 returns, with the same devices or others, meets the claims that still stand.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final
@@ -36,6 +36,44 @@ class _Entry:
     @property
     def is_hold(self) -> bool:
         return self.hold_until is not None
+
+
+class _Sums:
+    """What claims add up to on the devices of one node, by slot."""
+
+    def __init__(self, width: int) -> None:
+        self.share, self.promised, self.tenants, self.mode, self.held = (
+            np.zeros(width, dtype=np.int64) for _ in range(5)
+        )
+        self.of_workload = {workload: np.zeros(width, dtype=np.int64) for workload in (None, "Training", "Inference")}
+        self.guard = np.ones(width)
+
+    def add(self, entry: _Entry, *, slots: Mapping[str, int], fraction: float) -> None:
+        """A claim's named devices; those that the node does not report are not there."""
+        claim = entry.claim
+        # Tenants that take turns overlap in compute: together they promise one device at the most.
+        overlap = claim.mode == "TimeShared"
+        for device in claim.devices:
+            slot = slots.get(device.uuid)
+            if slot is None:
+                continue
+            self.share[slot] = (
+                max(self.share[slot], device.share_milli) if overlap else (self.share[slot] + device.share_milli)
+            )
+            self.promised[slot] += device.memory_mib
+            self.tenants[slot] += 1
+            self.guard[slot] = min(self.guard[slot], fraction)
+            self.of_workload[claim.workload][slot] += 1
+            self.mode[slot] = MODE_CODES[claim.mode]
+            self.held[slot] += entry.is_hold
+
+    def add_unnamed(self, entry: _Entry, *, at: Ints, memory_mib: Ints) -> None:
+        """Whole devices of which nobody knows yet which they are, on slots that stand for them."""
+        self.share[at] = WHOLE_MILLI
+        self.promised[at] = memory_mib
+        self.tenants[at] += 1
+        self.mode[at] = MODE_CODES["Exclusive"]
+        self.held[at] += entry.is_hold
 
 
 class Ledger:
@@ -340,60 +378,32 @@ class Ledger:
 
     def _promised(self, name: str, *, without: str = "") -> dict[str, Ints | Floats | int]:
         """The columns that follow from the claims on a node."""
-        devices = self._devices.get(name, ())
-        slots = {device.uuid: slot for slot, device in enumerate(devices)}
-        width = self._columns["present"].shape[1]
-        share, promised, tenants, mode, held = (np.zeros(width, dtype=np.int64) for _ in range(5))
-        of_workload = {workload: np.zeros(width, dtype=np.int64) for workload in (None, "Training", "Inference")}
-        guard = np.ones(width)
-        unnamed: list[_Entry] = []
-        cpu = memory = by_vendor = 0
-        for key in self._on_node.get(name, ()):
-            if key == without:
-                continue
-            entry = self._entries[key]
-            if entry.claim.resource:
-                by_vendor += len(entry.claim.devices) + entry.claim.unnamed
-            if entry.claim.unnamed:
-                unnamed.append(entry)
-            cpu += entry.claim.cpu_milli
-            memory += entry.claim.memory_mib
-            code = MODE_CODES[entry.claim.mode]
-            fraction = self._fraction(entry.claim)
-            for device in entry.claim.devices:
-                slot = slots.get(device.uuid)
-                if slot is None:
-                    continue
-                # Tenants that take turns overlap in compute: together they promise one device at the most.
-                overlap = entry.claim.mode == "TimeShared"
-                share[slot] = max(share[slot], device.share_milli) if overlap else share[slot] + device.share_milli
-                promised[slot] += device.memory_mib
-                tenants[slot] += 1
-                guard[slot] = min(guard[slot], fraction)
-                of_workload[entry.claim.workload][slot] += 1
-                mode[slot] = code
-                held[slot] += entry.hold_until is not None
         row = self._rows[name]
-        for entry in unnamed:
-            taken = self._unnamed_slots(row, taken=tenants > 0, count=entry.claim.unnamed)
-            share[taken] = WHOLE_MILLI
-            promised[taken] = self._columns["total"][row, taken]
-            tenants[taken] += 1
-            mode[taken] = MODE_CODES["Exclusive"]
-            held[taken] += entry.hold_until is not None
-        mode[self._withdrawn_slots(row, taken=tenants > 0, promised=by_vendor)] = MODE_CODES["Exclusive"]
+        slots = {device.uuid: slot for slot, device in enumerate(self._devices.get(name, ()))}
+        sums = _Sums(self._columns["present"].shape[1])
+        entries = [self._entries[key] for key in self._on_node.get(name, ()) if key != without]
+        for entry in entries:
+            sums.add(entry, slots=slots, fraction=self._fraction(entry.claim))
+        for entry in entries:
+            if entry.claim.unnamed:
+                taken = self._unnamed_slots(row, taken=sums.tenants > 0, count=entry.claim.unnamed)
+                sums.add_unnamed(entry, at=taken, memory_mib=self._columns["total"][row, taken])
+        by_vendor = sum(len(entry.claim.devices) + entry.claim.unnamed for entry in entries if entry.claim.resource)
+        withdrawn = self._withdrawn_slots(row, taken=sums.tenants > 0, promised=by_vendor)
+        sums.mode[withdrawn] = MODE_CODES["Exclusive"]
+        measured = not self.note(name)
         return {
-            "cpu_free": int(self._columns["cpu_milli"][row]) - cpu,
-            "memory_free": int(self._columns["memory_mib"][row]) - memory,
-            "share_left": WHOLE_MILLI - share,
-            "promised": promised,
-            "tenants": tenants,
-            "mode": mode,
-            "held": held,
-            "guard": guard,
-            "training": of_workload["Training"],
-            "inference": of_workload["Inference"],
-            "utilization": self._loads.shown[row] if not self.note(name) else (share / WHOLE_MILLI).clip(0, 1),
+            "cpu_free": int(self._columns["cpu_milli"][row]) - sum(entry.claim.cpu_milli for entry in entries),
+            "memory_free": int(self._columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),
+            "share_left": WHOLE_MILLI - sums.share,
+            "promised": sums.promised,
+            "tenants": sums.tenants,
+            "mode": sums.mode,
+            "held": sums.held,
+            "guard": sums.guard,
+            "training": sums.of_workload["Training"],
+            "inference": sums.of_workload["Inference"],
+            "utilization": self._loads.shown[row] if measured else (sums.share / WHOLE_MILLI).clip(0, 1),
         }
 
     def _unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:

@@ -1,0 +1,24 @@
+"""An API server that answers what a test tells it to, and a cluster of the commands on it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail_cli.cluster import Cluster
+from tests.core.kube.api import Api
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    api = Api()
+    await api.start()
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def cluster(api: Api) -> AsyncIterator[Cluster]:
+    async with Client(Connection(server=api.url)) as client:
+        yield Cluster(client=client, namespace="default")
