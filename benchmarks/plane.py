@@ -217,9 +217,9 @@ async def add_pods(client: Client, bodies: Iterable[dict[str, Any]], *, what: st
     await each(bodies, add, what=what)
 
 
-async def clear_pods(client: Client, *, label: str | None = None) -> None:
+async def clear_pods(client: Client) -> None:
     """Deletes all pods of the namespace `default` at once."""
-    found = await client.list(PODS, as_type=dict[str, Any], namespace="default", label_selector=label)
+    found = await client.list(PODS, as_type=dict[str, Any], namespace="default")
 
     async def delete(body: dict[str, Any]) -> None:
         await client.delete(PODS, body["metadata"]["name"], namespace="default", grace_period_seconds=0)

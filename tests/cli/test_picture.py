@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail.kube.errors import Forbidden
 from dovetail_cli import patience, picture
 from dovetail_cli.cluster import Cluster
@@ -42,12 +40,6 @@ async def api() -> AsyncIterator[Api]:
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
     yield api
     await api.stop()
-
-
-@pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:
-    async with Client(Connection(server=api.url)) as client:
-        yield Cluster(client=client, namespace="default")
 
 
 async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cluster) -> None:
