@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from dovetail.models import VENDORS, normalise
+from dovetail.models import VENDORS
 
 WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
@@ -240,9 +240,3 @@ class _Reader:
 
     def _error(self, problem: str, *, at: int | None = None) -> RequestError:
         return RequestError(self.original, position=self.at if at is None else at, problem=problem)
-
-
-def matches_model(request: GPURequest, *, model: str) -> bool:
-    """Whether a card of `model` is one that the request allows."""
-    actual = normalise(model)
-    return not request.models or any(normalise(wanted).admits(actual) for wanted in request.models)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dovetail.requests import PATTERN, GPURequest, RequestError, matches_model, parse
+from dovetail.requests import PATTERN, GPURequest, RequestError, parse
 
 MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
 
@@ -110,18 +110,3 @@ def test_what_the_schema_admits_is_read_but_for_memory_in_parts_of_a_mib(text: s
     found = read(text)
     if isinstance(found, RequestError):
         assert found.problem == "memory must be a whole number of MiB, at least 1"
-
-
-@pytest.mark.parametrize(
-    ("request_", "model", "matches"),
-    [
-        ("1", "anything", True),
-        ("1(V100)", "Tesla V100-SXM2-32GB", True),
-        ("1(V100M32)", "Tesla V100-SXM2-32GB", True),
-        ("1(V100M32)", "Tesla V100-SXM2-16GB", False),
-        ("1(V100|T4)", "T4", True),
-        ("1(A100)", "V100", False),
-    ],
-)
-def test_a_model_is_matched_by_its_normalised_name(request_: str, model: str, matches: bool) -> None:
-    assert matches_model(parse(request_), model=model) is matches
