@@ -11,87 +11,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
-from dovetail.requests import EXAMPLES, MAX_COUNT, PATTERN
 
 Schema = dict[str, Any]
 
-_IS_TEXT: Final = "has(self.gpu) && type(self.gpu) != int"
-_TEXT_HAS_SHARE: Final = r"string(self.gpu).matches('(^|[xX,，])\\s*0[.]')"
-
-_GPU_RULE: Final = {
-    "rule": f"type(self) == int ? (self >= 1 && self <= {MAX_COUNT}) : string(self).matches(r'{PATTERN}')",
-    "messageExpression": (
-        f"'gpu \"' + string(self) + '\" is no request: allowed are a whole number of GPUs from 1 to {MAX_COUNT}, "
-        f"a share from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
-    ),
-}
-# Beside `minimum`: against it the API server compares whole numbers rounded down, and would take a share of 0.
-_SHARE_RULE: Final = {"rule": "self >= 0.001 && self <= 1.0", "message": "share must be from 0.001 to 1"}
-_RESOURCES_RULES: Final = [
-    {
-        "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
-        "!has(self.models) && !has(self.vendor))",
-        "message": "device cpu takes no GPU: count, share, memory, models and vendor must be left out",
-    },
-    {
-        "rule": "!self.device.startsWith('cuda:') || self.count == 1",
-        "message": "device cuda:N names one GPU: count must be 1 (write device: cuda for any)",
-    },
-]
-_SPEC_RULES: Final = [
-    {
-        "rule": "has(self.gpu) != has(self.resources)",
-        "message": 'exactly one of gpu (such as 2 or "8G,0.5") and resources (such as {count: 2}) must be given',
-    },
-    {
-        "rule": f"!has(self.mode) || self.mode != 'Exclusive' || !({_IS_TEXT} && {_TEXT_HAS_SHARE})",
-        "message": "mode Exclusive takes whole GPUs, but gpu asks for a share: write Fractional or TimeShared",
-    },
-    {
-        "rule": "!has(self.mode) || self.mode != 'Exclusive' || !has(self.resources) || self.resources.share == 1.0",
-        "message": "mode Exclusive takes whole GPUs, but resources.share is below 1: write Fractional or TimeShared",
-    },
-    *(
-        {
-            "rule": f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
-            "message": f"{name} cannot be changed: delete the job and submit it anew",
-        }
-        for name in ("gpu", "resources", "mode", "memory", "workload", "workers")
-    ),
-    {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
-]
-_NAME_RULES: Final = [
-    {
-        "rule": "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        "message": "metadata.name must be a DNS label (a-z, 0-9 and '-'): it becomes the pods' host name",
-    },
-    {
-        "rule": "size(self.metadata.name) + 1 + size(string(self.spec.workers - 1)) <= 63",
-        "message": "metadata.name is too long: with '-' and the worker's index it must stay within 63 characters",
-    },
-    {
-        "rule": "!has(self.spec.dependencies) || !self.spec.dependencies.exists(each, each.name == self.metadata.name)",
-        "message": "spec.dependencies names the job itself: it would wait for ever",
-    },
-]
-_JOB_COLUMNS: Final = [
-    ("State", "string", ".status.phase", "Summary of the conditions."),
-    ("Reason", "string", ".status.reason", "Why the job is where it is."),
-    ("Position", "integer", ".status.queue.position", "Place in the queue, from 1."),
-    ("GPUs", "integer", ".status.gpus", "Number of devices that all workers ask for."),
-    ("Nodes", "string", ".status.nodeList", "The nodes that the workers run on."),
-    ("Priority", "integer", ".spec.priority", "0-255, higher first."),
-    ("Elapsed", "string", ".status.elapsed", "Run time so far."),
-    ("Age", "date", ".metadata.creationTimestamp", "Time since the job was submitted."),
-]
-_JOB_WIDE_COLUMNS: Final = [
-    ("Number", "integer", ".status.number", "Short number of the job in its namespace."),
-    ("Request", "string", ".status.request", "What each worker asks for."),
-    ("Message", "string", ".status.message", "The reason in one sentence."),
-]
 _NODE_COLUMNS: Final = [
     ("Provider", "string", ".status.provider", "Where the figures come from."),
     ("Model", "string", ".status.devices[0].model", "Model of the first device."),
@@ -109,21 +34,21 @@ _NODE_COLUMNS: Final = [
 def gpujob_crd() -> Schema:
     """The CustomResourceDefinition of GPUJob."""
     schema = structural_schema(GPUJob)
-    schema["x-kubernetes-validations"] = _NAME_RULES
+    schema["x-kubernetes-validations"] = rules.WHOLE
     spec = schema["properties"]["spec"]
-    spec["x-kubernetes-validations"] = _SPEC_RULES
-    spec["properties"]["gpu"]["x-kubernetes-validations"] = [_GPU_RULE]
+    spec["x-kubernetes-validations"] = rules.SPEC
+    spec["properties"]["gpu"]["x-kubernetes-validations"] = [rules.GPU]
     spec["properties"]["gpu"]["maxLength"] = 128
     resources = spec["properties"]["resources"]
-    resources["x-kubernetes-validations"] = _RESOURCES_RULES
-    resources["properties"]["share"]["x-kubernetes-validations"] = [_SHARE_RULE]
+    resources["x-kubernetes-validations"] = rules.RESOURCES
+    resources["properties"]["share"]["x-kubernetes-validations"] = [rules.SHARE]
     _say_allowed(spec["properties"], names=("mode", "policy", "workload"))
     _say_allowed(spec["properties"], names=("dependencyPolicy", "onDependencyFailure"))
     _say_allowed(spec["properties"]["dependencies"]["items"]["properties"], names=("condition",))
     _say_allowed(spec["properties"]["memory"]["properties"], names=("strategy",))
     _say_allowed(resources["properties"], names=("vendor",))
-    columns = [_column(*column) for column in _JOB_COLUMNS]
-    columns += [_column(*column) | {"priority": 1} for column in _JOB_WIDE_COLUMNS]
+    columns = [_column(*column) for column in rules.COLUMNS]
+    columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
 
 

@@ -1,0 +1,84 @@
+"""What a user writes into a GPUJob. Data only."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from dovetail.api.gpujob.parts import Dependency, MemoryRequest, PodTemplate, ResourceRequest
+from dovetail.api.gpujob.words import MAX_SECONDS, Mode, Policy, Workload
+from dovetail.api.meta import Described, Timestamp
+
+
+class GPUJobSpec(Described, frozen=True, kw_only=True):
+    """What a user asks for."""
+
+    template: Annotated[PodTemplate, Meta(description="The pod that each worker runs.")]
+    gpu: Annotated[
+        int | str | None,
+        Meta(
+            description="GPUs for each worker: a whole number (2), or quoted text: a share below 1 ('0.5'), memory in "
+            "GiB and a share ('8G,0.5'), a model in brackets ('2(V100)'). Instead of `resources`."
+        ),
+    ] = None
+    resources: Annotated[
+        ResourceRequest | None, Meta(description="The structured form of the request. Instead of `gpu`.")
+    ] = None
+    mode: Annotated[
+        Mode | None,
+        Meta(
+            description="Exclusive: whole devices. Fractional: shares side by side. TimeShared: tenants take turns. "
+            "Unset: what the request says."
+        ),
+    ] = None
+    policy: Annotated[
+        Policy | None,
+        Meta(
+            description="Spread prefers idle devices, Pack the used ones, Balanced packs promises away from load. "
+            "Unset: the configured one."
+        ),
+    ] = None
+    memory: Annotated[MemoryRequest, Meta(description="How the memory guard treats the job.")] = MemoryRequest()
+    workload: Annotated[
+        Workload | None,
+        Meta(
+            description="Training or Inference: how many of each share a device is limited. Unset: no such limit binds."
+        ),
+    ] = None
+    priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
+    workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    begin_time: Annotated[
+        Annotated[
+            Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")
+        ]
+        | None,
+        Meta(description="The job does not start before this time (RFC 3339). Unset: as soon as there is room."),
+    ] = None
+    dependencies: Annotated[
+        list[Dependency],
+        Meta(
+            description="Jobs of the namespace that have to come first.",
+            max_length=32,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = []
+    dependency_policy: Annotated[
+        Literal["All", "Any"], Meta(description="Whether all dependencies have to be met, or any one of them.")
+    ] = "All"
+    on_dependency_failure: Annotated[
+        Literal["Cancel", "Wait"],
+        Meta(description="What follows when the dependencies cannot be met any more: Cancel ends the job."),
+    ] = "Cancel"
+    suspend: Annotated[
+        bool,
+        Meta(description="Hold the job: it does not start, or its pods end and it waits until this is unset."),
+    ] = False
+    cancel: Annotated[bool, Meta(description="End the job for good. It cannot be taken back.")] = False
+    active_deadline_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
+        Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut."),
+    ] = None
+    backoff_limit: Annotated[int, Meta(description="How many times a failed worker is tried again.", ge=0, le=1000)] = 0
+    ttl_seconds_after_finished: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
+        Meta(description="Delete the job this many seconds after its end. Unset: keep it."),
+    ] = None

@@ -1,0 +1,123 @@
+"""What a user is told of a GPUJob. Every field is the operator's. Data only."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from dovetail.api.gpujob.words import DependencyCondition, DependencyState, MemoryStrategy, Phase
+from dovetail.api.meta import Condition, Described, Timestamp
+
+
+class AssignedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """One device that a worker holds."""
+
+    worker: Annotated[int, Meta(description="Index of the worker, from 0.", ge=0)]
+    node: Annotated[str, Meta(description="The node's name.")]
+    index: Annotated[int, Meta(description="Index of the device on its node.", ge=0)]
+    uuid: Annotated[str, Meta(description="UUID of the device.")]
+    share_milli: Annotated[int, Meta(description="Share of the device's compute in thousandths.", ge=0, le=1000)]
+    memory_mib: Annotated[int, Meta(description="Memory promised on the device in MiB.", ge=0)]
+
+
+class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """How one dependency stands."""
+
+    name: Annotated[str, Meta(description="Name of the GPUJob.")]
+    condition: Annotated[DependencyCondition, Meta(description="What is needed of it.")]
+    state: Annotated[
+        DependencyState,
+        Meta(
+            description="Met: for good, even when that job is gone later. Waiting: not yet. Unknown: there is no such "
+            "job. Failed: it has ended otherwise."
+        ),
+    ]
+
+
+class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """Where a waiting job stands in the queue."""
+
+    position: Annotated[
+        int, Meta(description="Place among the jobs that wait for room and could have it, from 1.", ge=1)
+    ]
+    estimated_start: Annotated[
+        Timestamp | None,
+        Meta(
+            description="When it is going to start (RFC 3339), as far as can be foreseen; of the first 100 jobs only."
+        ),
+    ] = None
+    basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
+
+
+class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What an earlier run of the same name used."""
+
+    uid: Annotated[str, Meta(description="UID of its GPUJob, which may be gone.", max_length=64)]
+    created: Annotated[Timestamp, Meta(description="When that was submitted (RFC 3339).")]
+    peak_mib: Annotated[int, Meta(description="The most that a worker used of a device, in MiB.", ge=0)]
+    limited: Annotated[bool, Meta(description="That was all it was promised, so it may have needed more.")] = False
+
+
+class MemoryUse(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What the job uses of its devices' memory, and what was learned from earlier runs of its name."""
+
+    strategy: Annotated[MemoryStrategy, Meta(description="The strategy that the job is under.")]
+    basis: Annotated[str, Meta(description="What its promise rests on, in one sentence with numbers.")]
+    estimate_mib: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Memory on each device in MiB, estimated from earlier runs; unset when there is no estimate."),
+    ] = None
+    peak_mib: Annotated[int, Meta(description="The most that a worker was measured to use of a device, in MiB.")] = 0
+    limited: Annotated[bool, Meta(description="A worker came up to what it was promised: it may have needed more.")] = (
+        False
+    )
+    earlier_runs: Annotated[
+        list[EarlierRun], Meta(description="Earlier runs of this name, the newest first.", max_length=16)
+    ] = []
+
+
+class GPUJobStatus(Described, frozen=True, kw_only=True):
+    """What became of it. Every field is the operator's."""
+
+    observed_generation: Annotated[int, Meta(description="metadata.generation that this status is about.")] = 0
+    number: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Short number of the job, unique in its namespace and never reused."),
+    ] = None
+    phase: Annotated[Phase | None, Meta(description="Summary of the conditions in one word.")] = None
+    reason: Annotated[
+        str, Meta(description="Why the job is where it is, in one word; empty when it runs or has succeeded.")
+    ] = ""
+    message: Annotated[str, Meta(description="The same in one sentence with numbers.")] = ""
+    request: Annotated[str, Meta(description="What each worker asks for in the compact text; `cpu` for none.")] = ""
+    gpus: Annotated[int, Meta(description="Number of devices that all workers ask for together.", ge=0)] = 0
+    queue: Annotated[
+        QueuePlace | None, Meta(description="Where the job stands in the queue; unset when it does not wait for room.")
+    ] = None
+    dependencies: Annotated[
+        list[DependencyStatus], Meta(description="How each of the job's dependencies stands.", max_length=32)
+    ] = []
+    workers_active: Annotated[int, Meta(description="Number of workers whose pods exist and have not ended.")] = 0
+    workers_ready: Annotated[int, Meta(description="Number of workers whose pods run and are ready.")] = 0
+    workers_succeeded: Annotated[int, Meta(description="Number of workers that have ended well.")] = 0
+    workers_failed: Annotated[int, Meta(description="Number of pods of this job that have failed.")] = 0
+    nodes: Annotated[list[str], Meta(description="Names of the nodes that the workers run or ran on.")] = []
+    node_list: Annotated[str, Meta(description="The nodes in one line, for tables.")] = ""
+    devices: Annotated[list[AssignedDevice], Meta(description="The devices that the workers hold or held.")] = []
+    memory: Annotated[
+        MemoryUse | None,
+        Meta(description="Measured and learned memory; unset while nothing was measured and nothing is to be learned."),
+    ] = None
+    admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
+    start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
+    completion_time: Annotated[Timestamp | None, Meta(description="When the job ended (RFC 3339).")] = None
+    elapsed: Annotated[
+        str,
+        Meta(
+            description="Run time so far, such as 3m20s; refreshed about every tenth of itself while the job runs, "
+            "exact once it has ended."
+        ),
+    ] = ""
+    conditions: Annotated[
+        list[Condition],
+        Meta(description="Admitted, and batch Job's Complete, Failed, Suspended, SuccessCriteriaMet, FailureTarget."),
+    ] = []

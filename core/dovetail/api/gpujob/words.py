@@ -1,0 +1,22 @@
+"""The closed sets of a GPUJob, and its bounds. Data only."""
+
+from typing import Final, Literal
+
+KIND: Final = "GPUJob"
+# 68 years. Beyond 292 the Job controller's clock overflows, and a job would be over its limit at once.
+MAX_SECONDS: Final = 2**31 - 1
+Mode = Literal["Exclusive", "Fractional", "TimeShared"]
+Policy = Literal["Spread", "Pack", "Balanced"]
+MemoryStrategy = Literal["Conservative", "Aggressive", "Dynamic"]
+Workload = Literal["Training", "Inference"]
+Phase = Literal[
+    "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",
+]  # fmt: skip
+DependencyCondition = Literal["Succeeded", "Finished", "Started"]
+DependencyState = Literal["Met", "Waiting", "Unknown", "Failed"]
+FINISHED: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "Cancelled", "TimedOut"})
+Reason = Literal[
+    "Held", "BeginTime", "Dependency", "DependencyFailed", "Invalid", "ExceedsCapacity", "Quota", "Priority",
+    "Resources", "Fragmentation", "MemoryGuard", "GangWaiting", "Reserved", "NodeUnhealthy", "ExternallyManaged",
+    "Evaluating",
+]  # fmt: skip
