@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
+from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import Node, Pod
@@ -24,8 +24,10 @@ from dovetail.nodekind import serving
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail.workqueue import WorkQueue
 from dovetail_agent import capacity, report
-from dovetail_agent.assigned import given
-from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
+from dovetail_agent.beside import Beside
+from dovetail_agent.feature import Feature
+from dovetail_agent.looking import Eyes, Look
+from dovetail_agent.provider import Provider
 from dovetail_agent.publish import Pace, Why, worth_publishing
 from dovetail_agent.tenants import Tenant, tenant_of
 
@@ -47,16 +49,6 @@ class Rules:
     vendors: Vendors = DEFAULT_VENDORS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What one look at a node saw; without inventory and sample its devices could not be read."""
-
-    status: GPUNodeStatus
-    tenants: tuple[Tenant, ...]
-    inventory: Inventory | None = None
-    sample: Sample | None = None
-
-
 class Agent:
     """Serves the node of that name, or without a name every node that the provider knows.
 
@@ -71,7 +63,9 @@ class Agent:
         rules: Rules,
         clock: Callable[[], datetime],
         node: str | None = None,
+        features: Sequence[Feature] = (),
     ) -> None:
+        self.beside = Beside(features)
         self.published_total: dict[Why, int] = dict.fromkeys(Why, 0)
         self.write_failures_total = 0
         self._queue = WorkQueue()
@@ -82,6 +76,7 @@ class Agent:
         self._looks: dict[str, Look] = {}
         self._tenants: dict[str, dict[str, Tenant]] = {}
         self._known: dict[str, GPUNode] = {}
+        self._eyes = Eyes(provider, vendors=rules.vendors, beside=self.beside)
         named = None if node is None else f"metadata.name={node}"
         self.nodes = Reflector(
             client,
@@ -116,6 +111,7 @@ class Agent:
                 group.create_task(reflector.run())
             for reflector in self.reflectors:
                 await reflector.synced.wait()
+            self.beside.start(group, wake=self._wake)
             group.create_task(
                 self._queue.serve(
                     self._look_at,
@@ -157,6 +153,10 @@ class Agent:
         if name in self.nodes.store:
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
 
+    def _wake(self) -> None:
+        for name in self._looks:
+            self._ask_for(name)
+
     def _failed(self, name: str, error: Exception, wait_seconds: float) -> None:
         self.write_failures_total += 1
         log.warning("write failed", node=name, error=str(error), again_in_seconds=round(wait_seconds, 1))
@@ -167,45 +167,14 @@ class Agent:
         if node is None or not (self._provider.serves(node) or capacity.advertises(node)):
             self._looks.pop(name, None)
             return
-        look = self._see(node)
+        tenants = tuple(self._tenants.get(name, {}).values())
+        seen, look = self._eyes.look(node, gpunode=self._known.get(name), tenants=tenants, now=self._clock())
         self._announce(name, look)
         self._looks[name] = look
         self._queue.add_later(name, seconds=self._rules.look_every.total_seconds())
         await self._publish(node, look.status)
         await self._advertise(node, look)
-
-    def _see(self, node: Node) -> Look:
-        now = self._clock()
-        known = self._known.get(node.metadata.name)
-        previous = known.status if known else None
-        tenants = tuple(self._tenants.get(node.metadata.name, {}).values())
-        provider = self._provider
-        try:
-            inventory = provider.inventory(node)
-            assignments = self._assignments(inventory, node=node, tenants=tenants, previous=previous)
-            tenants = given(tenants, assignments, inventory=inventory)
-            sample = provider.sample(inventory, node=node, tenants=tenants, now=now)
-        except InventoryUnreadable as error:
-            status = report.unreadable(str(error), provider=provider.name, previous=previous, now=now)
-            return Look(status=status, tenants=tenants)
-        status = report.readable(
-            inventory,
-            sample,
-            provider=provider.name,
-            tenants=tenants,
-            previous=previous,
-            now=now,
-            assignments=assignments,
-        )
-        return Look(status=status, tenants=tenants, inventory=inventory, sample=sample)
-
-    def _assignments(
-        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: GPUNodeStatus | None
-    ) -> list[Assignment]:
-        if not serving(node, vendors=self._rules.vendors).resource:
-            return []
-        reported = previous.assignments if previous else []
-        return self._provider.assignments(inventory, node=node, tenants=tenants, previous=reported)
+        self.beside.act(seen, status=look.status)
 
     def _announce(self, name: str, look: Look) -> None:
         """Log a node's devices when they are first seen, and whenever they or their health change."""

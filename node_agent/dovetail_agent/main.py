@@ -18,6 +18,7 @@ from dovetail.kube.connection import load_connection
 from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 from dovetail_agent.agent import Agent, Rules
+from dovetail_agent.features import features_of
 from dovetail_agent.metrics import AgentCollector
 from dovetail_agent.nvml import NvmlProvider
 from dovetail_agent.provider import Provider
@@ -59,14 +60,21 @@ def parser() -> argparse.ArgumentParser:
 
 async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     """Serve nodes until `stop` is set."""
-    rules = rules_of(settings)
-    with opened(args.provider, node=args.node, look_every=rules.look_every) as provider:
-        await _serve(args, provider=provider, rules=rules, stop=stop)
+    look_every = rules_of(settings).look_every
+    with opened(args.provider, node=args.node, look_every=look_every) as provider:
+        await _serve(args, provider=provider, settings=settings, stop=stop)
 
 
-async def _serve(args: argparse.Namespace, *, provider: Provider, rules: Rules, stop: asyncio.Event) -> None:
+async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Settings, stop: asyncio.Event) -> None:
     async with Client(load_connection(args.kubeconfig), user_agent="dovetail-agent") as client:
-        agent = Agent(client, provider=provider, rules=rules, clock=partial(datetime.now, UTC), node=args.node)
+        agent = Agent(
+            client,
+            provider=provider,
+            rules=rules_of(settings),
+            clock=partial(datetime.now, UTC),
+            node=args.node,
+            features=features_of(args, settings=settings, client=client),
+        )
         async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)
             await serving.together(stop, agent.run())

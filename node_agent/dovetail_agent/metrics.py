@@ -7,7 +7,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dovetail_agent.agent import Agent, Look
+from dovetail_agent.agent import Agent
+from dovetail_agent.looking import Look
 from dovetail_agent.provider import DeviceInfo, DeviceSample
 from dovetail_agent.report import foreign_mib
 from dovetail_agent.tenants import promised_mib, promised_milli
@@ -47,6 +48,7 @@ class AgentCollector(Collector):
         yield from self._devices()
         yield from self._kinds()
         yield from self._agent_itself()
+        yield from self._agent.beside.metrics()
 
     def describe(self) -> Iterator[Metric]:
         """The same names without values: a registry must not look at nodes when it is filled."""

@@ -22,7 +22,7 @@ from dovetail_agent.nvml_events import Events
 from dovetail_agent.nvml_find import SYS, Found, Part, find
 from dovetail_agent.nvml_health import Signs, verdict
 from dovetail_agent.nvml_read import load_of, processes_of, signs_of
-from dovetail_agent.processes import PROC, sees_host_processes, used_by_pod
+from dovetail_agent.processes import PROC, owned, sees_host_processes, used_by_pod
 from dovetail_agent.provider import DeviceSample, Inventory
 
 log = get_logger(__name__)
@@ -163,11 +163,13 @@ class Watch:
     def _read(self, part: Part, *, xids: Mapping[int, int]) -> DeviceSample:
         load = load_of(part, ask=self._ask)
         used = processes_of(part, ask=self._ask) if self._tells_pods else None
+        processes = None if used is None else owned(used, proc=self._proc)
         signs = signs_of(part, xids=tuple(xids), ask=self._ask)
         ecc = {"corrected": signs.ecc_corrected, "uncorrected": signs.ecc_uncorrected}
         return replace(
             load,
-            used_by_tenant_mib=None if used is None else used_by_pod(used, proc=self._proc),
+            used_by_tenant_mib=None if processes is None else used_by_pod(processes),
+            processes=processes,
             ecc_errors={kind: count for kind, count in ecc.items() if count is not None},
             remapped_rows=signs.remapped_rows,
             xids=dict(xids),

@@ -1,11 +1,12 @@
 """Which pod uses how much of a device, from the processes that a driver names. Reads `/proc`, nothing else."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from dovetail_agent.cgroups import Owner, owner_in
+from dovetail_agent.provider import Process
 
 PROC: Final = Path("/proc")
 # The kernel's number of the first PID namespace (PROC_PID_INIT_INO): drivers name processes as that one counts them.
@@ -28,15 +29,27 @@ def owner_of(pid: int, *, proc: Path = PROC) -> Owner | None:
         return None
 
 
-def used_by_pod(used_mib: Mapping[int, int | None], *, proc: Path = PROC) -> dict[str, int] | None:
-    """Memory in MiB by pod UID from that by process; None where the driver does not give it for every process.
+def owned(used_mib: Mapping[int, int | None], *, proc: Path = PROC) -> tuple[Process, ...]:
+    """The processes with their owners, from the memory in MiB of each; by number."""
+    return tuple(_owned(pid, used_mib=used_mib[pid], proc=proc) for pid in sorted(used_mib))
+
+
+def used_by_pod(processes: Iterable[Process]) -> dict[str, int] | None:
+    """Memory in MiB by pod UID; None where the driver does not give it for every process.
 
     What belongs to no pod is left out: it shows as what the device uses beyond these.
     """
-    if any(mib is None for mib in used_mib.values()):
-        return None
     by_pod: Counter[str] = Counter()
-    for pid, mib in used_mib.items():
-        if owner := owner_of(pid, proc=proc):
-            by_pod[owner.pod_uid] += mib or 0
+    for process in processes:
+        if process.used_mib is None:
+            return None
+        if process.pod_uid:
+            by_pod[process.pod_uid] += process.used_mib
     return dict(by_pod)
+
+
+def _owned(pid: int, *, used_mib: int | None, proc: Path) -> Process:
+    owner = owner_of(pid, proc=proc)
+    if owner is None:
+        return Process(pid=pid, used_mib=used_mib)
+    return Process(pid=pid, used_mib=used_mib, pod_uid=owner.pod_uid, container_id=owner.container_id)

@@ -51,15 +51,27 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process on a device, by its number on the node. `pod_uid` is empty for one of no pod; MiB None: not told."""
+
+    pid: int
+    used_mib: int | None = None
+    pod_uid: str = ""
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
     """How one device is at this moment. An empty `unhealthy_reason` means that it may take work.
 
     `used_by_tenant_mib` says which pod (by UID) uses how much; None where processes cannot be told apart.
+    `processes` by number; None where they are not told, or cannot be told apart.
     `clocks_mhz` by clock (sm, memory), `ecc_errors` by kind (corrected, uncorrected), `xids` how often by number.
     """
 
     used_mib: int | None = None
     used_by_tenant_mib: dict[str, int] | None = None
+    processes: tuple[Process, ...] | None = None
     utilization: float | None = None
     temperature_celsius: int | None = None
     power_watts: int | None = None

@@ -63,7 +63,7 @@ def test_what_holds_the_clocks_down_is_told(see: See, bits: int, told: tuple[str
 def test_a_figure_that_is_not_supported_is_not_available_and_nothing_else_suffers(see: See) -> None:
     gone = dict.fromkeys(("util", "power", "celsius", "sm", "throttle", "ecc_corrected", "ecc_uncorrected", "rows"), -1)
     seen = sample(see(Scenario(figures={0: gone})))
-    assert seen == DeviceSample(used_mib=0, used_by_tenant_mib={}, clocks_mhz={"memory": 2619})
+    assert seen == DeviceSample(used_mib=0, used_by_tenant_mib={}, processes=(), clocks_mhz={"memory": 2619})
 
 
 def test_a_card_that_does_not_say_how_large_it_is_is_left_out(see: See) -> None:

@@ -1,0 +1,82 @@
+"""One look at a node: what the provider and the features know of it, made into a report. Writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
+from dovetail.kube.objects import Node
+from dovetail.nodekind import serving
+from dovetail.vendor import Vendors
+from dovetail_agent import report
+from dovetail_agent.assigned import given
+from dovetail_agent.beside import Beside
+from dovetail_agent.feature import Seen
+from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
+from dovetail_agent.tenants import Tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at a node saw; without inventory and sample its devices could not be read."""
+
+    status: GPUNodeStatus
+    tenants: tuple[Tenant, ...]
+    inventory: Inventory | None = None
+    sample: Sample | None = None
+
+
+class Eyes:
+    """Sees nodes through a provider and the features beside it."""
+
+    def __init__(self, provider: Provider, *, vendors: Vendors, beside: Beside) -> None:
+        self._provider = provider
+        self._vendors = vendors
+        self._beside = beside
+
+    def look(
+        self, node: Node, *, gpunode: GPUNode | None, tenants: Sequence[Tenant], now: datetime
+    ) -> tuple[Seen, Look]:
+        """What there is to see, and what is to be reported of it."""
+        seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants))
+        provider = self._provider
+        try:
+            seen = replace(seen, inventory=provider.inventory(node))
+            assignments = self._assignments(seen)
+            tenants = given(seen.tenants, assignments, inventory=_there(seen.inventory))
+            sample = provider.sample(_there(seen.inventory), node=node, tenants=tenants, now=now)
+        except InventoryUnreadable as error:
+            seen = replace(seen, inventory=None, problem=str(error))
+            status = report.unreadable(str(error), provider=provider.name, previous=seen.previous, now=now)
+        else:
+            seen = replace(seen, tenants=tuple(tenants), sample=sample)
+            status = self._readable(seen, sample=sample, assignments=assignments)
+        status = self._beside.amend(status, seen=seen)
+        return seen, Look(status=status, tenants=seen.tenants, inventory=seen.inventory, sample=seen.sample)
+
+    def _readable(self, seen: Seen, *, sample: Sample, assignments: Sequence[Assignment]) -> GPUNodeStatus:
+        return report.readable(
+            _there(seen.inventory),
+            sample,
+            provider=self._provider.name,
+            tenants=seen.tenants,
+            previous=seen.previous,
+            now=seen.now,
+            assignments=assignments,
+        )
+
+    def _assignments(self, seen: Seen) -> Sequence[Assignment]:
+        if not serving(seen.node, vendors=self._vendors).resource:
+            return []
+        told = self._beside.assignments(seen)
+        if told is not None:
+            return told
+        reported = seen.previous.assignments if seen.previous else []
+        return self._provider.assignments(
+            _there(seen.inventory), node=seen.node, tenants=seen.tenants, previous=reported
+        )
+
+
+def _there(inventory: Inventory | None) -> Inventory:
+    assert inventory is not None, "read before"
+    return inventory

@@ -1,0 +1,117 @@
+"""Features beside the agent: each is heard, and one that fails or hangs takes nothing from the others."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus
+from dovetail_agent.beside import Beside
+from dovetail_agent.feature import Feature, Seen, Wake
+from tests.agent.builders import NOON, make_node
+
+SEEN: Final = Seen(node=make_node(), now=NOON)
+GIVEN: Final = Assignment(uid="pod-uid", namespace="ml", name="a", devices=["GPU-1"])
+
+
+class Broken(Feature):
+    name = "broken"
+
+    async def run(self, wake: Wake) -> None:
+        raise OSError("no socket")
+
+    def assignments(self, seen: Seen) -> list[Assignment] | None:
+        raise OSError("no socket")
+
+    def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+        raise OSError("no socket")
+
+    async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
+        raise OSError("no socket")
+
+    def metrics(self) -> Iterable[Metric]:
+        raise OSError("no socket")
+
+
+class Working(Feature):
+    name = "working"
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.go_on = asyncio.Event()
+
+    def assignments(self, seen: Seen) -> list[Assignment] | None:
+        return [GIVEN]
+
+    def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+        return msgspec.structs.replace(status, enforcement=Enforcement(turns=True))
+
+    async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
+        self.looks += 1
+        await self.go_on.wait()
+
+    def metrics(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("turns", "Turns.", value=1)
+
+
+class Stubborn(Feature):
+    """Fails twice, then runs."""
+
+    name = "stubborn"
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.well = asyncio.Event()
+
+    async def run(self, wake: Wake) -> None:
+        self.begun += 1
+        if self.begun < 3:
+            raise OSError("not yet")
+        wake()
+        self.well.set()
+
+
+async def test_the_report_has_what_the_working_one_says() -> None:
+    beside = Beside([Broken(), Working()])
+    assert beside.amend(GPUNodeStatus(), seen=SEEN).enforcement.turns
+
+
+async def test_whom_kubelet_gave_what_is_told_by_the_first_that_knows() -> None:
+    assert Beside([Broken(), Feature(), Working()]).assignments(SEEN) == [GIVEN]
+
+
+async def test_nobody_knows_whom_kubelet_gave_what() -> None:
+    assert Beside([Feature()]).assignments(SEEN) is None
+
+
+async def test_the_metrics_of_the_working_one_are_there() -> None:
+    assert [metric.name for metric in Beside([Broken(), Working(), Feature()]).metrics()] == ["turns"]
+
+
+async def test_one_that_is_still_busy_is_left_to_it() -> None:
+    working = Working()
+    async with asyncio.TaskGroup() as tasks:
+        beside = Beside([Broken(), working])
+        beside.start(tasks, wake=lambda: None)
+        for _ in range(3):
+            beside.act(SEEN, status=GPUNodeStatus())
+            await asyncio.sleep(0)
+        assert working.looks == 1
+        working.go_on.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        beside.act(SEEN, status=GPUNodeStatus())
+        await asyncio.sleep(0)
+        assert working.looks == 2
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # the broken one is tried for ever
+            task.cancel()
+
+
+async def test_one_that_fails_is_begun_again() -> None:
+    stubborn, woken = Stubborn(), []
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        Beside([stubborn], again_seconds=0).start(tasks, wake=lambda: woken.append(1))
+        await stubborn.well.wait()
+    assert (stubborn.begun, woken) == (3, [1])
