@@ -16,6 +16,7 @@ from dovetail.engine.plan import Shortage
 from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
+from dovetail.queue.gate import Gate, Open
 from dovetail.queue.reservation import Reservation, reserve, set_aside
 
 # Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
@@ -54,14 +55,19 @@ Verdict = Admitted | Waits
 
 
 def admit(
-    waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving] = ()
+    waiting: Iterable[Candidate],
+    *,
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Iterable[Leaving] = (),
+    gate: Gate | None = None,
 ) -> Iterator[Verdict]:
-    """One verdict for each waiting job, in order. `ledger` is used up: hand over a copy.
+    """One verdict for each waiting job, in order. `ledger` and `gate` are used up: hand over copies.
 
     `leaving` says when claims of the ledger are taken to end; the others stay. An iterator, so that a long cycle can be
     taken in parts.
     """
-    look = Look(ledger, sites=sites, leaving=leaving)
+    look = Look(ledger, sites=sites, leaving=leaving, gate=gate)
     return (look.at(job) for job in order(waiting))
 
 
@@ -72,8 +78,11 @@ class Look:
     refused again without another placement: many waiting jobs of a few shapes cost a few placements.
     """
 
-    def __init__(self, ledger: Ledger, *, sites: Sites, leaving: Iterable[Leaving] = ()) -> None:
+    def __init__(
+        self, ledger: Ledger, *, sites: Sites, leaving: Iterable[Leaving] = (), gate: Gate | None = None
+    ) -> None:
         self._ledger = ledger
+        self._gate = gate or Open()
         self._shapes = Shapes(ledger)
         self._sites = sites
         self._ends: list[Leaving] = []
@@ -103,6 +112,8 @@ class Look:
             claim = self._ledger.release(leaving.key)
             if claim is not None:
                 gone.append((leaving, claim))
+        for job in {leaving.job for leaving, _ in gone}:
+            self._gate.ended(job)
         self._freed = {claim.node for _, claim in gone}
         self._refused_before, self._refused = self._refused, {}
         self._tried.clear()
@@ -123,17 +134,29 @@ class Look:
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
-        if job.ask.gpu is None:
-            return Admitted(key=job.key, ask=job.ask)
-        shortage = self._refused.get(job.shape) or self._still_refused(job)
-        if shortage is None:
-            found = find_room(job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
-            if isinstance(found, Room):
-                return self._let_go(job, found)
-            shortage = self._refused[job.shape] = found.shortage
+        found = self._room_for(job)
+        if isinstance(found, Room) or found.reason != "ExceedsCapacity":
+            refused = self._gate.refusal(job)
+            if refused is not None:
+                return Waits(key=job.key, reason=refused.reason, message=refused.message)
+        if isinstance(found, Room):
+            return self._let_go(job, found)
+        shortage = found
         if self.reservation is None and shortage.reason not in _HOPELESS:
             self._reserve(job)
         return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+
+    def _room_for(self, job: Candidate) -> Room | Shortage:
+        if job.ask.gpu is None:
+            return Room(ask=job.ask, claims=())
+        shortage = self._refused.get(job.shape) or self._still_refused(job)
+        if shortage is not None:
+            return shortage
+        found = find_room(job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
+        if isinstance(found, Room):
+            return found
+        self._refused[job.shape] = found.shortage
+        return found.shortage
 
     def _reserve(self, job: Candidate) -> None:
         if job.shape not in self._tried and len(self._tried) < _TRIES:
@@ -151,7 +174,7 @@ class Look:
     def _let_go(self, job: Candidate, room: Room) -> Verdict:
         """The job fits now. Whether it may have the room while one before it waits."""
         reserved = self.reservation
-        if reserved is None or reserved.job.key == job.key:
+        if reserved is None or reserved.job.key == job.key or job.ask.gpu is None:
             return self._admitted(job, room)
         if job.limited and self._now + job.run_seconds <= reserved.at_seconds:
             return self._admitted(job, room)
@@ -196,6 +219,7 @@ class Look:
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
             self._forget_kept()
+        self._gate.started(job)
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         if self._kept is not None:
             commit(room.claims, job=job, ledger=self._kept[0])

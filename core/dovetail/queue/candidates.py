@@ -19,7 +19,8 @@ class Candidate:
 
     `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
     that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node. It is taken to
-    hold its devices for `run_seconds`; where it is `limited` it holds them no longer than that.
+    hold its devices for `run_seconds`; where it is `limited` it holds them no longer than that. Of one priority those
+    go first whose `share` of what was used of late is smaller.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Candidate:
     others: tuple[Ask, ...] = ()
     run_seconds: float = DAY_SECONDS
     limited: bool = False
+    share: float = 0.0
 
     @property
     def shape(self) -> tuple[Ask, tuple[Ask, ...], int, str]:
@@ -66,8 +68,9 @@ class NoRoom:
 
 
 def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Higher priority first, then the older, then by name, so that the order is total and the same everywhere."""
-    return sorted(candidates, key=lambda job: (-job.priority, job.created, job.name, job.key))
+    """Higher priority first, then who has used less of late, then the older, then by name: total, and the same
+    everywhere."""
+    return sorted(candidates, key=lambda job: (-job.priority, job.share, job.created, job.name, job.key))
 
 
 def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Room | NoRoom:

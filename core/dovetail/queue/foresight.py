@@ -8,6 +8,7 @@ from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.queue.admission import Admitted, Look
 from dovetail.queue.candidates import Candidate, Leaving, Sites, order
+from dovetail.queue.gate import Gate
 
 # The first jobs of the queue are foreseen, and so many ends ahead: what comes later is known too badly to be told.
 FORESEEN_JOBS: Final = 100
@@ -24,13 +25,19 @@ class Start:
 
 
 def foresee(
-    waiting: Iterable[Candidate], *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving]
+    waiting: Iterable[Candidate],
+    *,
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Iterable[Leaving],
+    gate: Gate | None = None,
 ) -> Iterator[Start | None]:
-    """The starts of the first jobs that have to wait, as far as can be seen. `ledger` is used up: hand over a copy.
+    """The starts of the first jobs that have to wait, as far as can be seen. `ledger` and `gate` are used up: hand over
+    copies.
 
     None between two looks, so that a long simulation can be taken in parts.
     """
-    look = Look(ledger, sites=sites, leaving=leaving)
+    look = Look(ledger, sites=sites, leaving=leaving, gate=gate)
     pending = _first_that_wait(waiting, look=look)
     over = _Over()
     for _ in range(_ENDS_AHEAD):
