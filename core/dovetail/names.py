@@ -54,6 +54,11 @@ MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
 # On the batch Job of a GPUJob, by the operator: nodes that its pods keep off, since their room is kept for another job.
 AVOIDED_NODES: Final = f"{GROUP}/avoided-nodes"
 
+# In the pod template of a GPUJob, by the operator: the plan that the pods are of (JSON: job UID, generation, nodes).
+PLAN: Final = f"{GROUP}/plan"
+# On a pod of an Indexed Job, by the Job controller: which of them it is, from 0.
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
 # Pod labels.
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"

@@ -1,10 +1,10 @@
 """What a user is told of a GPUJob. Every field is the operator's. Data only."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from dovetail.api.gpujob.words import DependencyCondition, DependencyState, MemoryStrategy, Phase
+from dovetail.api.gpujob.words import DependencyCondition, DependencyState, MemoryStrategy, Mode, Phase, Workload
 from dovetail.api.meta import Condition, Described, Timestamp
 
 
@@ -33,6 +33,64 @@ class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False
     ]
 
 
+class PlannedNode(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """How many workers are to go to one node."""
+
+    name: Annotated[str, Meta(description="The node's name.")]
+    workers: Annotated[int, Meta(description="Number of workers that go there.", ge=1)]
+
+
+class PlannedWorker(Described, frozen=True, kw_only=True):
+    """What each worker of a plan takes of its node."""
+
+    request: Annotated[str, Meta(description="The GPUs in the compact text.")]
+    mode: Annotated[Mode, Meta(description="How the devices are shared.")] = "Exclusive"
+    resource: Annotated[
+        str, Meta(description="The vendor's resource that the devices are asked by; empty on managed nodes.")
+    ] = ""
+    cpu_milli: Annotated[int, Meta(description="CPU in thousandths.", ge=0)] = 0
+    memory_mib: Annotated[int, Meta(description="The node's memory in MiB.", ge=0)] = 0
+    guard: Annotated[
+        Literal["Conservative", "Aggressive"] | None,
+        Meta(description="How much of a shared device's memory may be promised; unset: as is configured."),
+    ] = None
+    workload: Annotated[Workload | None, Meta(description="The workload that tenant limits count, if any.")] = None
+
+
+class Placement(Described, frozen=True, kw_only=True):
+    """Where the workers are to go: nodes and numbers of workers, never devices; the first workers to the first node."""
+
+    generation: Annotated[
+        int, Meta(description="Which plan of the job this is, from 1: the next one has the next number.", ge=1)
+    ]
+    nodes: Annotated[list[PlannedNode], Meta(description="The nodes, in the order of the workers.", max_length=1024)]
+    worker: Annotated[PlannedWorker, Meta(description="What each worker takes.")]
+
+
+class KeptOnNode(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What is kept free on one node for a job that waits."""
+
+    name: Annotated[str, Meta(description="The node's name.")]
+    keeps: Annotated[
+        list[str],
+        Meta(description="What is kept free there now, each in the compact text of a request.", max_length=64),
+    ]
+
+
+class ReservedRoom(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """The room that is kept for the first job that waits: it starts there when those that are in its way have ended."""
+
+    time: Annotated[Timestamp, Meta(description="When it starts there at the latest, by the time limits (RFC 3339).")]
+    nodes: Annotated[list[PlannedNode], Meta(description="Where its workers are to go then.", max_length=1024)]
+    kept: Annotated[
+        list[KeptOnNode], Meta(description="What is free there now and kept from others.", max_length=1024)
+    ] = []
+    mode: Annotated[Mode, Meta(description="How the devices that are kept would be shared.")] = "Exclusive"
+    resource: Annotated[
+        str, Meta(description="The vendor's resource that they are asked by; empty on managed nodes.")
+    ] = ""
+
+
 class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
     """Where a waiting job stands in the queue."""
 
@@ -46,6 +104,10 @@ class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
         ),
     ] = None
     basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
+    reserved: Annotated[
+        ReservedRoom | None,
+        Meta(description="Room that is kept for this job; of the first one that does not fit only."),
+    ] = None
 
 
 class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -93,6 +155,13 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     queue: Annotated[
         QueuePlace | None, Meta(description="Where the job stands in the queue; unset when it does not wait for room.")
     ] = None
+    placement: Annotated[
+        Placement | None,
+        Meta(description="Where the workers are to go; unset while the job waits, and once it is over."),
+    ] = None
+    plans: Annotated[
+        int, Meta(description="How many plans were made for the job so far: the generation of the latest.", ge=0)
+    ] = 0
     dependencies: Annotated[
         list[DependencyStatus], Meta(description="How each of the job's dependencies stands.", max_length=32)
     ] = []
