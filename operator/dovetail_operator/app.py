@@ -19,6 +19,7 @@ from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
+from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUNODES, JOBS, NODES, PODS
@@ -49,10 +50,16 @@ class Options:
 
 
 class Operator:
-    """One operator on one connection; `client` is open as long as it runs."""
+    """One operator on one connection; `client` is open as long as it runs, and `office` is ours."""
 
     def __init__(
-        self, client: Client, connection: Connection, options: Options, *, registry: CollectorRegistry
+        self,
+        client: Client,
+        connection: Connection,
+        options: Options,
+        *,
+        office: Leadership,
+        registry: CollectorRegistry,
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
@@ -75,6 +82,7 @@ class Operator:
             post=self._feed.watch.post,
             now=_now,
             rng=rng,
+            term=lambda: office.term,
         )
         registry.register(JobsCollector(state))
         self._reflectors = _reflectors(client, self._controller)

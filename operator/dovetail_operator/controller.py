@@ -19,7 +19,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import EventType, key_of
-from dovetail.kube.resources import GPUJOBS
+from dovetail.kube.resources import GPUJOBS, JOBS
 from dovetail.kube.retry import BACKOFF
 from dovetail.logs import get_logger
 from dovetail.queue.admission import Verdict, Waits
@@ -64,7 +64,10 @@ class _Breath:
 
 
 class Controller:
-    """Drives all GPUJobs. Feed it every change, then `run` it; `post` publishes an event about a job."""
+    """Drives all GPUJobs. Feed it every change, then `run` it; `post` publishes an event about a job.
+
+    `term` is the number of our term of office, None where nobody counts terms.
+    """
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class Controller:
         post: Callable[[Announcement], None],
         now: Callable[[], datetime],
         rng: random.Random,
+        term: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.state = state
         self.queue = WorkQueue()
@@ -85,6 +89,7 @@ class Controller:
         self._post = post
         self._now = now
         self._rng = rng
+        self._term = term
         self._teller = Teller()
         self._unsettled = asyncio.Event()
         self._renewal: asyncio.TimerHandle | None = None
@@ -314,6 +319,16 @@ class Controller:
 
     async def _act(self, seen: Observed, action: Action) -> bool:
         """Do it; False when it turned out that it cannot be done."""
+        try:
+            return await self._do(seen, action)
+        except Conflict:
+            # It was decided on what is not so any more.
+            await self._reread(seen.job)
+            if seen.child is not None:
+                await self._reread_child(seen.child)
+            return False
+
+    async def _do(self, seen: Observed, action: Action) -> bool:
         match action:
             case CreateJob():
                 return await self._create(seen, action)
@@ -331,7 +346,7 @@ class Controller:
         return True
 
     async def _create(self, seen: Observed, action: CreateJob) -> bool:
-        found = await effects.create_job(self._client, seen.job, action)
+        found = await effects.create_job(self._client, seen.job, action, term=self._term())
         if isinstance(found, Obstacle):
             self.state.refuse(seen.job, found)
             wait = _OBSTACLE_SECONDS.get(found.reason, _OBSTACLE_SECONDS_ELSE)
@@ -383,6 +398,15 @@ class Controller:
             self.job_gone(job)
         else:
             self.state.put_job(found)
+
+    async def _reread_child(self, child: Job) -> None:
+        meta = child.metadata
+        try:
+            found = await self._client.get(JOBS, meta.name, as_type=Job, namespace=meta.namespace)
+        except NotFound:
+            self.state.child_changed("DELETED", child)
+        else:
+            self.state.put_child(found)
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

@@ -1,24 +1,32 @@
 """The operator's writes to the API server: batch Jobs, and the status of GPUJobs. Each says what it met."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, Reason
+from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, StatusError, TooManyRequests, Unauthorized
 from dovetail.kube.objects import Job
-from dovetail.kube.resources import GPUJOBS, JOBS
+from dovetail.kube.resources import GPUJOBS, JOBS, Resource
+from dovetail.names import TERM
 from dovetail_operator.observed import Obstacle, is_child
 from dovetail_operator.stages import CreateJob, PatchJob
+from dovetail_operator.workload import Manifest
 
 _OWN_KIND: Final = GPUJOBS.kind
 
 
-async def create_job(client: Client, job: GPUJob, action: CreateJob) -> Job | Obstacle:
-    """The batch Job, made now or found as one that we made before; or why it cannot be."""
+async def create_job(client: Client, job: GPUJob, action: CreateJob, *, term: int | None = None) -> Job | Obstacle:
+    """The batch Job, made now or found as one that we made before; or why it cannot be.
+
+    With a `term` of office it is not made once a later term has begun.
+    """
+    wanted = action.manifest if term is None else _of_term(action.manifest, term=term)
     try:
-        return await client.create(JOBS, action.manifest, as_type=Job, namespace=job.metadata.namespace)
+        return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace)
     except AlreadyExists:
         return await _existing(client, job)
     except (Conflict, TooManyRequests, Unauthorized):
@@ -28,6 +36,12 @@ async def create_job(client: Client, job: GPUJob, action: CreateJob) -> Job | Ob
             raise
         reason: Reason = "Quota" if "exceeded quota" in error.message else "Invalid"
         return Obstacle(reason=reason, message=f"The API server refuses the Job: {error.message}")
+
+
+def _of_term(manifest: Manifest, *, term: int) -> Manifest:
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), TERM: str(term)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
@@ -44,25 +58,27 @@ async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
 
 
 async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:
-    """The batch Job with some fields of its spec changed; only this very one."""
-    patch = {"metadata": {"uid": child.metadata.uid}, "spec": dict(action.spec)}
+    """The batch Job with some fields of its spec changed. Raises `Conflict` when it is not as it was read."""
+    precondition = {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version}
+    patch = {"metadata": precondition, "spec": dict(action.spec)}
     return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
 
 
 async def delete_job(client: Client, child: Job) -> None:
-    """Delete this very batch Job, and its pods by that. One that is gone already is as good."""
-    try:
-        await client.delete(JOBS, child.metadata.name, namespace=child.metadata.namespace, uid=child.metadata.uid)
-    except (NotFound, Conflict):
-        return
+    """Delete the batch Job, and its pods by that; one that is gone already is as good. Raises `Conflict`."""
+    await _delete(client, JOBS, child.metadata)
 
 
 async def delete_gpujob(client: Client, job: GPUJob) -> None:
-    """Delete this very GPUJob; what belongs to it follows."""
-    try:
-        await client.delete(GPUJOBS, job.metadata.name, namespace=job.metadata.namespace, uid=job.metadata.uid)
-    except (NotFound, Conflict):
-        return
+    """Delete the GPUJob; what belongs to it follows. Raises `Conflict` when it is not as it was read."""
+    await _delete(client, GPUJOBS, job.metadata)
+
+
+async def _delete(client: Client, resource: Resource, meta: ObjectMeta) -> None:
+    with suppress(NotFound):
+        await client.delete(
+            resource, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
 
 
 async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPUJob:

@@ -13,6 +13,7 @@ from dovetail import serving
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
+from dovetail_operator import leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.runtimes import RunTimes
 
@@ -57,9 +58,11 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
 async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     connection = load_connection(args.kubeconfig)
     options = make_options(settings, environ=os.environ)
-    async with Client(connection, user_agent="dovetail-operator") as client:
-        operator = Operator(client, connection, options, registry=REGISTRY)
-        app = web.Application()
-        serving.add_health(app, ready=operator.ready(), registry=REGISTRY)
-        async with serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
-            await serving.together(stop, operator.run())
+    async with Client(connection, user_agent="dovetail-operator-lease") as lease_client:
+        office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
+        async with Client(connection, user_agent="dovetail-operator", guard=office.guard) as client:
+            operator = Operator(client, connection, options, office=office, registry=REGISTRY)
+            app = web.Application()
+            serving.add_health(app, ready=leader.ready(office, acting=operator.ready()), registry=REGISTRY)
+            async with serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
+                await leader.act(office, operator.run, stop=stop)

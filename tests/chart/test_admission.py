@@ -13,10 +13,13 @@ from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
 
 Objects = list[dict[str, Any]]
-LEASE_OF_EXTENDERS = {
-    "name": "dovetail-extender", "namespace": "dovetail-system", "parameterNotFoundAction": "Allow",
-}  # fmt: skip
-POLICIES = {"dovetail-terms", "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
+# By policy, whose lease its terms are of.
+LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
+POLICIES = {*LEASES, "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
+
+
+def lease_of(policy: str) -> dict[str, str]:
+    return {"name": LEASES[policy], "namespace": "dovetail-system", "parameterNotFoundAction": "Allow"}
 
 
 def named(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
@@ -110,7 +113,7 @@ def test_every_policy_is_in_force(render: Render, simulation: bool, more: set[st
     bindings = named(chart, "ValidatingAdmissionPolicyBinding")
     assert set(named(chart, "ValidatingAdmissionPolicy")) == set(bindings) == POLICIES | more
     for name, binding in bindings.items():
-        parameter = {"paramRef": LEASE_OF_EXTENDERS} if name == "dovetail-terms" else {}
+        parameter = {"paramRef": lease_of(name)} if name in LEASES else {}
         assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"], **parameter}
 
 

@@ -127,6 +127,17 @@ def test_no_component_may_read_a_secret_or_change_a_pod(chart: list[dict[str, An
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}, role["metadata"]["name"]
 
 
+def test_operators_side_by_side_may_be_drained_one_at_a_time(render: Render) -> None:
+    alone, pair = render(), render(operator__replicas=2)
+    budgets = [each["metadata"]["name"] for each in alone if each["kind"] == "PodDisruptionBudget"]
+    assert "dovetail-operator" not in budgets
+    assert named(pair, "Deployment", "dovetail-operator")["spec"]["replicas"] == 2
+    budget = named(pair, "PodDisruptionBudget", "dovetail-operator")["spec"]
+    labels = named(pair, "Deployment", "dovetail-operator")["spec"]["template"]["metadata"]["labels"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
 def test_only_the_extender_may_bind(chart: list[dict[str, Any]]) -> None:
     roles = of_kind(chart, "Role", "ClusterRole")
     binders = [each["metadata"]["name"] for each in roles if "pods/binding" in json.dumps(each["rules"])]

@@ -192,6 +192,20 @@ async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: 
     assert api.of(f"PATCH {GPUJOBS}/x/status")[1].body["metadata"]["resourceVersion"] == "12"
 
 
+async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is_deleted(rig: Rig, api: Api) -> None:
+    job = numbered(cancel=True)
+    rig.state.put_job(job)
+    rig.state.put_child(make_child(job))
+    api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(job)))
+    api.answer(f"GET {JOBS}/x", Answer(body=msgspec.to_builtins(newer(make_child(job)))))
+    api.answer(f"DELETE {JOBS}/x", refusal(409), Answer(body={}))
+    rig.accept_status(job, phase="Cancelled")
+    async with rig.running():
+        await until_status(api)
+    versions = [seen.body["preconditions"]["resourceVersion"] for seen in api.of(f"DELETE {JOBS}/x")]
+    assert versions[:2] == ["20", "21"]
+
+
 async def test_a_job_that_went_unseen_is_dropped(rig: Rig, api: Api) -> None:
     job = numbered(suspend=True)
     api.answer(f"PATCH {GPUJOBS}/x/status", refusal(404))

@@ -81,15 +81,28 @@ async def test_only_this_very_job_is_changed_and_deleted(api: Api, client: Clien
     await effects.delete_job(client, child)
     (patch,) = api.of(f"PATCH {JOBS}/x")
     (delete,) = api.of(f"DELETE {JOBS}/x")
-    assert patch.body == {"metadata": {"uid": "uid-child"}, "spec": {"suspend": True}}
-    assert delete.body["preconditions"] == {"uid": "uid-child"}
+    assert patch.body == {"metadata": {"uid": "uid-child", "resourceVersion": "20"}, "spec": {"suspend": True}}
+    assert delete.body["preconditions"] == {"uid": "uid-child", "resourceVersion": "20"}
     assert delete.body["propagationPolicy"] == "Background"
 
 
-@pytest.mark.parametrize("code", [404, 409])
-async def test_what_is_gone_already_needs_no_deleting(api: Api, client: Client, code: int) -> None:
-    api.answer(f"DELETE {JOBS}/x", refusal(code))
-    api.answer(f"DELETE {GPUJOBS}/x", refusal(code))
+async def test_a_batch_job_says_in_which_term_of_office_it_was_made(api: Api, client: Client) -> None:
+    job = make_job()
+    api.answer(f"POST {JOBS}", wire(make_child(job)))
+    await effects.create_job(client, job, CREATE, term=7)
+    (sent,) = api.of(f"POST {JOBS}")
+    assert sent.body["metadata"]["annotations"] == {"dovetail.dev/term": "7"}
+
+
+async def test_what_is_not_as_it_was_read_is_not_deleted(api: Api, client: Client) -> None:
+    api.answer(f"DELETE {GPUJOBS}/x", refusal(409))
+    with pytest.raises(Conflict):
+        await effects.delete_gpujob(client, make_job())
+
+
+async def test_what_is_gone_already_needs_no_deleting(api: Api, client: Client) -> None:
+    api.answer(f"DELETE {JOBS}/x", refusal(404))
+    api.answer(f"DELETE {GPUJOBS}/x", refusal(404))
     await effects.delete_job(client, make_child(make_job()))
     await effects.delete_gpujob(client, make_job())
 

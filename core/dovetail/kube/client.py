@@ -5,7 +5,7 @@ times when the trouble is a passing one, writes are not: whoever gets `Unreachab
 """
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
@@ -40,7 +40,10 @@ class Listing(NamedTuple, Generic[T]):
 
 
 class Client:
-    """The API server through one HTTP session: use it as `async with Client(connection) as client`."""
+    """The API server through one HTTP session: use it as `async with Client(connection) as client`.
+
+    `guard` is called right before each write is sent; what it raises is raised in the write's place.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Client:
         deadline_seconds: float = 30.0,
         backoff: retry.Backoff = retry.BACKOFF,
         rng: random.Random | None = None,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         self.connection = connection
         self._transport = Transport(
@@ -58,6 +62,7 @@ class Client:
             deadline_seconds=deadline_seconds,
             backoff=backoff,
             rng=rng or random.Random(),  # noqa: S311 - spreads retries, guards nothing
+            guard=guard,
         )
 
     async def __aenter__(self) -> Self:
@@ -228,14 +233,19 @@ class Client:
         *,
         namespace: str | None = None,
         uid: str | None = None,
+        resource_version: str | None = None,
         propagation: Propagation = "Background",
         grace_period_seconds: int | None = None,
         deadline_seconds: float | None = None,
     ) -> None:
-        """Delete an object, with `uid` only that very one (`Conflict` otherwise). Raises `NotFound`."""
+        """Delete an object, with `uid` only that very one, with `resource_version` only as it was then.
+
+        Raises `Conflict` when it is another one by now, and `NotFound`.
+        """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        if wanted := {name: value for name, value in preconditions.items() if value is not None}:
+            options["preconditions"] = wanted
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         path = resource.path(namespace=namespace, name=name)

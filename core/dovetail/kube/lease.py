@@ -7,7 +7,8 @@ carries the resourceVersion that it was decided on. Each time that the Lease is 
 
 A candidate that is needed says so on the Lease (`wanted`), and its holder, which is told (`wanted_by`), may make way.
 
-LeaseLostError   somebody else holds the Lease by now, or it is gone
+LeaseLostError      somebody else holds the Lease by now, or it is gone
+NotInOfficeError    a write was about to be sent outside of a term of office
 """
 
 import asyncio
@@ -45,6 +46,13 @@ class LeaseLostError(Exception):
     def __init__(self, name: str, *, holder: str) -> None:
         self.holder = holder
         super().__init__(f"the lease {name} is held by {holder}" if holder else f"the lease {name} was taken away")
+
+
+class NotInOfficeError(KubeError):
+    """A write was about to be sent outside of a term of office."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"nothing is written while the lease {name} is not held")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +120,11 @@ class Leadership:
     def remaining_seconds(self) -> float:
         """For how long nobody else can be in office; 0 when we are not."""
         return 0.0 if self._lease is None else max(0.0, self._valid_until - self._clock())
+
+    def guard(self) -> None:
+        """Raises `NotInOfficeError` when we are not in office: what a client calls before each write."""
+        if not self.remaining_seconds:
+            raise NotInOfficeError(self.name)
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours. `vacancy` then says how it became free."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -42,8 +42,10 @@ class Transport:
         deadline_seconds: float,
         backoff: retry.Backoff,
         rng: random.Random,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
+        self._guard = guard
         self._user_agent = user_agent
         self._deadline_seconds = deadline_seconds
         self._backoff = backoff
@@ -125,6 +127,8 @@ class Transport:
         if token := await self._token.get():
             headers["Authorization"] = f"Bearer {token}"
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        if self._guard is not None and method != "GET":
+            self._guard()
         with self._reaching():
             response = await self._session.request(
                 method,
