@@ -1,13 +1,21 @@
 """Where a vendor's plugin serves a node: which tenant has which devices, as kubelet says or, simulated, deals. Pure."""
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from dovetail.allocation import AllocatedDevice
 from dovetail.api.gpunode import Assignment
 from dovetail.requests import WHOLE_MILLI
+from dovetail.vendor import Vendors, card_of
+from dovetail_agent.holders import HeldDevice, Holder
 from dovetail_agent.provider import DeviceInfo, Inventory
 from dovetail_agent.tenants import Tenant
+
+# Ids that tell no UUID but the driver's index: plain (NVIDIA's plugin by index), Ascend910-3, gpu-3 (resource claims).
+_BY_INDEX: Final = re.compile(r"(?:Ascend\w+-|gpu-)?(\d{1,3})")
 
 
 def given(tenants: Iterable[Tenant], assignments: Iterable[Assignment], *, inventory: Inventory) -> tuple[Tenant, ...]:
@@ -15,11 +23,32 @@ def given(tenants: Iterable[Tenant], assignments: Iterable[Assignment], *, inven
     known = {device.uuid: device for device in inventory.devices}
     uuids = {each.uid: each.devices for each in assignments}
     return tuple(
-        replace(tenant, devices=tuple(_whole(known[uuid]) for uuid in uuids[tenant.uid] if uuid in known))
+        replace(tenant, devices=tuple(_whole(known[uuid]) for uuid in _cards(uuids[tenant.uid]) if uuid in known))
         if tenant.uid in uuids
         else tenant
         for tenant in tenants
     )
+
+
+def matched(
+    holders: Iterable[Holder], *, tenants: Iterable[Tenant], inventory: Inventory, vendors: Vendors
+) -> list[Assignment]:
+    """What kubelet says, pod by pod, with the devices' UUIDs: `GPU-…`, `GPU-…::3` for a replica of one, `MIG-…`.
+
+    Kubelet tells names and no UIDs. Where an old pod goes while a new one of its name comes, it may name both: then
+    neither is told, until one is left. A pod that was promised devices of a managed node is not told again.
+    """
+    tenant_of = {(tenant.namespace, tenant.name): tenant for tenant in tenants if not tenant.devices}
+    named = list(holders)
+    counts = Counter((holder.namespace, holder.name) for holder in named)
+    found = []
+    for holder in named:
+        tenant = tenant_of.get((holder.namespace, holder.name))
+        devices = [uuid for held in holder.devices if (uuid := _uuid(held, inventory=inventory, vendors=vendors))]
+        if tenant is not None and devices and counts[holder.namespace, holder.name] == 1:
+            one = Assignment(uid=tenant.uid, namespace=tenant.namespace, name=tenant.name, devices=sorted(set(devices)))
+            found.append(one)
+    return sorted(found, key=lambda each: each.uid)
 
 
 def deal(
@@ -42,6 +71,28 @@ def deal(
             devices = [free.pop() for _ in range(tenant.by_vendor)]
             dealt.append(Assignment(uid=uid, namespace=tenant.namespace, name=tenant.name, devices=sorted(devices)))
     return sorted(dealt, key=lambda each: each.uid)
+
+
+def _uuid(held: HeldDevice, *, inventory: Inventory, vendors: Vendors) -> str:
+    """The UUID that an id of kubelet's means, with its replica's number; empty for what is no device of a vendor's.
+
+    AMD's plugin has PCI addresses for ids.
+    """
+    if vendors.vendor_of(held.asked_by) is None:
+        return ""
+    card, replica = card_of(held.id), held.id[len(card_of(held.id)) :]
+    if card.startswith(("GPU-", "MIG-")) or any(device.uuid == card for device in inventory.devices):
+        return held.id
+    index = _BY_INDEX.fullmatch(card)
+    for device in inventory.devices:
+        if (device.pci_bus_id and device.pci_bus_id == card.lower()) or (index and device.index == int(index[1])):
+            return device.uuid + replica
+    return ""
+
+
+def _cards(devices: Iterable[str]) -> list[str]:
+    """The cards that ids mean, each once."""
+    return list(dict.fromkeys(card_of(each) for each in devices))
 
 
 def _whole(device: DeviceInfo) -> AllocatedDevice:

@@ -66,11 +66,11 @@ class Eyes:
         )
 
     def _assignments(self, seen: Seen) -> Sequence[Assignment]:
-        if not serving(seen.node, vendors=self._vendors).resource:
-            return []
         told = self._beside.assignments(seen)
         if told is not None:
             return told
+        if not serving(seen.node, vendors=self._vendors).resource:
+            return []
         reported = seen.previous.assignments if seen.previous else []
         return self._provider.assignments(
             _there(seen.inventory), node=seen.node, tenants=seen.tenants, previous=reported

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
@@ -29,6 +30,7 @@ log = get_logger(__name__)
 
 # A watch says something every minute; after three silent ones what we know is too old to speak of.
 _OLD_SECONDS: Final = 200.0
+_KUBELET_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = options.parse_args(arguments)
     if args.provider == NvmlProvider.name and args.node is None:
         options.error("--provider=nvml needs --node: NVIDIA's library tells of the node that it is on")
+    if args.pod_resources is not None and args.node is None:
+        options.error("--pod-resources needs --node: kubelet tells of the node that it is on")
     sys.exit(serving.run(serve, args=args))
 
 
@@ -52,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
         help="where the figures come from; auto: nvml where NVIDIA's library is and --node is said, else simulated",
     )
     options.add_argument("--node", metavar="NAME", help="serve this node alone; default: every node that it knows")
+    options.add_argument(
+        "--pod-resources",
+        type=Path,
+        metavar="SOCKET",
+        help=f"ask kubelet which pods hold which devices, over its socket, commonly {_KUBELET_SOCKET}",
+    )
     options.add_argument(
         "--metrics-port", type=int, metavar="N", required=True, help="port of /livez, /readyz and /metrics"
     )

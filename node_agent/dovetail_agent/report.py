@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -144,19 +144,31 @@ def _quantised(ratio: float | None) -> float:
     return 0.0 if ratio is None else round(min(1.0, max(0.0, ratio)), _RATIO_DIGITS)
 
 
-def _ready(status: str, *, reason: str, message: str, previous: GPUNodeStatus | None, now: datetime) -> Condition:
-    before = find_condition(previous.conditions, READY) if previous else None
+def condition(
+    type_: str,
+    status: Literal["True", "False"],
+    *,
+    reason: str,
+    message: str,
+    previous: GPUNodeStatus | None,
+    now: datetime,
+) -> Condition:
+    """A condition; `previous` keeps the time at which it changed."""
+    before = find_condition(previous.conditions, type_) if previous else None
     changed = before is None or before.status != status
-    return msgspec.convert(
-        {
-            "type": READY,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": timestamp(now) if before is None or changed else before.last_transition_time,
-        },
-        Condition,
+    return Condition(
+        type=type_,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=timestamp(now) if before is None or changed else before.last_transition_time,
     )
+
+
+def _ready(
+    status: Literal["True", "False"], *, reason: str, message: str, previous: GPUNodeStatus | None, now: datetime
+) -> Condition:
+    return condition(READY, status, reason=reason, message=message, previous=previous, now=now)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,10 @@ import pytest
 
 from dovetail.api.gpunode import Assignment
 from dovetail.kube.objects import Node
-from dovetail_agent.assigned import given
-from dovetail_agent.provider import Inventory
+from dovetail.vendor import DEFAULT_VENDORS
+from dovetail_agent.assigned import given, matched
+from dovetail_agent.holders import HeldDevice, Holder
+from dovetail_agent.provider import DeviceInfo, Inventory
 from dovetail_agent.simulated import SimulatedProvider, device_uuid
 from dovetail_agent.tenants import Tenant, tenant_of
 from tests.agent.builders import NOON, allocated, make_node, make_pod, make_tenant
@@ -77,3 +79,67 @@ def test_a_tenant_counts_what_it_asked_of_a_vendor_s_plugin(resource: str, count
     tenant = tenant_of(make_pod(resources={resource: "2"}))
     assert tenant is not None
     assert tenant.by_vendor == count
+
+
+def holding(*ids: str, name: str = "pod-a", asked_by: str = "nvidia.com/gpu") -> Holder:
+    devices = tuple(HeldDevice(asked_by=asked_by, id=each) for each in ids)
+    return Holder(namespace="ml", name=name, devices=devices)
+
+
+def told(*named: Holder, tenants: tuple[Tenant, ...] = (asking(1, uid="a"),)) -> dict[str, list[str]]:
+    found = matched(named, tenants=tenants, inventory=INVENTORY, vendors=DEFAULT_VENDORS)
+    return {each.uid: each.devices for each in found}
+
+
+INVENTORY = Inventory(
+    devices=(
+        DeviceInfo(index=0, uuid="GPU-a", vendor="nvidia", model="T4", memory_mib=16384, pci_bus_id="0000:3b:00.0"),
+        DeviceInfo(index=1, uuid="amd-b", vendor="amd", model="MI300X", memory_mib=16384, pci_bus_id="0000:5e:00.0"),
+        DeviceInfo(index=2, uuid="MIG-c", vendor="nvidia", model="A100", memory_mib=16384, mig_profile="1g.10gb"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "told_id", "uuid"),
+    [
+        pytest.param("nvidia.com/gpu", "GPU-a", "GPU-a", id="a UUID is itself"),
+        pytest.param("nvidia.com/gpu", "GPU-a::3", "GPU-a::3", id="a replica keeps its number"),
+        pytest.param("nvidia.com/mig-1g.10gb", "MIG-c", "MIG-c", id="a MIG device"),
+        pytest.param("nvidia.com/gpu", "GPU-new", "GPU-new", id="a card that the agent does not know is told"),
+        pytest.param("nvidia.com/gpu", "0", "GPU-a", id="a plugin that counts"),
+        pytest.param("nvidia.com/gpu", "0::1", "GPU-a::1", id="a replica by index"),
+        pytest.param("amd.com/gpu", "0000:5E:00.0", "amd-b", id="AMD's plugin says the PCI address"),
+        pytest.param("huawei.com/npu", "Ascend910-1", "amd-b", id="Ascend's plugin says model and index"),
+        pytest.param("gpu.nvidia.com", "gpu-0", "GPU-a", id="a resource claim"),
+    ],
+)
+def test_an_id_of_kubelets_means_a_device(asked_by: str, told_id: str, uuid: str) -> None:
+    assert told(holding(told_id, asked_by=asked_by)) == {"a": [uuid]}
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "told_id"),
+    [
+        pytest.param("rdma/hca", "0", id="another vendor's device is none of ours"),
+        pytest.param("gpu.intel.com/i915", "card0-1", id="an id that tells neither UUID nor index"),
+        pytest.param("nvidia.com/gpu", "7", id="an index beyond the last"),
+    ],
+)
+def test_what_means_no_device_is_left_out(asked_by: str, told_id: str) -> None:
+    assert told(holding(told_id, asked_by=asked_by)) == {}
+
+
+def test_two_pods_of_one_name_are_not_told_apart_and_so_not_told() -> None:
+    assert told(holding("GPU-a"), holding("MIG-c")) == {}
+
+
+def test_a_pod_that_was_promised_devices_of_a_managed_node_is_not_told_again() -> None:
+    tenant = replace(make_tenant(allocated(0), uid="a"), namespace="ml", name="pod-a")
+    assert told(holding("GPU-a"), tenants=(tenant,)) == {}
+
+
+def test_a_tenant_holds_the_card_of_its_replicas_once() -> None:
+    one = Assignment(uid="a", namespace="ml", name="pod-a", devices=["GPU-a::0", "GPU-a::1"])
+    (tenant,) = given((asking(2, uid="a"),), [one], inventory=INVENTORY)
+    assert [device.uuid for device in tenant.devices] == ["GPU-a"]
