@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from dovetail.api import gpuquota
 from dovetail.api.gpujob import GPUJob, rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
@@ -68,6 +69,18 @@ def gpunode_crd() -> Schema:
     schema = structural_schema(GPUNode)
     schema["required"] = []
     return _crd("GPUNode", plural="gpunodes", short=["gn"], scope="Cluster", columns=columns, schema=schema)
+
+
+def gpuquota_crd() -> Schema:
+    """The CustomResourceDefinition of GPUQuota."""
+    schema = structural_schema(gpuquota.GPUQuota)
+    schema["required"] = ["spec"]
+    spec = schema["properties"]["spec"]
+    spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
+    spec["properties"]["reservations"]["items"]["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
+    _say_allowed(spec["properties"], names=("per",))
+    columns = [_column(*column) for column in gpuquota.COLUMNS]
+    return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
 
 
 def structural_schema(kind: type[msgspec.Struct]) -> Schema:
@@ -168,7 +181,11 @@ class _NoAliases(yaml.SafeDumper):
 
 def files() -> dict[str, str]:
     """File name to content, for `crds/` and the chart."""
-    return {"gpujobs.yaml": render(gpujob_crd()), "gpunodes.yaml": render(gpunode_crd())}
+    return {
+        "gpujobs.yaml": render(gpujob_crd()),
+        "gpunodes.yaml": render(gpunode_crd()),
+        "gpuquotas.yaml": render(gpuquota_crd()),
+    }
 
 
 def main() -> None:

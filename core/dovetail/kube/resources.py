@@ -58,3 +58,6 @@ GPUJOBS: Final = Resource(group=names.GROUP, version=names.VERSION, plural="gpuj
 GPUNODES: Final = Resource(
     group=names.GROUP, version=names.VERSION, plural="gpunodes", kind="GPUNode", namespaced=False
 )
+GPUQUOTAS: Final = Resource(
+    group=names.GROUP, version=names.VERSION, plural="gpuquotas", kind="GPUQuota", namespaced=False
+)

@@ -23,6 +23,7 @@ from dovetail.api.gpujob.status import (
     Placement,
     PlannedNode,
     PlannedWorker,
+    Preemption,
     QueuePlace,
     ReservedRoom,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "PlannedWorker",
     "PodTemplate",
     "Policy",
+    "Preemption",
     "QueuePlace",
     "Reason",
     "ReservedRoom",

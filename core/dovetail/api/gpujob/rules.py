@@ -47,6 +47,10 @@ SPEC: Final = [
         }
         for name in ("gpu", "resources", "mode", "memory", "workload", "workers")
     ),
+    {
+        "rule": "!has(self.maxConcurrent) || has(self.group)",
+        "message": "maxConcurrent limits the jobs of a group: group must name it",
+    },
     {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
 ]
 WHOLE: Final = [

@@ -46,6 +46,18 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
     workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    pool: Annotated[
+        Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None,
+        Meta(description="Only nodes of this pool (label dovetail.dev/pool). Unset: any that the quotas allow."),
+    ] = None
+    group: Annotated[
+        Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None,
+        Meta(description="Jobs of the namespace that name the same group count together for `maxConcurrent`."),
+    ] = None
+    max_concurrent: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000)] | None,
+        Meta(description="The job starts only while fewer jobs of its group run than this. Unset: no such limit."),
+    ] = None
     begin_time: Annotated[
         Annotated[
             Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")

@@ -137,6 +137,22 @@ class MemoryUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     ] = []
 
 
+class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """How often the job made way for others, and whether it is about to."""
+
+    count: Annotated[int, Meta(description="How many times it was preempted.", ge=0)] = 0
+    last_time: Annotated[Timestamp | None, Meta(description="When it last made way (RFC 3339).")] = None
+    at: Annotated[
+        Timestamp | None,
+        Meta(description="When its pods are going to be ended (RFC 3339); unset when it is not about to make way."),
+    ] = None
+    by: Annotated[
+        str,
+        Meta(description="UID of the GPUJob that it makes way for; empty once it runs again.", max_length=64),
+    ] = ""
+    message: Annotated[str, Meta(description="For whom, in one sentence with numbers.")] = ""
+
+
 class GPUJobStatus(Described, frozen=True, kw_only=True):
     """What became of it. Every field is the operator's."""
 
@@ -175,6 +191,9 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     memory: Annotated[
         MemoryUse | None,
         Meta(description="Measured and learned memory; unset while nothing was measured and nothing is to be learned."),
+    ] = None
+    preemption: Annotated[
+        Preemption | None, Meta(description="Whether it made way for others; unset while it never did.")
     ] = None
     admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
     start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
