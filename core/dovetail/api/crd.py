@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from dovetail.api import gpuquota
-from dovetail.api.gpujob import GPUJob, rules
+from dovetail.api.gpujob import GPUJob, rules, running_rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
 
@@ -35,16 +35,22 @@ _NODE_COLUMNS: Final = [
 def gpujob_crd() -> Schema:
     """The CustomResourceDefinition of GPUJob."""
     schema = structural_schema(GPUJob)
-    schema["x-kubernetes-validations"] = rules.WHOLE
+    schema["x-kubernetes-validations"] = [*rules.WHOLE, *running_rules.WHOLE]
     spec = schema["properties"]["spec"]
     spec["x-kubernetes-validations"] = rules.SPEC
+    running_rules.add_to(spec)
     spec["properties"]["gpu"]["x-kubernetes-validations"] = [rules.GPU]
     spec["properties"]["gpu"]["maxLength"] = 128
     resources = spec["properties"]["resources"]
     resources["x-kubernetes-validations"] = rules.RESOURCES
     resources["properties"]["share"]["x-kubernetes-validations"] = [rules.SHARE]
     _say_allowed(spec["properties"], names=("mode", "policy", "workload"))
-    _say_allowed(spec["properties"], names=("dependencyPolicy", "onDependencyFailure"))
+    _say_allowed(spec["properties"], names=("dependencyPolicy", "onDependencyFailure", "onNoGPU"))
+    _say_allowed(spec["properties"]["distributed"]["properties"], names=("framework",))
+    _say_allowed(spec["properties"]["sweep"]["properties"], names=("combine",))
+    _say_allowed(
+        spec["properties"]["podFailurePolicy"]["properties"]["rules"]["items"]["properties"], names=("action",)
+    )
     _say_allowed(spec["properties"]["dependencies"]["items"]["properties"], names=("condition",))
     _say_allowed(spec["properties"]["memory"]["properties"], names=("strategy",))
     _say_allowed(resources["properties"], names=("vendor",))

@@ -1,15 +1,17 @@
 """What every API object shares: metadata and conditions, as apimachinery's metav1 has them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+_SPELT: Final = {"mib": "MiB", "gpu": "GPU"}
+
 
 def wire_name(name: str) -> str:
-    """The JSON name of a field: camelCase, with MiB spelt as units are."""
+    """The JSON name of a field: camelCase, with MiB and GPU spelt as people do."""
     first, *rest = name.split("_")
-    return first + "".join("MiB" if word == "mib" else word.capitalize() for word in rest)
+    return first + "".join(_SPELT.get(word, word.capitalize()) for word in rest)
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, omit_defaults=True):

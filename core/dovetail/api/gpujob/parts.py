@@ -19,6 +19,7 @@ _TEMPLATE_SPEC: Final = {
         }
     ],
     "properties": {
+        "restartPolicy": {"type": "string", "description": "Never, or OnFailure.", "maxLength": 16},
         "containers": {
             "type": "array",
             "maxItems": 32,
@@ -32,7 +33,7 @@ _TEMPLATE_SPEC: Final = {
                     "image": {"type": "string", "description": "Image of the container."},
                 },
             },
-        }
+        },
     },
 }
 

@@ -5,6 +5,15 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from dovetail.api.gpujob.parts import Dependency, MemoryRequest, PodTemplate, ResourceRequest
+from dovetail.api.gpujob.running import (
+    TIME_PATTERN,
+    ArraySpec,
+    Distributed,
+    PodFailurePolicy,
+    ReservationSpec,
+    RetryPolicy,
+    SweepSpec,
+)
 from dovetail.api.gpujob.words import MAX_SECONDS, Mode, Policy, Workload
 from dovetail.api.meta import Described, Timestamp
 
@@ -12,7 +21,13 @@ from dovetail.api.meta import Described, Timestamp
 class GPUJobSpec(Described, frozen=True, kw_only=True):
     """What a user asks for."""
 
-    template: Annotated[PodTemplate, Meta(description="The pod that each worker runs.")]
+    template: Annotated[PodTemplate, Meta(description="The pod that each worker runs. Instead of `reservation`.")] = (
+        PodTemplate(spec={})
+    )
+    reservation: Annotated[
+        ReservationSpec | None,
+        Meta(description="Hold the devices for a time and run nothing of the user's own. Instead of `template`."),
+    ] = None
     gpu: Annotated[
         int | str | None,
         Meta(
@@ -59,10 +74,7 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Meta(description="The job starts only while fewer jobs of its group run than this. Unset: no such limit."),
     ] = None
     begin_time: Annotated[
-        Annotated[
-            Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")
-        ]
-        | None,
+        Annotated[Timestamp, Meta(pattern=TIME_PATTERN)] | None,
         Meta(description="The job does not start before this time (RFC 3339). Unset: as soon as there is room."),
     ] = None
     dependencies: Annotated[
@@ -89,7 +101,37 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
         Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut."),
     ] = None
-    backoff_limit: Annotated[int, Meta(description="How many times a failed worker is tried again.", ge=0, le=1000)] = 0
+    maximum_execution_time_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
+        Meta(description="Limit of the run time in seconds in all: suspended, preempted and failed runs count too."),
+    ] = None
+    backoff_limit: Annotated[
+        int, Meta(description="How many times the job is tried again after a worker of it has failed.", ge=0, le=1000)
+    ] = 0
+    retry_policy: Annotated[
+        RetryPolicy | None, Meta(description="Which ends of a run are tried again. Unset: any failure, no timeout.")
+    ] = None
+    pod_failure_policy: Annotated[
+        PodFailurePolicy | None, Meta(description="Rules by which failures are told apart, as a batch Job has them.")
+    ] = None
+    distributed: Annotated[
+        Distributed | None,
+        Meta(description="How several workers find each other. Unset: as for PyTorch, and with TF_CONFIG."),
+    ] = None
+    array: Annotated[
+        ArraySpec | None, Meta(description="The same job for each of many indexes. Not together with `sweep`.")
+    ] = None
+    sweep: Annotated[
+        SweepSpec | None, Meta(description="The same job for each combination of parameters. Not with `array`.")
+    ] = None
+    on_no_gpu: Annotated[
+        Literal["Wait", "RunOnCPU"],
+        Meta(description="What follows when no node here could ever meet the request: Wait, or run on the CPU."),
+    ] = "Wait"
+    managed_by: Annotated[
+        Annotated[str, Meta(pattern=r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$", max_length=192)] | None,
+        Meta(description="Who looks after this job; dovetail.dev/operator or unset is Dovetail itself."),
+    ] = None
     ttl_seconds_after_finished: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
         Meta(description="Delete the job this many seconds after its end. Unset: keep it."),

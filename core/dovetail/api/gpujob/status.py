@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from dovetail.api.gpujob.progress import Attempt, DeviceKind, Lease, Measured, Tasks
 from dovetail.api.gpujob.words import DependencyCondition, DependencyState, MemoryStrategy, Mode, Phase, Workload
 from dovetail.api.meta import Condition, Described, Timestamp
 
@@ -195,6 +196,23 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     preemption: Annotated[
         Preemption | None, Meta(description="Whether it made way for others; unset while it never did.")
     ] = None
+    measured: Annotated[
+        Measured | None, Meta(description="What was measured on its devices; unset while nothing was.")
+    ] = None
+    device: Annotated[
+        DeviceKind | None,
+        Meta(description="What it runs on: cuda, or cpu where it asks no GPU or falls back; unset while it waits."),
+    ] = None
+    attempt: Annotated[int, Meta(description="Which attempt this is, from 1.", ge=1)] = 1
+    retries: Annotated[int, Meta(description="How many of the retries of backoffLimit are used up.", ge=0)] = 0
+    attempts: Annotated[
+        list[Attempt], Meta(description="The last attempts before this one, the latest last.", max_length=16)
+    ] = []
+    earlier_run_seconds: Annotated[
+        int, Meta(description="Run time in seconds of the runs before this one: suspended, preempted or failed.", ge=0)
+    ] = 0
+    tasks: Annotated[Tasks | None, Meta(description="How far the tasks of an array or a sweep are.")] = None
+    lease: Annotated[Lease | None, Meta(description="How long a reservation that runs holds its devices.")] = None
     admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
     start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
     completion_time: Annotated[Timestamp | None, Meta(description="When the job ended (RFC 3339).")] = None
