@@ -1,8 +1,8 @@
 """How a tenant is stopped where it is, and let go on: the protocol that turns use. Values and the protocol only.
 
-Two things can do it: the freezer, which stops a pod's processes and leaves all memory where it is, and CUDA's checkpoint,
-which also moves the device's memory to the host. The second is built around the first, for the order matters: a frozen
-process answers no checkpoint call, so it is lock, checkpoint, freeze; and thaw, restore, unlock.
+Two things can do it: the freezer, which stops a pod's processes and leaves all memory where it is, and CUDA's
+checkpoint, which also moves the device's memory to the host. The second is built around the first, for the order
+matters: a frozen process answers no checkpoint call, so it is lock, checkpoint, freeze; and thaw, restore, unlock.
 """
 
 from dataclasses import dataclass
