@@ -1,0 +1,196 @@
+"""Limits of GPUQuotas and of groups: whom they bind, what is used of them, and the gate that counts them. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dovetail.api.gpuquota import KIND, GPUQuota, GPUQuotaSpec
+from dovetail.engine.claims import Ask
+from dovetail.engine.sentences import gpus
+from dovetail.queue.candidates import Candidate
+from dovetail.queue.gate import Refused
+from dovetail.requests import WHOLE_MILLI
+
+Unit = Literal["GPUs", "jobs", "queued", "group"]
+# Whose limit it is (a quota, or a group in its namespace), whom of those it counts, and what.
+CounterKey = tuple[str, str, Unit]
+
+_NOBODY: Final = "a user without a name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Who asks. `user` is empty for a job of which nobody knows who made it, None for a pod that is no GPUJob's."""
+
+    namespace: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """No more than `most` at a time of what `counter` counts, of which the job takes `need`; GPUs in thousandths."""
+
+    counter: CounterKey
+    most: int
+    need: int
+    who: str
+    quota: str = ""
+
+    def refusal(self, used: int) -> Refused | None:
+        """Why the job has to wait when so much is used; None where it may go on."""
+        if used + self.need <= self.most:
+            return None
+        source = f" (GPUQuota {self.quota})" if self.quota and not self.who.startswith(KIND) else ""
+        return Refused(reason="Quota", message=f"{self.who[0].upper()}{self.who[1:]} {self._numbers(used)}{source}")
+
+    def _numbers(self, used: int) -> str:
+        match self.counter[2]:
+            case "GPUs":
+                needs = "this job needs" if self.need <= self.most else "this job would never fit, it needs"
+                return f"may run {_gpus(self.most)}, {_amount(used)} run, {needs} {_amount(self.need)}"
+            case "queued":
+                return f"may have {_jobs(self.most)} in the queue, {used} are before this one"
+            case _:
+                return f"may run {_jobs(self.most)} at a time, {used} run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The limits of one job: those it has to keep when it starts, and those of the queue that it stands in.
+
+    `refused` keeps it back whatever the numbers are.
+    """
+
+    start: tuple[Limit, ...] = ()
+    queue: tuple[Limit, ...] = ()
+    refused: Refused | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.start or self.queue or self.refused)
+
+
+class LimitGate:
+    """The queue's gate over the terms of jobs, by their UIDs. `running` are those that take of their limits already.
+
+    `used` is what others take beside them, such as pods that are no GPUJob's.
+    """
+
+    def __init__(
+        self, terms: Mapping[str, Terms], *, running: Iterable[str] = (), used: Mapping[CounterKey, int] | None = None
+    ) -> None:
+        self._terms = terms
+        self._used: Counter[CounterKey] = Counter(used or {})
+        self._counted: set[str] = set()
+        self._queued: dict[CounterKey, set[str]] = {}
+        for key in running:
+            self._count(key)
+
+    def refusal(self, job: Candidate) -> Refused | None:
+        """Why a limit keeps the job back now. A job that it does not keep out of the queue counts as queued."""
+        terms = self._terms.get(job.key)
+        if terms is None:
+            return None
+        if terms.refused is not None:
+            return terms.refused
+        for limit in terms.queue:
+            others = self._queued.setdefault(limit.counter, set()) - {job.key}
+            if refused := limit.refusal(len(others)):
+                return refused
+        for limit in terms.queue:
+            self._queued[limit.counter].add(job.key)
+        return next((refused for limit in terms.start if (refused := limit.refusal(self._used[limit.counter]))), None)
+
+    def started(self, job: Candidate) -> None:
+        """The job takes of its limits from now on, and stands in no queue."""
+        for limit in self._terms[job.key].queue if job.key in self._terms else ():
+            self._queued[limit.counter].discard(job.key)
+        self._count(job.key)
+
+    def ended(self, key: str) -> None:
+        """What the job took is there again."""
+        if key in self._counted:
+            self._counted.remove(key)
+            for limit in self._terms[key].start:
+                self._used[limit.counter] -= limit.need
+
+    def _count(self, key: str) -> None:
+        if key in self._terms and key not in self._counted:
+            self._counted.add(key)
+            for limit in self._terms[key].start:
+                self._used[limit.counter] += limit.need
+
+
+def binds(spec: GPUQuotaSpec, subject: Subject) -> bool:
+    """Whether a quota is about this subject."""
+    if spec.namespaces and subject.namespace not in spec.namespaces:
+        return False
+    return not spec.users or subject.user in spec.users
+
+
+def whom(spec: GPUQuotaSpec, subject: Subject) -> str | None:
+    """Who of those that a quota binds the subject is counted as; None where it does not count: nobody's pod by user."""
+    if spec.per == "Namespace":
+        return subject.namespace
+    return "" if spec.per == "Together" else subject.user
+
+
+def limits_of(quotas: Iterable[GPUQuota], subject: Subject, *, milli: int, jobs: int = 1) -> Terms:
+    """The terms under which a subject may start that takes so many thousandths of GPUs; `jobs` is 0 for a pod."""
+    start: list[Limit] = []
+    queue: list[Limit] = []
+    for quota in quotas:
+        counted = whom(quota.spec, subject) if binds(quota.spec, subject) else None
+        if counted is None:
+            continue
+        name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted)
+        if spec.gpus is not None and milli:
+            most = spec.gpus * WHOLE_MILLI
+            start.append(Limit(counter=(name, counted, "GPUs"), most=most, need=milli, who=who, quota=name))
+        if spec.running_jobs is not None and jobs:
+            key: CounterKey = (name, counted, "jobs")
+            start.append(Limit(counter=key, most=spec.running_jobs, need=jobs, who=who, quota=name))
+        if spec.queued_jobs is not None and jobs:
+            key = (name, counted, "queued")
+            queue.append(Limit(counter=key, most=spec.queued_jobs, need=jobs, who=who, quota=name))
+    return Terms(start=tuple(start), queue=tuple(queue))
+
+
+def group_limit(namespace: str, group: str, *, most: int | None) -> Limit:
+    """The limit of a group of jobs; those without one of their own still count for the others."""
+    unlimited = 1 << 30
+    key: CounterKey = (f"{namespace}/{group}", "", "group")
+    return Limit(counter=key, most=unlimited if most is None else most, need=1, who=f"group {group}")
+
+
+def milli_of(ask: Ask | None, *, workers: int) -> int:
+    """How many thousandths of GPUs all workers ask for; of a device that takes turns, as if they were shares."""
+    if ask is None or ask.gpu is None:
+        return 0
+    return workers * sum(each.count * each.share_milli for each in (ask.gpu, *ask.more))
+
+
+def _who(quota: GPUQuota, counted: str) -> str:
+    """Whose limit it is, in words."""
+    spec = quota.spec
+    if spec.per == "Namespace":
+        return f"namespace {counted}"
+    if spec.per == "User":
+        return f"user {counted}" if counted else _NOBODY
+    if len(spec.namespaces) == 1 and not spec.users:
+        return f"namespace {spec.namespaces[0]}"
+    if len(spec.users) == 1 and not spec.namespaces:
+        return f"user {spec.users[0]}"
+    return f"GPUQuota {quota.metadata.name}: all whom it binds"
+
+
+def _gpus(milli: int) -> str:
+    return gpus(milli // WHOLE_MILLI) if milli % WHOLE_MILLI == 0 else f"{_amount(milli)} GPUs"
+
+
+def _amount(milli: int) -> str:
+    return f"{milli / WHOLE_MILLI:g}"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

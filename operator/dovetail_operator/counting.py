@@ -1,0 +1,75 @@
+"""What every job takes of the limits: out of the operator's state, no I/O."""
+
+from collections.abc import Container
+from datetime import datetime
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.objects import Job
+from dovetail.queue.admission import Admitted
+from dovetail.queue.gate import Refused
+from dovetail.queue.limits import milli_of
+from dovetail_operator.durations import moment
+from dovetail_operator.observed import is_finished, is_on_the_way
+from dovetail_operator.quotas import Counted, subject_of
+from dovetail_operator.state import State
+
+
+def counted_jobs(state: State, *, waiting: Container[str]) -> list[Counted]:
+    """Jobs that run, start or wait, and those whose end is not yet noted where use counts. `waiting` are UIDs."""
+    found = []
+    for job in state.jobs.values():
+        if is_finished(job):
+            each = _ended(state, job)
+        elif is_on_the_way(job, child := state.child_of(job)):
+            each = _counted(state, job, child=child)
+        elif job.metadata.uid in waiting:
+            let_go = isinstance(state.verdicts.get(job.metadata.uid), Admitted)
+            each = _counted(state, job, child=None, queued=not let_go)
+        else:
+            continue
+        if each is not None:
+            found.append(each)
+    return found
+
+
+def _counted(state: State, job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
+    start, pools = job.status.start_time, state.quotas.pools_of(job)
+    workers = child.spec.parallelism if child is not None else None
+    return Counted(
+        uid=job.metadata.uid,
+        subject=subject_of(job),
+        milli=milli_of(state.ask_of(job), workers=job.spec.workers if workers is None else workers),
+        start=None if start is None else moment(start),
+        queued=queued,
+        group=job.spec.group or "",
+        max_concurrent=job.spec.max_concurrent,
+        refused=pools if isinstance(pools, Refused) else None,
+    )
+
+
+def _ended(state: State, job: GPUJob) -> Counted | None:
+    """A job whose use is not noted yet."""
+    start, end = job.status.start_time, job.status.completion_time
+    if start is None or end is None or not state.quotas.wants_use_until(moment(end)):
+        return None
+    return Counted(
+        uid=job.metadata.uid,
+        subject=subject_of(job),
+        milli=milli_of(state.ask_of(job), workers=job.spec.workers),
+        start=moment(start),
+        end=moment(end),
+    )
+
+
+def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
+    """What a job has used that is deleted now; None where nobody counts it."""
+    if job.status.start_time is None or not state.quotas.wants_use_until(now):
+        return None
+    end = job.status.completion_time
+    return Counted(
+        uid=job.metadata.uid,
+        subject=subject_of(job),
+        milli=milli_of(state.ask_of(job), workers=job.spec.workers),
+        start=moment(job.status.start_time),
+        end=now if end is None else moment(end),
+    )

@@ -1,0 +1,216 @@
+"""GPUQuotas over the operator's state: the terms of jobs, the gate of a look, fair shares, and each quota's status.
+
+All of it is derived from objects of the API server; what was used before is noted in the quotas' own status.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
+from dovetail.engine.ledger import Ledger
+from dovetail.kube.objects import Pod
+from dovetail.queue import fairshare, limits
+from dovetail.queue.gate import Refused
+from dovetail.queue.limits import CounterKey, Subject, Terms
+from dovetail.queue.pools import in_pools, pools_of
+from dovetail.requests import WHOLE_MILLI
+from dovetail_operator.durations import moment, timestamp
+
+DAY_SECONDS: Final = 86_400.0
+DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
+_MOST_USES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What one job or pod takes: `milli` thousandths of GPUs from `start` on. It is `queued` while it waits."""
+
+    uid: str
+    subject: Subject
+    milli: int
+    start: datetime | None = None
+    end: datetime | None = None
+    queued: bool = False
+    group: str = ""
+    max_concurrent: int | None = None
+    refused: Refused | None = None
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it is a GPUJob."""
+        return self.subject.user is not None
+
+
+class Quotas:
+    """The GPUQuotas that there are, and the pods that hold GPUs without a GPUJob."""
+
+    def __init__(self, *, half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS) -> None:
+        self._half_life_seconds = half_life_seconds
+        self._quotas: dict[str, GPUQuota] = {}
+        self._pods: dict[str, Counted] = {}
+        self._departed: list[Counted] = []
+        self._levels: Mapping[fairshare.Account, float] = {}
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def put(self, quota: GPUQuota) -> bool:
+        """A quota is there; whether its spec is news."""
+        known = self._quotas.get(quota.metadata.name)
+        self._quotas[quota.metadata.name] = quota
+        self._quotas = dict(sorted(self._quotas.items()))
+        return known is None or known.spec != quota.spec
+
+    def drop(self, name: str) -> None:
+        """A quota is gone."""
+        self._quotas.pop(name, None)
+
+    def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
+        """A pod has changed: one of no GPUJob that holds devices counts for its namespace."""
+        claim = ledger.claim(pod.metadata.uid)
+        milli = 0
+        if claim is not None:
+            milli = sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
+        if not milli or names.LABEL_JOB in pod.metadata.labels or not pod.spec.node_name:
+            self._pods.pop(pod.metadata.uid, None)
+            return
+        start = pod.status.start_time
+        self._pods[pod.metadata.uid] = Counted(
+            uid=pod.metadata.uid,
+            subject=Subject(namespace=pod.metadata.namespace),
+            milli=milli,
+            start=None if start is None else moment(start),
+        )
+
+    def departed(self, counted: Counted) -> None:
+        """A job is deleted whose use nobody has noted yet."""
+        self._departed.append(counted)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is no more."""
+        self._pods.pop(uid, None)
+
+    # --- what binds a job --------------------------------------------------------------------------------------
+
+    @property
+    def all(self) -> list[GPUQuota]:
+        """The quotas by name."""
+        return list(self._quotas.values())
+
+    def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
+        """The pools whose nodes the job may use, none for any node; or why it may not use the one it asks for."""
+        return pools_of(self._quotas.values(), subject_of(job), asked=job.spec.pool)
+
+    def level_of(self, job: GPUJob) -> float:
+        """How much of its due the job's account has used of late, as far as was last reckoned."""
+        account = fairshare.account_of(self._quotas.values(), subject_of(job))
+        return fairshare.level_of(account, known=self._levels)
+
+    def gate(self, counted: Sequence[Counted]) -> limits.LimitGate | None:
+        """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited."""
+        terms = {each.uid: found for each in counted if (found := self._terms(each))}
+        if not terms:
+            return None
+        running = [each.uid for each in counted if each.uid in terms and not each.queued]
+        return limits.LimitGate(terms, running=running, used=self._used_by_pods())
+
+    def wants_use_until(self, end: datetime) -> bool:
+        """Whether what ended then is still to be added to what a quota notes as used."""
+        sharing = [quota for quota in self._quotas.values() if quota.spec.shares is not None]
+        return any(quota.status.as_of is None or moment(quota.status.as_of) < end for quota in sharing)
+
+    def _terms(self, counted: Counted) -> Terms:
+        found = limits.limits_of(self._quotas.values(), counted.subject, milli=counted.milli)
+        start = found.start
+        if counted.group:
+            namespace = counted.subject.namespace
+            start = (*start, limits.group_limit(namespace, counted.group, most=counted.max_concurrent))
+        return Terms(start=start, queue=found.queue, refused=counted.refused)
+
+    def _used_by_pods(self) -> Counter[CounterKey]:
+        used: Counter[CounterKey] = Counter()
+        for pod in self._pods.values():
+            for limit in limits.limits_of(self._quotas.values(), pod.subject, milli=pod.milli, jobs=0).start:
+                used[limit.counter] += limit.need
+        return used
+
+    # --- what was used -----------------------------------------------------------------------------------------
+
+    def reckon(self, counted: Iterable[Counted], *, now: datetime) -> dict[str, GPUQuotaStatus]:
+        """What each quota's status should say, by name; the levels of accounts follow what was used."""
+        self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
+        everyone = [*counted, *self._pods.values(), *self._departed]
+        used = self._usage(everyone, now=now)
+        shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
+        self._levels = fairshare.levels(used, shares=shares)
+        return {name: _status(quota, everyone, used=used, now=now) for name, quota in self._quotas.items()}
+
+    def _usage(self, counted: Iterable[Counted], *, now: datetime) -> dict[fairshare.Account, float]:
+        sharing = [quota for quota in self._quotas.values() if quota.spec.shares is not None]
+        if not sharing:
+            return {}
+        noted = {(each.metadata.name, use.who): use.gpu_seconds for each in sharing for use in each.status.uses}
+        as_of = {each.metadata.name: moment(each.status.as_of) for each in sharing if each.status.as_of}
+        noted = {account: amount for account, amount in noted.items() if account[0] in as_of}
+        spells = [spell for each in counted if (spell := _spell(each, sharing)) is not None]
+        return fairshare.usage(noted, spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
+
+
+def subject_of(job: GPUJob) -> Subject:
+    """Who asks for the job's GPUs."""
+    return Subject(namespace=job.metadata.namespace, user=job.metadata.annotations.get(names.USER, ""))
+
+
+def spec_in_pools(spec: Mapping[str, Any], pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:
+    """The pod's spec for nodes of these pools; as it is where the job may not use the one it asks for."""
+    return spec if isinstance(pools, Refused) else in_pools(spec, pools)
+
+
+def _spell(counted: Counted, quotas: Iterable[GPUQuota]) -> fairshare.Spell | None:
+    if counted.start is None or counted.queued or not counted.milli:
+        return None
+    account = fairshare.account_of(quotas, counted.subject)
+    if account is None:
+        return None
+    return fairshare.Spell(account=account, gpus=counted.milli / WHOLE_MILLI, start=counted.start, end=counted.end)
+
+
+def _status(
+    quota: GPUQuota, everyone: Iterable[Counted], *, used: Mapping[fairshare.Account, float], now: datetime
+) -> GPUQuotaStatus:
+    uses = {who: QuotaUse(who=who, gpu_seconds=round(amount, 3)) for (name, who), amount in used.items()
+            if name == quota.metadata.name}  # fmt: skip
+    total = QuotaUse(who="")
+    for each in everyone:
+        if each.end is not None or not limits.binds(quota.spec, each.subject):
+            continue
+        total = _added(total, each)
+        who = limits.whom(quota.spec, each.subject)
+        if who is not None:
+            uses[who] = _added(uses.get(who, QuotaUse(who=who)), each)
+    listed = sorted(uses.values(), key=lambda use: (-use.gpus, -use.gpu_seconds, -use.queued_jobs, use.who))
+    return GPUQuotaStatus(
+        observed_generation=quota.metadata.generation,
+        gpus=total.gpus,
+        running_jobs=total.running_jobs,
+        queued_jobs=total.queued_jobs,
+        as_of=timestamp(now) if quota.spec.shares is not None else None,
+        uses=listed[:_MOST_USES],
+    )
+
+
+def _added(use: QuotaUse, counted: Counted) -> QuotaUse:
+    queued = int(counted.queued)
+    running = int(counted.is_job and not queued)
+    return msgspec.structs.replace(
+        use,
+        gpus=use.gpus + (0 if queued else counted.milli / WHOLE_MILLI),
+        running_jobs=use.running_jobs + running,
+        queued_jobs=use.queued_jobs + queued,
+    )
