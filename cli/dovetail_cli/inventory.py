@@ -10,6 +10,7 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in
 from dovetail.api.gpunode import Device, GPUNode
+from dovetail.deviceids import card_of
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import GPUNODES, PODS
@@ -161,7 +162,7 @@ def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str
     for gpunode in gpunodes:
         memory = {device.uuid: device.memory_mib - device.reserved_mib for device in gpunode.status.devices}
         for each in gpunode.status.assignments:
-            for uuid in each.devices if each.uid in live else ():
+            for uuid in map(card_of, each.devices if each.uid in live else ()):
                 holder = _holder(live[each.uid], share=WHOLE_MILLI, mib=memory.get(uuid, 0))
                 held[gpunode.metadata.name, uuid].append(holder)
     return held

@@ -14,6 +14,7 @@ from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, al
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit_vendor import VendorPods, model_of
+from dovetail.deviceids import card_of
 from dovetail.findings import Finding, FindingKind
 from dovetail.kube import quantity
 from dovetail.kube.objects import Container, Node, Pod
@@ -319,7 +320,7 @@ def _of_jobs(
             held[pod.metadata.namespace, owner] |= {device.uuid for device in allocation.devices}
     for pod in by_vendor.pods:
         owner = pod.metadata.labels.get(names.LABEL_JOB, "")
-        held[pod.metadata.namespace, owner] |= by_vendor.given(pod)
+        held[pod.metadata.namespace, owner] |= {card_of(each) for each in by_vendor.given(pod)}
     for job in jobs:
         if job.status.phase not in _HOLDING:
             continue

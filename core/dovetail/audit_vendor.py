@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dovetail import names
 from dovetail.api.gpunode import Device, GPUNode
+from dovetail.deviceids import card_of
 from dovetail.findings import Finding
 from dovetail.kube import quantity
 from dovetail.kube.objects import Container, Node, Pod
@@ -30,7 +31,7 @@ class VendorPods:
             self._given |= {(node, each.uid): list(each.devices) for each in gpunode.status.assignments}
 
     def given(self, pod: Pod) -> set[str]:
-        """UUIDs of the devices that the pod got, as far as they are reported."""
+        """Ids of the devices that the pod got, as far as they are reported."""
         return set(self._given.get((pod.spec.node_name, pod.metadata.uid), ()))
 
     def findings(self, nodes: Iterable[Node]) -> Iterator[Finding]:
@@ -69,7 +70,7 @@ class VendorPods:
             for uuid in self.given(pod):
                 holders[uuid].append(_name(pod))
         for uuid, held_by in holders.items():
-            device = self._devices.get((node, uuid))
+            device = self._devices.get((node, card_of(uuid)))
             subject = f"{node}/{device.index if device else uuid}"
             if len(held_by) > 1:
                 message = f"it is reported as given to {len(held_by)} pods: {', '.join(sorted(held_by))}"
@@ -83,10 +84,10 @@ class VendorPods:
         asked = sum(_peak(pod, resource) for resource in self._resources)
         if len(given) != asked:
             return f"it asks {asked} devices, but {node} reports that it got {len(given)}"
-        unknown = [uuid for uuid in given if (node, uuid) not in self._devices]
+        unknown = [uuid for uuid in given if (node, card_of(uuid)) not in self._devices]
         if unknown:
             return f"{node} reports that it got device {unknown[0]}, which is none of the node's"
-        return _against_models(pod, [self._devices[node, uuid] for uuid in given])
+        return _against_models(pod, [self._devices[node, card_of(uuid)] for uuid in given])
 
 
 def model_of(device: Device) -> Model:

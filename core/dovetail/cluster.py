@@ -10,6 +10,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
 from dovetail.asks import MOST, host_request
 from dovetail.constraints import admits
+from dovetail.deviceids import card_of, is_replica
 from dovetail.engine.claims import Claim, DeviceClaim
 from dovetail.engine.facts import DeviceFacts, NodeFacts
 from dovetail.engine.ledger import Ledger
@@ -17,6 +18,7 @@ from dovetail.freshness import Freshness
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.quantity import mebibytes, milli
 from dovetail.nodekind import labelled_devices, serving
+from dovetail.pods.claimed import BY_CLAIM, claimed_devices
 from dovetail.pods.vendor import vendor_devices
 from dovetail.requests import WHOLE_MILLI
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -110,20 +112,32 @@ class ClusterView:
 
     def _name_devices(self, name: str) -> list[str]:
         """Let the claims on a vendor's node name the devices that kubelet gave them; keys of those that changed."""
-        claims = [claim for claim in self.ledger.claims_on(name) if claim.resource]
+        given = self._given.get(name, {})
+        claims = [claim for claim in self.ledger.claims_on(name) if claim.resource or claim.key in given]
         changed = [named for claim in claims if (named := self._named(claim)) != claim]
         for claim in changed:
             self.ledger.commit(claim)
         return [claim.key for claim in changed]
 
     def _named(self, claim: Claim) -> Claim:
-        """A claim by a vendor's resource, with the devices that the node's report names; the rest has no names."""
-        if not claim.resource:
+        """A claim on what kubelet gives out, with the devices that the node's report names; the rest has no names.
+
+        A pod that asked nothing that we know of has what it was given all the same: by a resource claim of its own.
+        """
+        given = self._given.get(claim.node, {}).get(claim.key, ())
+        if not claim.resource and (claim.devices or not given):
             return claim
         count = len(claim.devices) + claim.unnamed
-        given = self._given.get(claim.node, {}).get(claim.key, ())
-        devices = tuple(_whole(facts) for facts in self.ledger.devices(claim.node) if facts.uuid in given)
-        return replace(claim, devices=devices, unnamed=max(0, count - len(devices)))
+        known = {facts.uuid: facts for facts in self.ledger.devices(claim.node)}
+        held = [(known[card_of(each)], is_replica(each)) for each in given if card_of(each) in known]
+        return replace(
+            claim,
+            # Whoever has a replica shares the card with whom the plugin likes, and was promised no memory.
+            mode="TimeShared" if any(shared for _, shared in held) else "Exclusive",
+            devices=tuple(_whole(facts, memory=not shared) for facts, shared in held),
+            unnamed=max(0, count - len(held)),
+            resource=claim.resource or BY_CLAIM,
+        )
 
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
         """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
@@ -183,7 +197,7 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
 
     Of a vendor's devices, whoever bound the pod, only the number is known here.
     """
-    by_vendor = vendor_devices(pod.spec, vendors=vendors)
+    by_vendor = vendor_devices(pod.spec, vendors=vendors) | claimed_devices(pod, vendors=vendors)
     allocation = None if by_vendor else _allocation_of(pod)
     cpu_milli, memory_mib = host_request(pod.spec)
     return Claim(
@@ -213,6 +227,6 @@ def _allocation_of(pod: Pod) -> Allocation | None:
         return None
 
 
-def _whole(facts: DeviceFacts) -> DeviceClaim:
-    memory_mib = max(0, facts.memory_mib - facts.reserved_mib)
+def _whole(facts: DeviceFacts, *, memory: bool) -> DeviceClaim:
+    memory_mib = max(0, facts.memory_mib - facts.reserved_mib) if memory else 0
     return DeviceClaim(index=facts.index, uuid=facts.uuid, share_milli=WHOLE_MILLI, memory_mib=memory_mib)

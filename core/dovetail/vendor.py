@@ -70,16 +70,6 @@ class Vendors:
 DEFAULT_VENDORS: Final = Vendors()
 
 
-def card_of(device_id: str) -> str:
-    """The UUID of the card that an id of kubelet's means: `GPU-…::3` is a replica of a card that several share."""
-    return device_id.partition("::")[0]
-
-
-def is_replica(device_id: str) -> bool:
-    """Whether a device id of kubelet's is one of several replicas of a card, as plugins offer them for time slicing."""
-    return "::" in device_id
-
-
 def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:
     """The ways in which a job's ask may be met, the preferred first: on managed nodes, and by a vendor's resource.
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from dovetail.allocation import AllocatedDevice
 from dovetail.api.gpunode import Assignment
+from dovetail.deviceids import card_of
 from dovetail.requests import WHOLE_MILLI
-from dovetail.vendor import Vendors, card_of
+from dovetail.vendor import Vendors
 from dovetail_agent.holders import HeldDevice, Holder
 from dovetail_agent.provider import DeviceInfo, Inventory
 from dovetail_agent.tenants import Tenant

@@ -8,6 +8,7 @@ from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.deviceids import card_of
 from dovetail.engine.score import Weights
 from dovetail.explain.answer import Answer
 from dovetail.explain.asking import answer
@@ -144,7 +145,7 @@ def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[Held]:
     """The devices that kubelet gave to a pod for a vendor's plugin, as its node reports."""
     gpunode = next((each for each in gpunodes if each.metadata.name == pod.spec.node_name), None)
     status = GPUNodeStatus() if gpunode is None else gpunode.status
-    uuids = {uuid for each in status.assignments if each.uid == pod.metadata.uid for uuid in each.devices}
+    uuids = {card_of(id_) for each in status.assignments if each.uid == pod.metadata.uid for id_ in each.devices}
     return [
         Held(
             pod=pod.metadata.name,

@@ -4,6 +4,8 @@ Ten thousand pods so read take some 27 MiB, where generic dictionaries take ten 
 something reads it.
 """
 
+from msgspec import field
+
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.kube.quantity import Quantity
 
@@ -110,6 +112,19 @@ class ContainerStatus(_Read, frozen=True, kw_only=True):
     state: ContainerState = ContainerState()
 
 
+class ClaimedResource(_Read, frozen=True, kw_only=True):
+    """An extended resource of a container that is served by a resource claim."""
+
+    container_name: str = ""
+    resource_name: str = ""
+
+
+class ExtendedResourceClaimStatus(_Read, frozen=True, kw_only=True):
+    """Which of a pod's extended resources are served by the claim that the scheduler made for it."""
+
+    request_mappings: list[ClaimedResource] = []
+
+
 class PodStatus(_Read, frozen=True, kw_only=True):
     """How a pod is."""
 
@@ -120,6 +135,7 @@ class PodStatus(_Read, frozen=True, kw_only=True):
     start_time: str | None = None
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(_Read, frozen=True, kw_only=True):
@@ -145,12 +161,19 @@ class NodeSpec(_Read, frozen=True, kw_only=True):
     taints: list[Taint] = []
 
 
+class NodeInfo(_Read, frozen=True, kw_only=True):
+    """What a node's kubelet says of its machine."""
+
+    boot_id: str = field(name="bootID", default="")
+
+
 class NodeStatus(_Read, frozen=True, kw_only=True):
     """What a node has."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
+    node_info: NodeInfo = NodeInfo()
 
 
 class Node(_Read, frozen=True, kw_only=True):
