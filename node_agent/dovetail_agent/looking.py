@@ -11,6 +11,7 @@ from dovetail.vendor import Vendors
 from dovetail_agent import report
 from dovetail_agent.assigned import given
 from dovetail_agent.beside import Beside
+from dovetail_agent.faults import Past, standing, with_lost
 from dovetail_agent.feature import Seen
 from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
 from dovetail_agent.tenants import Tenant
@@ -39,16 +40,19 @@ class Eyes:
     ) -> tuple[Seen, Look]:
         """What there is to see, and what is to be reported of it."""
         seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants))
-        provider = self._provider
+        provider, past = self._provider, Past.of(gpunode, boot_id=node.status.node_info.boot_id)
         try:
-            seen = replace(seen, inventory=provider.inventory(node))
+            answered = provider.inventory(node)
+            inventory = with_lost(answered, past=past)
+            seen = replace(seen, inventory=inventory)
             assignments = self._assignments(seen)
-            tenants = given(seen.tenants, assignments, inventory=_there(seen.inventory))
-            sample = provider.sample(_there(seen.inventory), node=node, tenants=tenants, now=now)
+            tenants = given(seen.tenants, assignments, inventory=inventory)
+            sample = provider.sample(answered, node=node, tenants=tenants, now=now)
         except InventoryUnreadable as error:
             seen = replace(seen, inventory=None, problem=str(error))
             status = report.unreadable(str(error), provider=provider.name, previous=seen.previous, now=now)
         else:
+            sample = standing(sample, answered=answered, inventory=inventory, past=past)
             seen = replace(seen, tenants=tuple(tenants), sample=sample)
             status = self._readable(seen, sample=sample, assignments=assignments)
         status = self._beside.amend(status, seen=seen)
@@ -59,6 +63,7 @@ class Eyes:
             _there(seen.inventory),
             sample,
             provider=self._provider.name,
+            boot_id=seen.node.status.node_info.boot_id,
             tenants=seen.tenants,
             previous=seen.previous,
             now=seen.now,

@@ -21,9 +21,8 @@ from dovetail.logs import get_logger
 from dovetail_agent.agent import Agent, Rules
 from dovetail_agent.features import features_of
 from dovetail_agent.metrics import AgentCollector
-from dovetail_agent.nvml import NvmlProvider
 from dovetail_agent.provider import Provider
-from dovetail_agent.providers import AUTO, PROVIDERS, opened
+from dovetail_agent.providers import AUTO, PROVIDERS, VENDORS, opened
 from dovetail_agent.publish import Pace
 
 log = get_logger(__name__)
@@ -37,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM; exits 2 with one sentence for a bad command line or configuration."""
     options = parser()
     args = options.parse_args(arguments)
-    if args.provider == NvmlProvider.name and args.node is None:
-        options.error("--provider=nvml needs --node: NVIDIA's library tells of the node that it is on")
+    if args.provider in VENDORS and args.node is None:
+        options.error(f"--provider={args.provider} needs --node: a vendor's library tells of the node that it is on")
     if args.pod_resources is not None and args.node is None:
         options.error("--pod-resources needs --node: kubelet tells of the node that it is on")
     sys.exit(serving.run(serve, args=args))
@@ -53,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         "--provider",
         choices=PROVIDERS,
         default=AUTO,
-        help="where the figures come from; auto: nvml where NVIDIA's library is and --node is said, else simulated",
+        help="where the figures come from; auto: all vendors whose library is there, if --node is said, else simulated",
     )
     options.add_argument("--node", metavar="NAME", help="serve this node alone; default: every node that it knows")
     options.add_argument(

@@ -1,14 +1,11 @@
-"""How NVIDIA's library is asked: what it does not give is None, and a card or library that is gone is an error.
-
-NvmlError
-├── LibraryGone   the library or driver cannot be used: which call said so, and what
-└── CardLost      one card is gone: which call said so
-"""
+"""How NVIDIA's library is asked: what it does not give is None, and a card or library that is gone is an error."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 import pynvml
+
+from dovetail_agent.library import CardLost, LibraryGone
 
 _LOST: Final = frozenset(
     {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND}
@@ -21,21 +18,6 @@ _GONE: Final = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-
-
-class NvmlError(Exception):
-    """What went wrong with the library; the text is a sentence for people."""
-
-    def __init__(self, call: str, *, said: str) -> None:
-        super().__init__(f"{call}: {said}")
-
-
-class LibraryGone(NvmlError):  # noqa: N818 - says what is the matter, as the tree above reads
-    """The library or the driver below it cannot be used."""
-
-
-class CardLost(NvmlError):  # noqa: N818 - as above
-    """A card does not answer any more and will not without a reset."""
 
 
 class Caller:
@@ -61,7 +43,7 @@ class Caller:
                 if error.value in _LOST:
                     raise CardLost(call.__name__, said=str(error)) from error
                 if error.value in _GONE:
-                    raise LibraryGone(call.__name__, said=str(error)) from error
+                    raise _gone(call, error=error) from error
         return None
 
     def surely(self, call: Callable[..., Any]) -> Any:
@@ -69,7 +51,7 @@ class Caller:
         try:
             return self._made(call, args=())
         except pynvml.NVMLError as error:
-            raise LibraryGone(call.__name__, said=str(error)) from error
+            raise _gone(call, error=error) from error
 
     def _made(self, call: Callable[..., Any], *, args: tuple[Any, ...]) -> Any:
         self._asking = call.__name__
@@ -77,3 +59,7 @@ class Caller:
             return call(*args)
         finally:
             self._asking = ""
+
+
+def _gone(call: Callable[..., Any], *, error: pynvml.NVMLError) -> LibraryGone:
+    return LibraryGone(call.__name__, said=str(error), unloaded=error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED)

@@ -1,15 +1,18 @@
 """The errors that NVIDIA cards tell of by themselves: XIDs and double-bit memory errors, counted by card."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import pynvml
 
 from dovetail.logs import get_logger
-from dovetail_agent.nvml_calls import Caller, CardLost, NvmlError
+from dovetail_agent.library import CardLost, LibraryError
+from dovetail_agent.nvml_calls import Caller
 from dovetail_agent.nvml_find import Part
+from dovetail_agent.nvml_health import fault_of
+from dovetail_agent.provider import Fault
 
 log = get_logger(__name__)
 
@@ -19,16 +22,27 @@ _QUIET: Final = pynvml.NVML_ERROR_TIMEOUT
 
 
 class Events:
-    """Subscribed to all cards at once. What was counted stays until this process ends: only a reset mends a card."""
+    """Subscribed to all cards at once. What was heard stays until this process ends; whether it still counts is not
+    decided here."""
 
-    def __init__(self, ask: Caller) -> None:
+    def __init__(self, ask: Caller, *, clock: Callable[[], datetime]) -> None:
         self._ask = ask
+        self._clock = clock
         self._set: Any = None
         self._counts: dict[str, Counter[int]] = {}
+        self._last: dict[str, dict[int, datetime]] = {}
 
     def counts(self, card_uuid: str) -> Mapping[int, int]:
         """How often each XID came from a card."""
-        return MappingProxyType(self._counts.get(card_uuid, Counter()))
+        return dict(self._counts.get(card_uuid, {}))
+
+    def faults(self, card_uuid: str) -> tuple[Fault, ...]:
+        """The errors of a card that outlast their moment, each with the last time that it came."""
+        return tuple(
+            Fault(reason=reason, at=at)
+            for xid, at in self._last.get(card_uuid, {}).items()
+            if (reason := fault_of(xid))
+        )
 
     def subscribe(self, parts: Iterable[Part]) -> None:
         """Hear of these cards from now on, as far as the driver tells. Raises `LibraryGone`."""
@@ -60,11 +74,7 @@ class Events:
             self._set = None
             log.warning("the driver tells of no more errors", problem=str(error))
             return None
-        card_uuid = self._ask(pynvml.nvmlDeviceGetUUID, args=(event.device,)) or ""
-        critical = event.eventType == pynvml.nvmlEventTypeXidCriticalError
-        xid = int(event.eventData) if critical else _DOUBLE_BIT_XID
-        self._counts.setdefault(card_uuid, Counter())[xid] += 1
-        log.warning("a card tells of an error", device=card_uuid, xid=xid)
+        self._count(event)
         return True
 
     def close(self) -> None:
@@ -74,5 +84,13 @@ class Events:
             return
         try:
             self._ask(pynvml.nvmlEventSetFree, args=(events,))
-        except NvmlError as error:
+        except LibraryError as error:
             log.debug("the driver keeps an old set of events", problem=str(error))
+
+    def _count(self, event: Any) -> None:
+        card_uuid = self._ask(pynvml.nvmlDeviceGetUUID, args=(event.device,)) or ""
+        critical = event.eventType == pynvml.nvmlEventTypeXidCriticalError
+        xid = int(event.eventData) if critical else _DOUBLE_BIT_XID
+        self._counts.setdefault(card_uuid, Counter())[xid] += 1
+        self._last.setdefault(card_uuid, {})[xid] = self._clock()
+        log.warning("a card tells of an error", device=card_uuid, xid=xid)

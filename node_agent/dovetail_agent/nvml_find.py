@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from dovetail.logs import get_logger
-from dovetail_agent.nvml_calls import Caller, CardLost
+from dovetail_agent.library import CardLost
+from dovetail_agent.nvml_calls import Caller
 from dovetail_agent.nvml_links import bus_id, links_of
 from dovetail_agent.provider import DeviceInfo
 

@@ -1,6 +1,5 @@
 """What NVIDIA's driver says of a card's health, made into a verdict with its reason. Pure."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,8 +23,6 @@ BAD_XIDS: Final = {
 class Signs:
     """What can be told of a card's health; None is what the card or its driver does not give."""
 
-    lost: bool = False
-    xids: tuple[int, ...] = ()
     ecc_uncorrected: int | None = None
     ecc_corrected: int | None = None
     remapped_rows: int | None = None
@@ -33,11 +30,7 @@ class Signs:
 
 
 def verdict(signs: Signs) -> str:
-    """Why the card may take no work, or nothing when it may. The worst sign alone is told."""
-    if signs.lost:
-        return "GpuIsLost"
-    if bad := _first_bad(signs.xids):
-        return f"Xid{bad}{BAD_XIDS[bad]}"
+    """Why the card may take no work now, or nothing when it may. The worst sign alone is told."""
     if signs.remap_failed:
         return "RowRemapFailed"
     # A card that remaps rows has put the bad one out of use by itself; on an older one it stays until a reset.
@@ -46,5 +39,6 @@ def verdict(signs: Signs) -> str:
     return ""
 
 
-def _first_bad(xids: Iterable[int]) -> int:
-    return next((xid for xid in xids if xid in BAD_XIDS), 0)
+def fault_of(xid: int) -> str:
+    """Why a card that told of this error may take no work until it was mended; nothing for an error of a program."""
+    return f"Xid{xid}{BAD_XIDS[xid]}" if xid in BAD_XIDS else ""

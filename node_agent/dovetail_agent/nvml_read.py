@@ -58,13 +58,13 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
     )
 
 
-def signs_of(part: Part, *, xids: tuple[int, ...], ask: Caller) -> Signs:
+def signs_of(part: Part, *, ask: Caller) -> Signs:
     """What tells of the health of the card."""
     ecc = {
         kind: ask(pynvml.nvmlDeviceGetTotalEccErrors, args=(part.card, number, pynvml.NVML_VOLATILE_ECC))
         for kind, number in _ECC.items()
     }
-    signs = Signs(xids=xids, ecc_corrected=ecc["corrected"], ecc_uncorrected=ecc["uncorrected"])
+    signs = Signs(ecc_corrected=ecc["corrected"], ecc_uncorrected=ecc["uncorrected"])
     rows = ask(pynvml.nvmlDeviceGetRemappedRows, args=(part.card,))
     if rows is None:
         return signs

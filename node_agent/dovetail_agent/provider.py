@@ -8,11 +8,13 @@ InventoryUnreadable   the devices of a node cannot be told: which node, and why
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from dovetail.api.gpunode import Assignment, Enforcement, Links
 from dovetail.kube.objects import Node
 from dovetail_agent.tenants import Tenant
+
+LOST: Final = "GpuIsLost"
 
 
 class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, as the tree above reads
@@ -20,12 +22,16 @@ class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, a
 
     def __init__(self, node: str, *, problem: str) -> None:
         self.node = node
+        self.problem = problem
         super().__init__(f"node {node}: {problem}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What does not change while a device works."""
+    """What does not change while a device works.
+
+    `loaded_at` is when its driver was seen to be loaded anew, if it was: earlier faults are over.
+    """
 
     index: int
     uuid: str
@@ -38,6 +44,7 @@ class DeviceInfo:
     pci_bus_id: str = ""
     numa_node: int | None = None
     links: Links = field(default_factory=Links)
+    loaded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,14 @@ class Inventory:
     driver_version: str = ""
     runtime_version: str = ""
     enforcement: Enforcement = field(default_factory=Enforcement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An error after which a device takes no work until it was reset or mended, and when it last came."""
+
+    reason: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +77,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
-    """How one device is at this moment. An empty `unhealthy_reason` means that it may take work.
+    """How one device is at this moment. An empty `unhealthy_reason` and no `faults` mean that it may take work.
 
     `used_by_tenant_mib` says which pod (by UID) uses how much; None where processes cannot be told apart.
     `processes` by number; None where they are not told, or cannot be told apart.
@@ -80,6 +95,7 @@ class DeviceSample:
     ecc_errors: Mapping[str, int] = field(default_factory=dict)
     remapped_rows: int | None = None
     xids: Mapping[int, int] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
     unhealthy_reason: str = ""
 
 

@@ -1,39 +1,68 @@
-"""Which source of figures an agent has."""
+"""Which sources of figures an agent has: those of the vendors whose libraries are there, or the simulated one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from dovetail.logs import get_logger
-from dovetail_agent.nvml import LIBRARY, NvmlProvider, library_there
-from dovetail_agent.nvml_watch import Paces, Watch
+from dovetail_agent.library import Driver, loads
+from dovetail_agent.many import ManyProvider
+from dovetail_agent.measured import MeasuredProvider
+from dovetail_agent.processes import PROC, sees_host_processes
 from dovetail_agent.provider import Provider
 from dovetail_agent.simulated import SimulatedProvider
+from dovetail_agent.watch import Paces, Watch
 
 log = get_logger(__name__)
 
 AUTO: Final = "auto"
-PROVIDERS: Final = (AUTO, NvmlProvider.name, SimulatedProvider.name)
 # A first report without devices would make a healthy node look broken whenever its agent starts.
 _FIRST_LOOK_SECONDS: Final = 15.0
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """A vendor's library, and the driver that asks it; imported where it is used, since each binding has its price."""
+
+    library: str
+    driver: Callable[[Clock, Path | None], Driver]
+
+
+def _nvml(clock: Clock, proc: Path | None) -> Driver:
+    from dovetail_agent.nvml_driver import NvmlDriver  # noqa: PLC0415 - each binding has its price in memory
+
+    return NvmlDriver(clock=clock, proc=proc)
+
+
+VENDORS: Final = MappingProxyType({"nvml": Vendor(library="libnvidia-ml.so.1", driver=_nvml)})
+PROVIDERS: Final = (AUTO, *VENDORS, SimulatedProvider.name)
 
 
 @contextmanager
 def opened(name: str, *, node: str | None, look_every: timedelta) -> Iterator[Provider]:
-    """The provider of that name, `auto`: NVML where its library is and the agent serves one node, else simulated."""
-    if name == SimulatedProvider.name or (name == AUTO and not _nvml_here(node)):
+    """The provider of that name; `auto`: all vendors whose libraries are there, else simulated.
+
+    Without a node it is the simulated one: a library tells of the node that it is on.
+    """
+    names = [name] if name in VENDORS else _there() if name == AUTO and node is not None else []
+    if not names or node is None:
         yield SimulatedProvider()
         return
-    assert node is not None, "the command line asks for it"
-    watch = Watch(clock=partial(datetime.now, UTC), paces=paces_of(look_every))
-    watch.start()
+    watches = _started(names, paces=paces_of(look_every))
     try:
-        watch.looked.wait(_FIRST_LOOK_SECONDS)
-        yield NvmlProvider(watch, node=node)
+        for watch in watches:
+            watch.looked.wait(_FIRST_LOOK_SECONDS)
+        parts = [MeasuredProvider(watch, name=each, node=node) for each, watch in zip(names, watches, strict=True)]
+        yield parts[0] if len(parts) == 1 else ManyProvider(parts)
     finally:
-        watch.stop()
+        for watch in watches:
+            watch.stop()
 
 
 def paces_of(look_every: timedelta) -> Paces:
@@ -41,10 +70,20 @@ def paces_of(look_every: timedelta) -> Paces:
     return Paces(look=min(Paces().look, look_every.total_seconds()))
 
 
-def _nvml_here(node: str | None) -> bool:
-    if node is None:
-        return False
-    if not library_there():
-        log.warning("NVIDIA's devices of this node are not reported: the library is not there", library=LIBRARY)
-        return False
-    return True
+def _started(names: Sequence[str], *, paces: Paces) -> list[Watch]:
+    clock = partial(datetime.now, UTC)
+    proc = PROC if sees_host_processes() else None
+    if proc is None:
+        log.warning("the node's processes cannot be seen (hostPID): what each pod uses of a device is not told")
+    watches = [Watch(VENDORS[name].driver(clock, proc), clock=clock, paces=paces) for name in names]
+    for watch in watches:
+        watch.start()
+    return watches
+
+
+def _there() -> list[str]:
+    """The vendors whose libraries are there; of each other one the log says so, once."""
+    found = [name for name, vendor in VENDORS.items() if loads(vendor.library)]
+    for name in VENDORS.keys() - set(found):
+        log.info("none of these devices: the library is not there", provider=name, library=VENDORS[name].library)
+    return found

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from dovetail.api.gpunode import Assignment, Device, GPUNodeStatus, TenantUse
+from dovetail.api.gpunode import Assignment, Device, Fault, GPUNodeStatus, TenantUse
 from dovetail.api.meta import Condition, OwnerReference, find_condition
 from dovetail.kube.objects import Node
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
@@ -26,6 +26,7 @@ def readable(
     previous: GPUNodeStatus | None,
     now: datetime,
     assignments: Sequence[Assignment] = (),
+    boot_id: str = "",
 ) -> GPUNodeStatus:
     """The status of a node whose devices can be read. `previous` keeps the time at which a condition changed."""
     pairs = list(zip(inventory.devices, sample.devices, strict=True))
@@ -34,6 +35,7 @@ def readable(
     return GPUNodeStatus(
         observed_at=timestamp(now),
         measured_at=timestamp(sample.measured_at or now),
+        boot_id=boot_id,
         provider=provider,
         driver_version=inventory.driver_version,
         runtime_version=inventory.runtime_version,
@@ -130,6 +132,7 @@ def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]
         power_watts=sample.power_watts,
         health="Unhealthy" if sample.unhealthy_reason else "Healthy",
         health_reason=sample.unhealthy_reason,
+        faults=[Fault(reason=each.reason, at=timestamp(each.at)) for each in sample.faults],
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.objects import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
+from dovetail.kube.objects import Container, Node, NodeInfo, NodeStatus, Pod, PodSpec, PodStatus, Resources
 from dovetail_agent.simulated import device_uuid
 from dovetail_agent.tenants import Tenant
 
@@ -22,6 +22,7 @@ def make_node(
     faults: Any = None,
     capacity: dict[str, str] | None = None,
     uid: str = "node-uid",
+    boot: str = "",
 ) -> Node:
     annotations = {}
     if devices is not None:
@@ -30,7 +31,11 @@ def make_node(
         annotations[names.SIMULATED_FAULTS] = faults if isinstance(faults, str) else json.dumps(faults)
     return Node(
         metadata=ObjectMeta(name=name, uid=uid, labels={names.LABEL_MANAGED: "true"}, annotations=annotations),
-        status=NodeStatus(capacity=capacity or {}, allocatable={"cpu": "64", "memory": "256Gi", **(capacity or {})}),
+        status=NodeStatus(
+            capacity=capacity or {},
+            allocatable={"cpu": "64", "memory": "256Gi", **(capacity or {})},
+            node_info=NodeInfo(boot_id=boot),
+        ),
     )
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from dovetail_agent.nvml_watch import Known, Paces, Watch
+from dovetail_agent.nvml_driver import NvmlDriver
+from dovetail_agent.processes import sees_host_processes
+from dovetail_agent.watch import Known, Paces, Watch
 from tests.agent.builders import NOON
 from tests.agent.nvml_stub import Scenario, Stub
 from tests.agent.procfs import make_proc
@@ -41,7 +43,8 @@ def watch_on(tmp_path: Path) -> Iterator[Callable[..., Watch]]:
         *, proc: Path | None = None, paces: Paces = PACES, first_look: bool = True, sys: Path = tmp_path
     ) -> Watch:
         found = proc or make_proc(tmp_path / f"proc-{len(started)}", pods={})
-        watch = Watch(clock=lambda: NOON, paces=paces, proc=found, sys=sys)
+        driver = NvmlDriver(clock=lambda: NOON, proc=found if sees_host_processes(found) else None, sys=sys)
+        watch = Watch(driver, clock=lambda: NOON, paces=paces, proc=found)
         started.append(watch)
         watch.start()
         assert not first_look or watch.looked.wait(10)

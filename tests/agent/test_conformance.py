@@ -14,9 +14,10 @@ from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.kube.objects import Node
 from dovetail.models import VENDORS
 from dovetail_agent import report
-from dovetail_agent.nvml import NvmlProvider, library_there
+from dovetail_agent.library import loads
+from dovetail_agent.measured import MeasuredProvider
 from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
-from dovetail_agent.providers import opened
+from dovetail_agent.providers import PROVIDERS, opened
 from dovetail_agent.simulated import SimulatedProvider
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
@@ -68,7 +69,7 @@ def nvml_on_a_stub(nvml: Stub, watch_on: Callable[..., object], tmp_path: Path) 
 
     def playing(scenario: Scenario) -> Source:
         nvml.play(scenario)
-        return Source(provider=NvmlProvider(watch_on(proc=proc), node=NODE), node=node)  # type: ignore[arg-type]  # a watch
+        return Source(provider=MeasuredProvider(watch_on(proc=proc), name="nvml", node=NODE), node=node)  # type: ignore[arg-type]  # a watch
 
     device = msgspec.structs.replace(allocated(0), uuid=card_uuid(0), memory_mib=6000)
     peers = {0: [1], 1: [0]}
@@ -88,7 +89,7 @@ def nvml_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
         yield Source(provider=provider, node=make_node(NODE, devices=None), now=datetime.now(UTC))
 
 
-SOURCES = ["simulated", "nvml_on_a_stub", *(["nvml_on_real_cards"] if library_there() else [])]
+SOURCES = ["simulated", "nvml_on_a_stub", *(["nvml_on_real_cards"] if loads("libnvidia-ml.so.1") else [])]
 
 
 @pytest.fixture(params=SOURCES)
@@ -103,7 +104,7 @@ def test_it_serves_its_node(source: Source) -> None:
 
 
 def test_its_name_is_one_that_the_command_line_takes(source: Source) -> None:
-    assert source.provider.name in {"nvml", "simulated"}
+    assert source.provider.name in PROVIDERS
 
 
 def test_the_devices_are_in_the_order_of_their_indexes_and_each_is_there_once(source: Source) -> None:

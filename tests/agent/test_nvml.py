@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from dovetail_agent import report
-from dovetail_agent.nvml import NvmlProvider
-from dovetail_agent.nvml_watch import Paces, Watch
+from dovetail_agent.measured import MeasuredProvider
 from dovetail_agent.provider import InventoryUnreadable, Sample
+from dovetail_agent.watch import Paces, Watch
 from tests.agent.builders import NOON, make_node
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, Scenario, Stub
 
@@ -16,11 +16,11 @@ NODE = make_node("gpu-1", devices=None)
 WatchOn = Callable[..., Watch]
 
 
-def provider_on(watch: Watch) -> NvmlProvider:
-    return NvmlProvider(watch, node="gpu-1", silence=timedelta(seconds=60))
+def provider_on(watch: Watch) -> MeasuredProvider:
+    return MeasuredProvider(watch, name="nvml", node="gpu-1", silence=timedelta(seconds=60))
 
 
-def asked(provider: NvmlProvider, *, seconds_later: int = 0) -> Sample:
+def asked(provider: MeasuredProvider, *, seconds_later: int = 0) -> Sample:
     now = NOON + timedelta(seconds=seconds_later)
     return provider.sample(provider.inventory(NODE), node=NODE, tenants=[], now=now)
 

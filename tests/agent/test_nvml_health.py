@@ -1,16 +1,12 @@
 import pytest
 
-from dovetail_agent.nvml_health import Signs, verdict
+from dovetail_agent.nvml_health import Signs, fault_of, verdict
 
 
 @pytest.mark.parametrize(
     ("signs", "reason"),
     [
         pytest.param(Signs(), "", id="nothing is known"),
-        pytest.param(Signs(lost=True, xids=(79,)), "GpuIsLost", id="a lost card, whatever it said before"),
-        pytest.param(Signs(xids=(79,)), "Xid79FellOffTheBus", id="an XID of the card's own"),
-        pytest.param(Signs(xids=(31, 13, 43, 45, 94)), "", id="XIDs of applications, and a contained error"),
-        pytest.param(Signs(xids=(31, 48)), "Xid48DoubleBitEcc", id="a bad XID among others"),
         pytest.param(Signs(remap_failed=True, remapped_rows=9), "RowRemapFailed", id="no spare row is left"),
         pytest.param(Signs(ecc_uncorrected=1), "UncorrectedEcc", id="an error on a card that cannot remap rows"),
         pytest.param(Signs(ecc_uncorrected=1, remapped_rows=1), "", id="an error whose row was put out of use"),
@@ -19,3 +15,12 @@ from dovetail_agent.nvml_health import Signs, verdict
 )
 def test_the_verdict_on_a_card(signs: Signs, reason: str) -> None:
     assert verdict(signs) == reason
+
+
+def test_an_error_of_the_card_s_own_is_a_fault_with_its_name() -> None:
+    assert fault_of(79) == "Xid79FellOffTheBus"
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 94], ids=lambda xid: f"XID {xid}")
+def test_an_error_of_a_program_or_one_that_was_contained_is_none(xid: int) -> None:
+    assert fault_of(xid) == ""

@@ -7,9 +7,19 @@ from typing import Any
 import pynvml
 import pytest
 
-from dovetail_agent import nvml_watch
-from dovetail_agent.nvml_watch import Known, Paces, Watch
-from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, NOT_SUPPORTED, Scenario, Stub, card_uuid
+from dovetail_agent import watch as watching
+from dovetail_agent.provider import Inventory
+from dovetail_agent.watch import Known, Paces, Watch
+from tests.agent.builders import NOON
+from tests.agent.nvml_stub import (
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    NOT_SUPPORTED,
+    UNINITIALIZED,
+    Scenario,
+    Stub,
+    card_uuid,
+)
 
 QUICK = Paces(look=0.01, inventory=0.03, ending=0.01)
 WatchOn = Callable[..., Watch]
@@ -25,8 +35,14 @@ def eventually(watch: Watch, holds: Callable[[Known], Any]) -> Known:
     return watch.known
 
 
+def inventory_of(known: Known) -> Inventory:
+    assert known.inventory is not None
+    return known.inventory
+
+
 def reasons(known: Known) -> list[str]:
-    return [sample.unhealthy_reason for sample in known.samples.values()]
+    samples = known.samples.values()
+    return [sample.unhealthy_reason or "".join(fault.reason for fault in sample.faults) for sample in samples]
 
 
 def test_what_changes_is_seen_at_the_next_look(nvml: Stub, watch_on: WatchOn) -> None:
@@ -79,7 +95,7 @@ def test_a_card_that_was_reset_answers_to_the_library_begun_anew(
 def test_an_xid_of_the_card_s_own_makes_it_unhealthy_at_once(
     nvml: Stub, watch_on: WatchOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvml_watch, "_STORM_SECONDS", 0.01)
+    monkeypatch.setattr(watching, "_STORM_SECONDS", 0.01)
     nvml.play(Scenario())
     watch = watch_on(paces=Paces(look=3600, ending=0.01))
     nvml.play(Scenario(xids=[(1, 79)]))
@@ -139,6 +155,29 @@ def test_a_driver_that_is_not_loaded_yet_is_waited_for(nvml: Stub, watch_on: Wat
     nvml.play(Scenario())
     known = eventually(watch, lambda known: not known.problem)
     assert reasons(known) == ["", ""]
+
+
+def test_a_driver_that_was_loaded_anew_is_told_with_its_devices(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(cards=1))
+    watch = watch_on(paces=QUICK)
+    assert [device.loaded_at for device in inventory_of(watch.known).devices] == [None]
+    nvml.play(Scenario(answers=[("*", -1, DRIVER_NOT_LOADED)]))
+    eventually(watch, lambda known: known.problem)
+    nvml.play(Scenario(cards=1))
+    known = eventually(watch, lambda known: not known.problem)
+    assert [device.loaded_at for device in inventory_of(known).devices] == [NOON]
+
+
+def test_a_library_that_was_ended_by_another_is_begun_anew_and_its_driver_is_the_same(
+    nvml: Stub, watch_on: WatchOn
+) -> None:
+    nvml.play(Scenario(cards=1))
+    watch = watch_on(paces=QUICK)
+    nvml.play(Scenario(cards=1, answers=[("*", -1, UNINITIALIZED)]))
+    eventually(watch, lambda known: known.problem)
+    nvml.play(Scenario(cards=1))
+    known = eventually(watch, lambda known: not known.problem)
+    assert [device.loaded_at for device in inventory_of(known).devices] == [None]
 
 
 def test_a_driver_that_is_taken_away_is_a_problem_until_it_is_back(nvml: Stub, watch_on: WatchOn) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.nvml import library_there
+from dovetail_agent.library import loads
 from dovetail_agent.providers import paces_of
 from tests.agent.nvml_stub import Scenario, built
 
@@ -23,7 +23,7 @@ with opened(sys.argv[1], node=sys.argv[2] or None, look_every=timedelta(seconds=
     devices = provider.inventory(node).devices if provider.serves(node) else ()
     print(json.dumps([provider.name, [device.model for device in devices]]))
 """
-HERE = library_there()
+HERE = loads("libnvidia-ml.so.1")
 
 
 def told(provider: str, *, node: str, library: Path | None = None, scenario: Path | None = None) -> tuple[list, str]:

@@ -36,6 +36,10 @@ class GPUNodeSpec(Described, frozen=True, kw_only=True):
         dict[str, TenantLimits],
         Meta(description="Tenant limits of single devices, by UUID, in the place of the configured ones."),
     ] = {}
+    mended: Annotated[
+        dict[str, Timestamp],
+        Meta(description="When a person mended a device, by UUID: its faults of before count no more (RFC 3339)."),
+    ] = {}
 
 
 class Enforcement(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -60,6 +64,13 @@ class TenantUse(Described, frozen=True, kw_only=True, omit_defaults=False):
 
     uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
     used_mib: Annotated[Mib, Meta(description="Memory that its processes use, in MiB.")]
+
+
+class Fault(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """An error after which a device takes no work until its node boots, its driver is loaded anew or it is mended."""
+
+    reason: Annotated[str, Meta(description="As it stands in healthReason, such as Xid79FellOffTheBus.")]
+    at: Annotated[Timestamp, Meta(description="When it last came (RFC 3339).")]
 
 
 class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -89,6 +100,9 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     links: Annotated[Links, Meta(description="Devices that this one reaches without its socket.")] = Links()
     health: Annotated[Health, Meta(description="Whether the device may take work.")] = "Healthy"
     health_reason: Annotated[str, Meta(description="Why it is unhealthy; empty when healthy.")] = ""
+    faults: Annotated[
+        list[Fault], Meta(description="Errors that still count, though the agent began anew.", max_length=32)
+    ] = []
 
 
 class Assignment(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -108,6 +122,9 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
         Timestamp | None,
         Meta(description="When the devices were last read (RFC 3339): long before observedAt where a driver hangs."),
     ] = None
+    boot_id: Annotated[
+        str, Meta(description="Which boot of the node this is of: faults of an earlier one are over.", max_length=128)
+    ] = ""
     provider: Annotated[str, Meta(description="Where the figures come from: nvml, simulated, ….")] = ""
     driver_version: Annotated[str, Meta(description="The vendor driver's version.")] = ""
     runtime_version: Annotated[str, Meta(description="The version of CUDA or the vendor's counterpart.")] = ""

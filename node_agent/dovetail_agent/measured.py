@@ -1,36 +1,24 @@
-"""NVIDIA's own figures, through NVML: the provider's face. Answers at once with what its thread saw last."""
+"""The figures of a vendor's library as a provider: answers at once with what the watch's thread saw last."""
 
-import ctypes
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpunode import Assignment
 from dovetail.kube.objects import Node
-from dovetail_agent.nvml_watch import Known, Watch
 from dovetail_agent.provider import DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.tenants import Tenant
+from dovetail_agent.watch import Known, Watch
 
-LIBRARY: Final = "libnvidia-ml.so.1"
 # A driver that says nothing for so long is not slow: its devices take no new work until it answers again.
 SILENCE: Final = timedelta(seconds=60)
 
 
-def library_there() -> bool:
-    """Whether NVIDIA's library can be loaded here; that says nothing yet of a driver or a card."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
-        return False
-    return True
-
-
-class NvmlProvider:
+class MeasuredProvider:
     """The provider of the node that it runs on. `silence` is for how long old figures stand for new ones."""
 
-    name = "nvml"
-
-    def __init__(self, watch: Watch, *, node: str, silence: timedelta = SILENCE) -> None:
+    def __init__(self, watch: Watch, *, name: str, node: str, silence: timedelta = SILENCE) -> None:
+        self.name = name
         self._watch = watch
         self._node = node
         self._silence = silence
@@ -40,7 +28,7 @@ class NvmlProvider:
         return node.metadata.name == self._node
 
     def inventory(self, node: Node) -> Inventory:
-        """The cards and MIG devices that were found last. Raises `InventoryUnreadable`."""
+        """The cards, and parts of such, that were found last. Raises `InventoryUnreadable`."""
         return self._inventory(self._watch.known, node=node)
 
     def assignments(
@@ -51,7 +39,7 @@ class NvmlProvider:
         tenants: Sequence[Tenant],  # noqa: ARG002
         previous: Sequence[Assignment],  # noqa: ARG002
     ) -> list[Assignment]:
-        """None: NVML does not know whom kubelet gave what."""
+        """None: no vendor's library knows whom kubelet gave what."""
         return []
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
@@ -70,10 +58,11 @@ class NvmlProvider:
     def _inventory(self, known: Known, *, node: Node) -> Inventory:
         if known.problem or known.inventory is None:
             asked = f" ({self._watch.waiting_for} has not answered)" if self._watch.waiting_for else ""
-            raise InventoryUnreadable(node.metadata.name, problem=f"NVML: {known.problem}{asked}")
+            raise InventoryUnreadable(node.metadata.name, problem=f"{self._watch.label}: {known.problem}{asked}")
         return known.inventory
 
     def _silent(self, known: Known) -> str:
         # When, and not for how long: a sentence that changes with every look would be written with every look.
-        what = f"NVML: {self._watch.waiting_for}" if self._watch.waiting_for else "NVML"
+        label = self._watch.label
+        what = f"{label}: {self._watch.waiting_for}" if self._watch.waiting_for else label
         return f"{what} does not answer; the devices were last read at {known.measured_at:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,111 @@
+"""NVIDIA's cards through NVML, as the watch asks for them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pynvml
+
+from dovetail.api.gpunode import Enforcement
+from dovetail.logs import get_logger
+from dovetail_agent.library import CardLost
+from dovetail_agent.nvml_calls import Caller
+from dovetail_agent.nvml_events import Events
+from dovetail_agent.nvml_find import SYS, Found, Part, find
+from dovetail_agent.nvml_health import verdict
+from dovetail_agent.nvml_read import load_of, processes_of, signs_of
+from dovetail_agent.processes import owned, used_by_pod
+from dovetail_agent.provider import LOST, DeviceSample, Inventory
+
+log = get_logger(__name__)
+
+
+class NvmlDriver:
+    """`proc` is the node's own `/proc`; None: its processes cannot be seen, and no pod's use is told."""
+
+    label = "NVML"
+
+    def __init__(self, *, clock: Callable[[], datetime], proc: Path | None, sys: Path = SYS) -> None:
+        self._ask = Caller()
+        self._events = Events(self._ask, clock=clock)
+        self._proc = proc
+        self._sys = sys
+        self._open = False
+        self._parts: tuple[Part, ...] = ()
+        self._lost: set[str] = set()
+
+    @property
+    def waiting_for(self) -> str:
+        """The call that has not answered yet; empty between calls."""
+        return self._ask.waiting_for
+
+    def find(self) -> Inventory:
+        """The cards and MIG devices. Raises `LibraryGone`."""
+        if self._open and self._lost:
+            self.close()  # what was reset answers to new handles only
+        if not self._open:
+            self._ask.surely(pynvml.nvmlInit)
+            self._open = True
+        self._keep(find(self._ask, sys=self._sys))
+        self._events.subscribe(self._parts)
+        return self._described()
+
+    def read(self) -> Mapping[str, DeviceSample]:
+        """One look at each. Raises `LibraryGone`."""
+        return {part.info.uuid: self._sample(part) for part in self._parts}
+
+    def hear(self, *, seconds: float) -> bool | None:
+        """XIDs and double-bit errors, as events."""
+        return self._events.wait(seconds=seconds)
+
+    def close(self) -> None:
+        """Let the library go."""
+        if not self._open:
+            return
+        self._open = False
+        self._events.close()
+        self._ask(pynvml.nvmlShutdown)
+
+    def _keep(self, found: Found) -> None:
+        """The parts that were found; a card that does not answer any more stays, for its pods' sake."""
+        taken = {part.info.index for part in found.parts}
+        gone = [part for part in self._parts if part.card_uuid not in found.cards and part.info.index not in taken]
+        self._lost = {part.card_uuid for part in gone}
+        self._parts = tuple(sorted([*found.parts, *gone], key=lambda part: part.info.index))
+
+    def _described(self) -> Inventory:
+        cuda = self._ask(pynvml.nvmlSystemGetCudaDriverVersion)
+        return Inventory(
+            devices=tuple(part.info for part in self._parts),
+            driver_version=self._ask(pynvml.nvmlSystemGetDriverVersion) or "",
+            runtime_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+            enforcement=Enforcement(mig=any(part.info.mig_profile for part in self._parts)),
+        )
+
+    def _sample(self, part: Part) -> DeviceSample:
+        told = DeviceSample(xids=self._events.counts(part.card_uuid), faults=self._events.faults(part.card_uuid))
+        if part.card_uuid not in self._lost:
+            try:
+                return self._read(part, told=told)
+            except CardLost as error:
+                log.warning("a card is lost", device=part.card_uuid, problem=str(error))
+                self._lost.add(part.card_uuid)
+        return replace(told, unhealthy_reason=LOST)
+
+    def _read(self, part: Part, *, told: DeviceSample) -> DeviceSample:
+        load = load_of(part, ask=self._ask)
+        used = processes_of(part, ask=self._ask) if self._proc else None
+        processes = None if used is None or self._proc is None else owned(used, proc=self._proc)
+        signs = signs_of(part, ask=self._ask)
+        ecc = {"corrected": signs.ecc_corrected, "uncorrected": signs.ecc_uncorrected}
+        return replace(
+            load,
+            used_by_tenant_mib=None if processes is None else used_by_pod(processes),
+            processes=processes,
+            ecc_errors={kind: count for kind, count in ecc.items() if count is not None},
+            remapped_rows=signs.remapped_rows,
+            xids=told.xids,
+            faults=told.faults,
+            unhealthy_reason=verdict(signs),
+        )
