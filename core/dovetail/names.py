@@ -31,6 +31,7 @@ MODE: Final = f"{GROUP}/gpu-mode"
 POLICY: Final = f"{GROUP}/gpu-policy"
 MEMORY_STRATEGY: Final = f"{GROUP}/gpu-memory-strategy"
 WORKLOAD: Final = f"{GROUP}/gpu-workload"
+PRIORITY: Final = f"{GROUP}/gpu-priority"
 
 # Annotation of a GPUJob: who made it, set by admission.
 USER: Final = f"{GROUP}/user"
@@ -50,9 +51,6 @@ def per_container(annotation: str, index: int) -> str:
 
 # On the batch Job of a GPUJob, by the operator: what its memory was estimated from when it was let go.
 MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
-
-# On the batch Job of a GPUJob, by the operator: nodes that its pods keep off, since their room is kept for another job.
-AVOIDED_NODES: Final = f"{GROUP}/avoided-nodes"
 
 # In the pod template of a GPUJob, by the operator: the plan that the pods are of (JSON: job UID, generation, nodes).
 PLAN: Final = f"{GROUP}/plan"

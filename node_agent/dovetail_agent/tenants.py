@@ -15,6 +15,9 @@ from dovetail.vendor import DEFAULT_VENDORS, Vendors
 log = get_logger(__name__)
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+# As a GPUJob has it that names none.
+DEFAULT_PRIORITY: Final = 10
+_MAX_PRIORITY: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +25,7 @@ class Tenant:
     """A pod that is bound to a node and has not ended. `devices` is empty for a pod without GPUs.
 
     `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
-    kubelet picks those, and `devices` has them once it has said which.
+    kubelet picks those, and `devices` has them once it has said which. `leaving`: it was told to end.
     """
 
     uid: str
@@ -36,6 +39,8 @@ class Tenant:
     namespace: str = ""
     name: str = ""
     by_vendor: int = 0
+    priority: int = DEFAULT_PRIORITY
+    leaving: bool = False
 
 
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
@@ -57,6 +62,8 @@ def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         by_vendor=sum(vendor_devices(pod.spec, vendors=vendors).values()),
+        priority=_priority_of(pod),
+        leaving=pod.metadata.deletion_timestamp is not None,
     )
 
 
@@ -68,6 +75,11 @@ def promised_mib(tenant: Tenant, *, uuid: str) -> int:
 def promised_milli(tenant: Tenant, *, uuid: str) -> int:
     """Share of one device, in thousandths, that a tenant was promised."""
     return sum(device.share_milli for device in tenant.devices if device.uuid == uuid)
+
+
+def _priority_of(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(names.PRIORITY, "")
+    return min(int(text), _MAX_PRIORITY) if text.isascii() and text.isdigit() else DEFAULT_PRIORITY
 
 
 def _allocation_of(pod: Pod) -> Allocation | None:
