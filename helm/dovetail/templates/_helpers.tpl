@@ -48,6 +48,22 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* Of the agent's container: all capabilities dropped; user 0 only where a path of the host is root's alone. */}}
+{{- define "dovetail.agentSecurity" -}}
+{{- $root := and .perNode .root.Values.agent.podResources.enabled -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  {{- if $root }}
+  runAsNonRoot: false
+  runAsUser: 0
+  runAsGroup: 0
+  {{- else }}
+  runAsNonRoot: true
+  {{- end }}
+  capabilities: {drop: [ALL]}
+{{- end }}
+
 {{/* Where a pod may run. Call with the values of its component. */}}
 {{- define "dovetail.placement" -}}
 {{- with .nodeSelector }}
@@ -100,6 +116,9 @@ readinessProbe:
     - --metrics-port={{ .root.Values.agent.metricsPort }}
     {{- if .perNode }}
     - --node=$(NODE_NAME)
+    {{- if .root.Values.agent.podResources.enabled }}
+    - --pod-resources=/kubelet/pod-resources/kubelet.sock
+    {{- end }}
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -113,8 +132,13 @@ readinessProbe:
     - {name: metrics, containerPort: {{ .root.Values.agent.metricsPort }}}
   {{- include "dovetail.probes" "metrics" | nindent 2 }}
   resources: {{- toYaml .root.Values.agent.resources | nindent 4 }}
-  {{- include "dovetail.containerSecurity" . | nindent 2 }}
-  volumeMounts: {{- include "dovetail.configMount" . | nindent 4 }}
+  {{- include "dovetail.agentSecurity" . | nindent 2 }}
+  volumeMounts:
+    {{- include "dovetail.configMount" . | nindent 4 }}
+    {{- if and .perNode .root.Values.agent.podResources.enabled }}
+    # The folder and not the socket in it, which kubelet makes anew whenever it starts.
+    - {name: pod-resources, mountPath: /kubelet/pod-resources, readOnly: true}
+    {{- end }}
 {{- end }}
 
 {{/* kube-scheduler's configuration: our profile, and the extender beside it for the pods that ask our resources. */}}
