@@ -8,7 +8,7 @@ import yaml
 
 from dovetail.config.document import default_yaml
 from dovetail.config.errors import ConfigError
-from dovetail.config.settings import ScoreWeights, Settings, load_settings
+from dovetail.config.settings import PreemptionRules, ScoreWeights, Settings, load_settings
 from dovetail.engine.score import DEFAULT_WEIGHTS
 from dovetail.logs import FORMATS, LEVELS
 from dovetail.models import known_families, memory_mib
@@ -167,13 +167,13 @@ def test_the_default_document_loads_to_the_defaults(write) -> None:
     assert list(yaml.safe_load(default_yaml())) == list(Settings.model_fields)
 
 
-@pytest.mark.parametrize("key", [*Settings.model_fields, *ScoreWeights.model_fields])
+@pytest.mark.parametrize("key", [*Settings.model_fields, *ScoreWeights.model_fields, *PreemptionRules.model_fields])
 def test_every_default_is_documented_with_its_unit_or_its_names(key: str) -> None:
     lines = default_yaml().splitlines()
     place = next(number for number, text in enumerate(lines) if text.strip().startswith(f"{key}:"))
     start = next(number for number in range(place - 1, -1, -1) if not lines[number].strip().startswith("#"))
     comment = " ".join(text.strip().removeprefix("# ") for text in lines[start + 1 : place])
-    field = {**Settings.model_fields, **ScoreWeights.model_fields}[key]
+    field = {**Settings.model_fields, **ScoreWeights.model_fields, **PreemptionRules.model_fields}[key]
     assert comment.startswith(field.description)
     assert "choices" in field.json_schema_extra or field.json_schema_extra["unit"] in comment
 

@@ -78,6 +78,36 @@ class ScoreWeights(BaseModel):
     fragmentation: Number = _weight(0.1, "What the placement costs later requests.")
 
 
+class PreemptionRules(BaseModel):
+    """When a waiting job may take the place of running ones; nothing of the kind happens while priority_gap is 0."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    priority_gap: WholeNumber = _number(
+        0,
+        low=0,
+        high=255,
+        unit="priority",
+        description="How much lower a job's priority must be than that of the one it makes way for; 0: none does.",
+    )
+    min_run: WholeNumber = _number(
+        300, low=0, high=604800, unit="seconds", description="How long a job must have run before it makes way."
+    )
+    grace: WholeNumber = _number(
+        30,
+        low=1,
+        high=86400,
+        unit="seconds",
+        description="How long a job is told beforehand; then its pods get SIGTERM and their own grace period.",
+    )
+    per_job: WholeNumber = _number(
+        3, low=0, high=1000, unit="times", description="How many times one job makes way at most."
+    )
+    per_hour: WholeNumber = _number(
+        20, low=0, high=100000, unit="jobs", description="How many jobs of the cluster make way within an hour at most."
+    )
+
+
 class Settings(BaseSettings):
     """Everything that `gpu_config.yaml` may say. Made directly it holds defaults and what it is given, nothing else."""
 
@@ -206,6 +236,21 @@ class Settings(BaseSettings):
             "unit": "seconds",
             "allowed": "a map of namespaces to seconds",
             "entry": "a whole number from 60 to 31536000 (seconds)",
+        },
+    )
+    fair_share_half_life: WholeNumber = _number(
+        604800,
+        low=60,
+        high=315360000,
+        unit="seconds",
+        description="After how long a GPU second counts half in the fair share of GPUQuotas with shares.",
+    )
+    preemption: PreemptionRules = Field(
+        default=PreemptionRules(),
+        description="The rules by which a waiting job may take the place of running ones; never by default.",
+        json_schema_extra={
+            "unit": "rules",
+            "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
