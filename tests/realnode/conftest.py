@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from dovetail_sandbox import binaries, bringup, realnode
+from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.progress import reporter
 from dovetail_sandbox.realnode.commands import call
+from dovetail_sandbox.realnode.layout import Layout
 from dovetail_sandbox.realnode.node import BINARIES
 
 NAME = "test-real-node"
@@ -26,8 +28,17 @@ NODES = "- {name: v100, count: 1, model: V100, devices: 2, memory_mib: 32768, cp
 class RealSandbox:
     """A running sandbox and what a test does with it."""
 
-    folder: Path
+    cluster: Cluster
     control_plane: realnode.ControlPlane
+
+    @property
+    def folder(self) -> Path:
+        return self.cluster.folder
+
+    @property
+    def kubelet(self) -> Path:
+        """Where the node's /var/lib/kubelet is on this machine."""
+        return Layout.of(self.folder).root / "kubelet"
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         kubectl, kubeconfig = self.control_plane.binaries["kubectl"], self.control_plane.kubeconfig
@@ -65,5 +76,5 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSandbox]:
         api_port=cluster.state().ports["kube-apiserver"],
         binaries=binaries.resolve(BINARIES, report=report),
     )
-    yield RealSandbox(folder=cluster.folder, control_plane=plane)
+    yield RealSandbox(cluster=cluster, control_plane=plane)
     cluster.down()
