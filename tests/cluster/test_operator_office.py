@@ -1,0 +1,88 @@
+"""One operator acts: another takes over, and one that was stopped between its last look and the write does no harm."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Lease
+from dovetail.kube.resources import JOBS, LEASES
+from dovetail_operator.leader import LEASE
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.gate import Forward, Gate, Operator, Write
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+@pytest.fixture
+async def stopped(sandbox: Cluster) -> AsyncIterator[None]:
+    """The sandbox's own operator stays away meanwhile."""
+    await asyncio.to_thread(sandbox.stop, "operator")
+    yield
+    await asyncio.to_thread(sandbox.start, "operator")
+
+
+async def until_held_by(client: Client, identity: str) -> Lease:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            found = await client.get(LEASES, LEASE, as_type=Lease, namespace="dovetail-system")
+            if found.spec.holder_identity == identity:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_a_write_that_arrives_when_another_operator_is_in_office_makes_no_second_child(
+    sandbox: Cluster, jobs: Jobs, stopped: None, tmp_path: Path
+) -> None:
+    held, late = asyncio.Event(), asyncio.Event()
+    answers: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+
+    async def stop_the_sender(write: Write, forward: Forward) -> tuple[int, bytes]:
+        if write.method != "POST" or not write.path.endswith("/jobs"):
+            return await forward()
+        old.signal(signal.SIGSTOP)
+        held.set()
+        await late.wait()
+        answer = await forward()
+        answers.put_nowait(answer)
+        return answer
+
+    gate = Gate(sandbox=sandbox, keeper=stop_the_sender)
+    async with gate.open():
+        old = Operator(sandbox, identity="old", folder=tmp_path, server=gate.url)
+        new = Operator(sandbox, identity="new", folder=tmp_path)
+        try:
+            await old.start()
+            await until_held_by(jobs.client, "old")
+            await new.start()
+            await jobs.submit(run=1)
+            await held.wait()
+            await until_held_by(jobs.client, "new")
+            await jobs.phase("Succeeded")
+            # Even the name is free again by now: that the old one's term is over is all that stands in the way.
+            await jobs.client.delete(JOBS, "x", namespace=jobs.namespace)
+            await jobs.gone(JOBS)
+            late.set()
+            code, said = await answers.get()
+            assert (code, b"of the lease dovetail-operator" in said) == (403, True), said
+            old.signal(signal.SIGCONT)
+            assert await old.ended() == 0
+            await jobs.submit("next", run=1)
+            await jobs.phase("Succeeded", "next")
+            found, _ = await jobs.client.list(JOBS, as_type=dict, namespace=jobs.namespace)
+            assert [each["metadata"]["name"] for each in found] == ["next"]
+        finally:
+            old.signal(signal.SIGCONT)
+            await old.close()
+            await new.close()
