@@ -15,6 +15,7 @@ Full-width brackets and commas are read too.
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from dovetail.models import VENDORS
@@ -94,7 +95,13 @@ class GPURequest:
 
 def parse(text: str | int) -> GPURequest:
     """The request that `text` says. Raises `RequestError` with the place and a correct example."""
-    return _Reader(str(text)).request()
+    return _read(str(text))
+
+
+# Pods of a few requests come by the thousand, and each is read several times.
+@lru_cache(maxsize=1024)
+def _read(text: str) -> GPURequest:
+    return _Reader(text).request()
 
 
 def _print_amount(request: GPURequest) -> str:

@@ -7,7 +7,7 @@ under way, or its outcome is not known yet) is led back to the same node, where 
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -65,13 +65,12 @@ class Filtered:
     ask: Ask | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """For what the pod's hold was made, and when its node had last changed right after that."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Foreseen:
+    """What the pod would have of a node, found when the node had last changed at `changed_at`."""
 
     ask: Ask
-    _: KW_ONLY
-    node: str
+    claim: Claim
     changed_at: int
 
 
@@ -87,7 +86,7 @@ class Decisions:
         self.shapes = Shapes(view.ledger, weights=rules.weights, tidy=self.fragments)
         self._rules = rules
         self._clock = clock
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
         self.nominations = Nominations(ledger=view.ledger, ask=self.ask)
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
@@ -104,12 +103,23 @@ class Decisions:
             return _only(pinned, nodes=nodes, ask=ask)
         if ask is None:
             return Filtered(nodes=list(nodes))
-        limit = None if pod.spec.has_wishes else self._rules.filter_limit
-        fits = self.shapes.best(ask, nodes=nodes, key=uid, limit=limit)
+        fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
         fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
         # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
         refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
         return Filtered(nodes=fits, refusals=refusals, ask=ask)
+
+    def _best(self, ask: Ask, *, nodes: Sequence[str], pod: ScheduledPod) -> list[str]:
+        limit = None if pod.spec.has_wishes else self._rules.filter_limit
+        return self.shapes.best(ask, nodes=nodes, key=pod.metadata.uid, limit=limit)
+
+    def _alone(self, ask: Ask, *, node: str, key: str) -> list[str]:
+        """The one node that is asked about, as a plan names it, if the pod fits there; its bind comes next."""
+        found = self.shapes.check(ask, node=node, key=key)
+        if isinstance(found, Refusal):
+            return []
+        self._foresee(ask, claim=found.claim)
+        return [node]
 
     def prioritize(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> list[int]:
         """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
@@ -136,13 +146,15 @@ class Decisions:
     def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
         """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way.
 
-        Nothing has to be checked again where nothing of the node has changed since the pod's hold.
+        Nothing has to be checked again where nothing of the node has changed since the pod was led there.
         """
-        held = self._held.pop(pod.metadata.uid, None)
-        if held == _Held(ask, node=node, changed_at=self._ledger.changed_at(node)):
-            standing = self._ledger.claim(pod.metadata.uid)
-            if standing is not None and standing.node == node:
-                return standing
+        seen = self._foreseen.pop(pod.metadata.uid, None)
+        if (
+            seen is not None
+            and (seen.ask, seen.claim.node) == (ask, node)
+            and seen.changed_at == self._ledger.changed_at(node)
+        ):
+            return seen.claim
         found = self.shapes.check(ask, node=node, key=pod.metadata.uid)
         if isinstance(found, Refusal):
             made = self.nominations.make_way(ask, node=node, pod=pod)
@@ -157,9 +169,13 @@ class Decisions:
         found = self.shapes.check(ask, node=node, key=key)
         if isinstance(found, Fit):
             self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
-            self._held[key] = _Held(ask, node=node, changed_at=self._ledger.changed_at(node))
-            if len(self._held) > REMEMBERED:
-                self._held.popitem(last=False)
+            self._foresee(ask, claim=found.claim)
+
+    def _foresee(self, ask: Ask, *, claim: Claim) -> None:
+        """Note what the pod would have, for its bind. Nothing is held by that."""
+        self._foreseen[claim.key] = _Foreseen(ask=ask, claim=claim, changed_at=self._ledger.changed_at(claim.node))
+        if len(self._foreseen) > REMEMBERED:
+            self._foreseen.popitem(last=False)
 
 
 def _only(pinned: str, *, nodes: Sequence[str], ask: Ask | None) -> Filtered:

@@ -398,3 +398,20 @@ def _cached(face: Face):  # type: ignore[no-untyped-def]
 
 def _gauge(face: Face, name: str) -> float | None:
     return face.extender.metrics.registry.get_sample_value(f"dovetail_extender_{name}")
+
+
+async def test_what_filter_found_on_the_one_node_of_a_plan_is_what_bind_gives(api: ApiServer, face: Face) -> None:
+    api.put("pods", make_pod())
+    assert (await face.filter(make_pod(), "a"))["NodeNames"] == ["a"]
+    assert face.ledger.claim("uid-p") is None
+    assert await face.bind(make_pod(), "a") == ""
+    assert face.ledger.claim("uid-p") is not None
+
+
+async def test_what_filter_found_does_not_count_once_the_node_has_changed(api: ApiServer, face: Face) -> None:
+    first, second = (make_pod(name, "8", milli=8000) for name in ("first", "second"))
+    for pod in (first, second):
+        api.put("pods", pod)
+        assert (await face.filter(pod, "a"))["NodeNames"] == ["a"]
+    assert await face.bind(first, "a") == ""
+    assert await face.bind(second, "a") != ""

@@ -90,11 +90,8 @@ class Shapes:
     def best(self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None) -> list[str]:
         """The nodes of `nodes` that fit: all of them in the order asked, or with `limit` at most that many, best first.
 
-        A claim that stands under `key` is not counted. Empty when none fits. A single node, as a plan names it, is
-        judged by itself: nothing is kept for that, and nothing needs a price.
+        A claim that stands under `key` is not counted. Empty when none fits.
         """
-        if len(nodes) == 1:
-            return list(nodes) if bool(Judgement(self._ledger, ask, nodes=nodes, key=key).fits[0]) else []
         cause, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(cause < 0)
         if limit is not None and len(found) > limit:

@@ -105,15 +105,16 @@ def _requests(pod: Pod) -> dict[int, GPURequest]:
     texts = _texts(pod)
     requests = {}
     for index, container in enumerate(every_container(pod.spec)):
-        amounts = managed_amounts(container)
         if index in texts:
             requests[index] = parse(texts[index])
-        elif amounts and texts:
+            continue
+        amounts = managed_amounts(container)
+        if amounts and texts:
             raise RequestError(
                 container.name, field="container", problem="it asks for GPUs, but no annotation says what",
                 example=f"{_NAMED}{container.name}: '0.5'",
             )  # fmt: skip
-        elif amounts:
+        if amounts:
             requests[index] = _request_from(amounts)
     return requests
 

@@ -118,15 +118,6 @@ def test_shapes_that_take_too_much_memory_give_way_to_new_ones(monkeypatch: pyte
         assert len(shapes._kept) == 1
 
 
-def test_a_single_node_is_judged_without_anything_being_kept() -> None:
-    ledger = make_ledger(a=1)
-    shapes = Shapes(ledger)
-    assert shapes.best(make_ask("1"), nodes=["a"], key="") == ["a"]
-    hold_devices(ledger, "a", 0)
-    assert shapes.best(make_ask("1"), nodes=["a"], key="") == []
-    assert not shapes._kept
-
-
 def test_many_nodes_are_looked_up_anew_when_others_are_asked_about() -> None:
     ledger = make_ledger(**{f"n{number}": 1 for number in range(300)})
     shapes, names = Shapes(ledger), [f"n{number}" for number in range(300)]
