@@ -24,6 +24,7 @@ LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/gpu-model"
 SIMULATED_DEVICES: Final = f"{GROUP}/simulated-devices"
 SIMULATED_FAULTS: Final = f"{GROUP}/simulated-faults"
+SIMULATED_STRANGERS: Final = f"{GROUP}/simulated-strangers"
 
 # Pod annotations by users (or by the operator for the pods of a GPUJob).
 REQUEST: Final = f"{GROUP}/gpu"
@@ -49,6 +50,24 @@ def per_container(annotation: str, index: int) -> str:
     return f"{annotation}.{index}"
 
 
+# On the batch Job of a GPUJob, by the operator: which attempt of the job it is.
+ATTEMPT: Final = f"{GROUP}/attempt"
+
+# On the pods of an MPI job: the hosts, which a volume brings into the container.
+HOSTFILE: Final = f"{GROUP}/mpi-hostfile"
+
+# On the GPUJobs that are the tasks of an array or a sweep: whose they are, which one, and its parameters.
+LABEL_ARRAY: Final = f"{GROUP}/array"
+LABEL_TASK: Final = f"{GROUP}/task"
+PARAMETERS: Final = f"{GROUP}/parameters"
+
+# By which Kueue takes a job: the name of one of its local queues.
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
+
+# Who looks after GPUJobs that name nobody else.
+MANAGER: Final = f"{GROUP}/operator"
+
 # On the batch Job of a GPUJob, by the operator: what its memory was estimated from when it was let go.
 MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
 
@@ -61,6 +80,8 @@ COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
 LABEL_WORKER: Final = f"{GROUP}/worker"
+# On the pods of a reservation: whoever uses the devices that they hold is no stranger.
+LABEL_RESERVATION: Final = f"{GROUP}/reservation"
 # On the batch Job of a GPUJob: the vendor's resource that its pods ask; without it they ask managed nodes.
 GPU_RESOURCE: Final = f"{GROUP}/gpu-resource"
 
@@ -71,6 +92,8 @@ ENV_MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 ENV_CUDA_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 ENV_GPU_UUIDS: Final = "DOVETAIL_GPU_UUIDS"
 ENV_JOB_ID: Final = "DOVETAIL_JOB_ID"
+ENV_TASK_ID: Final = "DOVETAIL_ARRAY_TASK_ID"
+ENV_GFLOW_TASK_ID: Final = "GFLOW_ARRAY_TASK_ID"
 NO_DEVICES: Final = "void"
 
 # What the sandbox's simulated nodes read from a pod: how long it runs, and how it ends.

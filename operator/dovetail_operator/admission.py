@@ -9,15 +9,20 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, QueuePlace
+from dovetail.engine.ledger import Ledger
 from dovetail.kube.reflector import key_of
+from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import Start, foresee
+from dovetail.queue.gate import Gate
+from dovetail_operator.counting import counted_jobs
 from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
+from dovetail_operator.plans import Doubt, doubt_about, doubt_of_refusal, open_nodes, placement_of, refused_since
+from dovetail_operator.quotas import spec_in_pools
 from dovetail_operator.runtimes import leaving_soon
 from dovetail_operator.state import State
-from dovetail_operator.workload import avoided_nodes
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
@@ -30,15 +35,20 @@ _WHERE: Final = ("nodeSelector", "tolerations")
 class Cycle:
     """What the queue has to decide on: jobs that want to start, and those that were let go and have no node yet.
 
-    `leaving` says when the bound pods of jobs are taken to end, from `now` on.
+    `leaving` says when the bound pods of jobs are taken to end, from `now` on; `going` are those that are about to.
+    `doubts` are about plans that do not seem to hold, by UID; `planned` has the keys of jobs at work whose workers are
+    not all bound.
     """
 
     now: datetime
     waiting: list[Candidate] = field(default_factory=list)
     on_the_way: list[Candidate] = field(default_factory=list)
     leaving: list[Leaving] = field(default_factory=list)
+    going: set[str] = field(default_factory=set)
+    doubts: dict[str, Doubt] = field(default_factory=dict)
     sites: dict[str, list[str]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    planned: dict[str, str] = field(default_factory=dict)
 
 
 def survey(state: State, *, now: datetime) -> Cycle:
@@ -52,24 +62,33 @@ def survey(state: State, *, now: datetime) -> Cycle:
             cycle.leaving.extend(state.run_times.leaving(job, child, pods, now=now))
             workers = workers_without_node(job, child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
-                cycle.on_the_way.append(candidate)
+                cycle.planned[job.metadata.uid] = key
+                nodes = open_nodes(job, pods, workers=workers)
+                cycle.on_the_way.append(replace(candidate, nodes=nodes, workers=len(nodes) or workers))
+                if nodes and refused_since(pods) is not None:
+                    cycle.doubts[job.metadata.uid] = doubt_of_refusal(job)
         elif wants_admission(job, child) and state.obstacle_of(job, now=now) is None:
             candidate = _candidate(state, job, workers=job.spec.workers, sites=cycle.sites)
             if candidate is None or state.number_of(job) is None:
                 continue
             cycle.keys[job.metadata.uid] = key
-            let_go = isinstance(state.verdicts.get(job.metadata.uid), Admitted)
-            (cycle.on_the_way if let_go else cycle.waiting).append(candidate)
-    cycle.leaving.extend(leaving_soon(state.leaving_pods(running=running)))
+            placement = placement_of(job, verdict := state.verdicts.get(job.metadata.uid))
+            if isinstance(verdict, Admitted):
+                nodes = nodes_by_worker(placement) if placement is not None else ()
+                cycle.on_the_way.append(replace(candidate, nodes=nodes))
+            else:
+                cycle.waiting.append(candidate)
+    soon = leaving_soon(state.leaving_pods(running=running))
+    cycle.leaving.extend(soon)
+    cycle.going.update(each.key for each in soon)
     return cycle
 
 
 def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:
     """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID."""
-    ledger = state.view.ledger.copy()
-    leaving = [*cycle.leaving, *claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites)]
+    ledger, leaving = _with_those_on_the_way(state, cycle)
     position = 0
-    for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving):
+    for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=_gate(state, cycle)):
         if isinstance(verdict, Admitted) or verdict.reason == "ExceedsCapacity":
             # What can never have room here stands in nobody's way.
             yield verdict
@@ -84,10 +103,25 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
 
     None now and then, so that the work can be done in parts.
     """
-    ledger = state.view.ledger.copy()
-    leaving = [*cycle.leaving, *claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites)]
-    for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving):
+    ledger, leaving = _with_those_on_the_way(state, cycle)
+    gate = _gate(state, cycle)
+    for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
         yield None if start is None else (start.key, _estimate(start, now=cycle.now))
+
+
+def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
+    """A copy of the ledger in which those have their room that were let go, and all ends that are known."""
+    ledger = state.view.ledger.copy()
+    claimed = claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going)
+    for uid in claimed.late:
+        # kube-scheduler is meant to refuse it until those have left that are leaving.
+        cycle.doubts.pop(uid, None)
+    cycle.doubts.update({uid: doubt_about(node, view=state.view) for uid, node in claimed.lost.items()})
+    return ledger, [*cycle.leaving, *claimed.leaving]
+
+
+def _gate(state: State, cycle: Cycle) -> Gate | None:
+    return state.quotas.gate(counted_jobs(state, waiting=cycle.keys))
 
 
 def _estimate(start: Start, *, now: datetime) -> QueuePlace:
@@ -137,31 +171,21 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,
         name=key_of(job.metadata),
-        site=_site(state, job, avoid=_avoided(state, job), sites=sites),
+        site=_site(state, job, sites=sites),
         run_seconds=state.run_times.run_seconds(job),
         limited=job.spec.active_deadline_seconds is not None,
+        share=state.quotas.level_of(job),
     )
 
 
-def _avoided(state: State, job: GPUJob) -> tuple[str, ...]:
-    """The nodes that the job's pods keep off, by the batch Job that is at work or as it is going to be."""
-    child = state.child_of(job)
-    if child is not None and not child.spec.suspend:
-        return avoided_nodes(child)
-    verdict = state.verdicts.get(job.metadata.uid)
-    return verdict.avoid if isinstance(verdict, Admitted) else ()
-
-
-def _site(state: State, job: GPUJob, *, avoid: tuple[str, ...], sites: dict[str, list[str]]) -> str:
+def _site(state: State, job: GPUJob, *, sites: dict[str, list[str]]) -> str:
     """The nodes that the job's pods may go to, noted once for all jobs that say the same about them."""
-    spec = job.spec.template.spec
+    spec = spec_in_pools(job.spec.template.spec, state.quotas.pools_of(job))
     said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if node_affinity:
         said["affinity"] = {"nodeAffinity": node_affinity}
-    if avoid:
-        said["avoid"] = avoid
     site = json.dumps(said, sort_keys=True)
     if site not in sites:
-        sites[site] = [node for node in state.view.eligible_nodes(spec) if node not in avoid]
+        sites[site] = state.view.eligible_nodes(spec)
     return site

@@ -15,8 +15,9 @@ import msgspec
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, QueuePlace
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.errors import Conflict, KubeError, NotFound, StatusError
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.kube.resources import GPUJOBS, JOBS
@@ -25,12 +26,14 @@ from dovetail.logs import get_logger
 from dovetail.queue.admission import Verdict, Waits
 from dovetail.workqueue import WorkQueue
 from dovetail_operator import effects
-from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
+from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
+from dovetail_operator.counting import departed
 from dovetail_operator.durations import moment
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Observed, Obstacle, wants_admission
+from dovetail_operator.plans import Doubts, is_told_first
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.stages import Action, CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.state import State
@@ -46,6 +49,9 @@ _SLICE_SECONDS: Final = 0.02
 _FORESIGHT_SHARE: Final = 0.05
 _FORESIGHT_SECONDS: Final = 1.0
 _CLOCK_SECONDS: Final = 5.0
+# How long until plans that do not seem to hold are looked at again, without any change.
+_DOUBT_SECONDS: Final = 1.0
+_UNPROCESSABLE: Final = 422
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
@@ -91,6 +97,7 @@ class Controller:
         self._rng = rng
         self._term = term
         self._teller = Teller()
+        self._doubts = Doubts()
         self._unsettled = asyncio.Event()
         self._renewal: asyncio.TimerHandle | None = None
         self._foreseen: dict[str, QueuePlace] = {}
@@ -106,6 +113,8 @@ class Controller:
     def job_gone(self, job: GPUJob) -> None:
         """A GPUJob is no more."""
         key = key_of(job.metadata)
+        if used := departed(self.state, job, now=self._now()):
+            self.state.quotas.departed(used)
         self.state.drop_job(key, uid=job.metadata.uid)
         self.queue.forget(key)
         self._unsettled.set()
@@ -144,6 +153,14 @@ class Controller:
         else:
             for key in self.state.gpunode_changed(gpunode):
                 self.queue.add(key)
+        self._unsettled.set()
+
+    def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
+        """A GPUQuota has changed."""
+        if type_ == "DELETED":
+            self.state.quotas.drop(quota.metadata.name)
+        elif not self.state.quotas.put(quota):
+            return
         self._unsettled.set()
 
     def time_passes(self) -> None:
@@ -229,6 +246,21 @@ class Controller:
             if verdict != before:
                 self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key])
             await breath.take()
+        self._doubt(cycle)
+
+    def _doubt(self, cycle: Cycle) -> None:
+        """Find the plans that are overtaken; their jobs get dirty."""
+        overtaken = self._doubts.overtaken(cycle.doubts, now=time.monotonic())
+        news = [key for uid, key in cycle.planned.items() if uid in overtaken.keys() - self.state.overtaken.keys()]
+        self.state.overtaken = overtaken
+        for key in news:
+            self.queue.add(key)
+        for uid in overtaken.keys() & cycle.keys.keys():
+            # Let go, but nothing is made of it yet: it waits again.
+            self.state.verdicts.pop(uid, None)
+            self._unsettled.set()
+        if cycle.doubts:
+            self._renew_later(_DOUBT_SECONDS)
 
     def _take_over(self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str) -> None:
         """Let the job be told of another verdict than `before`, now or after a while."""
@@ -300,12 +332,17 @@ class Controller:
             self._unsettled.set()
             return
         outcome = reconcile(seen)
+        # What the annotation of the pods names has to stand in the status before there are any.
+        told = is_told_first(outcome.status, before=seen.job.status)
+        if told and not await self._tell(seen.job, outcome.status):
+            return
         for action in outcome.actions:
             if not await self._act(seen, action):
                 # What was decided does not hold any more.
                 self.queue.add(key)
                 return
-        await self._tell(seen.job, outcome.status)
+        if not told:
+            await self._tell(seen.job, outcome.status)
         if outcome.wake_at is not None:
             self.queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
 
@@ -334,7 +371,8 @@ class Controller:
                 return await self._create(seen, action)
             case PatchJob():
                 assert seen.child is not None, "only a Job that is there is changed"
-                self.state.put_child(await effects.patch_job(self._client, seen.child, action))
+                if not await self._patch(seen.child, action):
+                    return False
                 if action.spec.get("suspend") is False:
                     self._count_admission(seen.job)
                 self._unsettled.set()
@@ -343,6 +381,17 @@ class Controller:
                 await effects.delete_job(self._client, seen.child)
             case DeleteGPUJob():
                 await effects.delete_gpujob(self._client, seen.job)
+        return True
+
+    async def _patch(self, child: Job, action: PatchJob) -> bool:
+        try:
+            self.state.put_child(await effects.patch_job(self._client, child, action))
+        except StatusError as error:
+            if error.code != _UNPROCESSABLE or "template" not in action.spec:
+                raise
+            # Before Kubernetes 1.36 a Job that has begun takes no other plan: it is made anew.
+            await effects.delete_job(self._client, child)
+            return False
         return True
 
     async def _create(self, seen: Observed, action: CreateJob) -> bool:
@@ -369,20 +418,20 @@ class Controller:
         waited = (self._now() - moment(job.metadata.creation_timestamp)).total_seconds()
         self._counters.wait_seconds.observe(max(0.0, waited))
 
-    async def _tell(self, job: GPUJob, status: GPUJobStatus) -> None:
-        """Write the status if it is news, and post an event if phase or reason is."""
+    async def _tell(self, job: GPUJob, status: GPUJobStatus) -> bool:
+        """Write the status if it is news, and post an event if phase or reason is. False if it could not be written."""
         if not effects.difference(job.status, status):
-            return
+            return True
         key = key_of(job.metadata)
         try:
             written = await effects.write_status(self._client, job, status)
         except NotFound:
             self.job_gone(job)
-            return
+            return False
         except Conflict:
             await self._reread(job)
             self.queue.add(key)
-            return
+            return False
         self.state.put_job(written)
         if status.phase != job.status.phase:
             self._wake_dependents(key)
@@ -390,6 +439,7 @@ class Controller:
         if news is not None:
             log.info("job changed", job=key, phase=status.phase, reason=status.reason, message=news.message)
             self._post(news)
+        return True
 
     async def _reread(self, job: GPUJob) -> None:
         try:

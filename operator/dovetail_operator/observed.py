@@ -6,13 +6,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
+from dovetail import names
 from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJob, MemoryUse, Reason
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
 
-COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,8 @@ class Observed:
 
     `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
     request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
-    `awaited`: the status of a job that depends on this one does not show yet what became of it.
+    `awaited`: the status of a job that depends on this one does not show yet what became of it. `overtaken` says why
+    the plan of a job that was let go does not hold any more.
     """
 
     job: GPUJob
@@ -43,6 +45,7 @@ class Observed:
     memory: MemoryUse | None = None
     dependencies: tuple[DependencyStatus, ...] = ()
     awaited: bool = False
+    overtaken: str = ""
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 
@@ -67,18 +70,41 @@ def is_finished(job: GPUJob) -> bool:
     return job.status.phase in FINISHED
 
 
+def is_parent(job: GPUJob) -> bool:
+    """Whether the job is an array or a sweep: its tasks are GPUJobs of their own, and it runs nothing itself."""
+    return job.spec.array is not None or job.spec.sweep is not None
+
+
+def is_external(job: GPUJob) -> bool:
+    """Whether another queue lets the job go: Kueue, by the label that names one of its queues."""
+    return bool(job.metadata.labels.get(names.KUEUE_QUEUE))
+
+
+def attempt_of(child: Job) -> int:
+    """Which attempt of its GPUJob a batch Job is; the first where it does not say."""
+    text = child.metadata.annotations.get(names.ATTEMPT, "")
+    return int(text) if text.isdecimal() else 1
+
+
+def is_past(job: GPUJob, child: Job) -> bool:
+    """Whether a batch Job is on its way out: it is being deleted, or its attempt is over."""
+    return child.metadata.deletion_timestamp is not None or attempt_of(child) < job.status.attempt
+
+
 def wants_admission(job: GPUJob, child: Job | None) -> bool:
     """Whether the queue is to decide on this job: nothing of it runs, and nothing holds it back."""
     if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
         return False
-    return child is None or (child.spec.suspend and not has_ended(child))
+    if is_parent(job) or is_external(job):
+        return False
+    return child is None or (child.spec.suspend and not has_ended(child) and not is_past(job, child))
 
 
 def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
     """Whether the job was let go and may still have workers without a node."""
     if child is None or is_finished(job) or job.spec.cancel or job.metadata.deletion_timestamp:
         return False
-    return not child.spec.suspend and not has_ended(child)
+    return not child.spec.suspend and not has_ended(child) and not is_past(job, child)
 
 
 def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
@@ -88,7 +114,7 @@ def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
     """
     provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
     failures = sum(pod.status.phase == "Failed" for pod in pods)
-    if failures > job.spec.backoff_limit:
+    if failures > (child.spec.backoff_limit or 0):
         # No further try: the batch Job is about to fail.
         return 0
     return max(0, job.spec.workers - max(len(provided), child.status.succeeded))

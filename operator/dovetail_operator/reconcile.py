@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJobStatus
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJobStatus, Placement
 from dovetail.kube.objects import Job, Pod
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, true_condition
+from dovetail_operator.plans import placement_of
 from dovetail_operator.runtimes import begin_of
 from dovetail_operator.stages import Action, DeleteGPUJob, DeleteJob, Stage, stage_of
 
@@ -64,6 +65,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
     end = _completion_time(seen) if stage.phase in FINISHED else None
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
     request = "" if seen.ask is None else str(seen.ask.gpu or "cpu")
+    placement = _placement(seen, stage)
     return GPUJobStatus(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
@@ -73,6 +75,8 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         request=request or before.request,
         gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
         queue=stage.queue,
+        placement=placement,
+        plans=before.plans if placement is None else placement.generation,
         dependencies=list(seen.dependencies),
         workers_active=len(active),
         workers_ready=sum(_is_ready(pod) for pod in active),
@@ -88,6 +92,14 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         elapsed=_elapsed(seen, stage, start=start, end=end) if start else "",
         conditions=conditions_of(seen, stage),
     )
+
+
+def _placement(seen: Observed, stage: Stage) -> Placement | None:
+    """The plan that the job is under: the queue's word until its Job is at work, and from then on as it was written."""
+    if stage.phase not in {"Starting", "Running"}:
+        return None
+    at_work = seen.child is not None and not seen.child.spec.suspend
+    return seen.job.status.placement if at_work else placement_of(seen.job, seen.verdict)
 
 
 def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:

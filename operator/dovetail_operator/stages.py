@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dovetail.api.gpujob import Phase, QueuePlace
+from dovetail.api.gpujob import Attempt, Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
-from dovetail_operator.observed import Observed, has_ended, true_condition, worker_of
-from dovetail_operator.workload import Manifest, avoided_nodes, build_job
+from dovetail_operator import attempts
+from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
+from dovetail_operator.plans import placement_of, resumed
+from dovetail_operator.workload import Manifest, build_job
 
 _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
@@ -42,19 +44,22 @@ Action = CreateJob | PatchJob | DeleteJob | DeleteGPUJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Where the job is. `admitted` None leaves the condition as it is."""
+    """Where the job is. `admitted` None leaves the condition as it is; `ended` is an attempt that is over just now."""
 
     phase: Phase
     reason: str = ""
     message: str = ""
     admitted: bool | None = None
     queue: QueuePlace | None = None
+    ended: Attempt | None = None
     actions: tuple[Action, ...] = field(default=())
 
 
 def stage_of(seen: Observed) -> Stage:
     """Where an unfinished job is now, and what has to be done about it."""
     child = seen.child
+    if child is not None and is_past(seen.job, child):
+        return _past(seen, child)
     if child is not None and has_ended(child):
         return _ended(seen, child)
     if seen.job.spec.cancel:
@@ -62,9 +67,27 @@ def stage_of(seen: Observed) -> Stage:
         return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
     if seen.job.spec.suspend:
         return _held(seen, child)
+    if attempts.is_used_up(seen) and (child is None or child.spec.suspend):
+        return _used_up(seen)
     if child is None or child.spec.suspend:
         return _waiting(seen, child)
     return _active(seen, child)
+
+
+def _past(seen: Observed, child: Job) -> Stage:
+    """An attempt is over, and nothing follows before its batch Job is gone."""
+    actions = () if child.metadata.deletion_timestamp is not None else (DeleteJob(),)
+    if seen.job.spec.cancel:
+        return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
+    message = "Waiting for the Job of the run before to go"
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=actions)
+
+
+def _used_up(seen: Observed) -> Stage:
+    clear: tuple[Action, ...] = () if seen.child is None else (DeleteJob(),)
+    limit = seen.job.spec.maximum_execution_time_seconds
+    message = f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
+    return Stage(phase="TimedOut", reason="DeadlineExceeded", message=message, actions=clear)
 
 
 def _held(seen: Observed, child: Job | None) -> Stage:
@@ -72,7 +95,7 @@ def _held(seen: Observed, child: Job | None) -> Stage:
     if child is not None and not child.spec.suspend:
         suspend = (PatchJob(spec={"suspend": True}),)
     message = "Held by spec.suspend: set it to false to let the job go on"
-    ran = seen.job.status.start_time is not None
+    ran = seen.job.status.start_time is not None or seen.job.status.attempts
     phase: Phase = "Suspended" if ran else "Held"
     return Stage(phase=phase, reason="Held", message=message, admitted=False, actions=suspend)
 
@@ -91,7 +114,7 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
-    if child is not None and _is_for_other_nodes(child, seen, verdict):
+    if child is not None and _is_of_another_kind(seen, verdict):
         return Stage(
             phase="Starting",
             reason="Evaluating",
@@ -99,10 +122,11 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
             admitted=True,
             actions=(DeleteJob(),),
         )
-    start: Action = PatchJob(spec={"suspend": False})
-    if child is None:
-        manifest = build_job(seen.job, ask=seen.ask, number=seen.number, memory=seen.memory, avoid=verdict.avoid)
-        start = CreateJob(manifest=manifest)
+    placement = placement_of(seen.job, verdict)
+    job = attempts.with_time_used(seen)
+    manifest = build_job(job, ask=seen.ask, number=seen.number, memory=seen.memory, placement=placement)
+    limit = {"activeDeadlineSeconds": manifest["spec"].get("activeDeadlineSeconds")}
+    start: Action = CreateJob(manifest=manifest) if child is None else PatchJob(spec=resumed(manifest) | limit)
     return Stage(
         phase="Starting",
         reason="Evaluating",
@@ -112,11 +136,10 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
     )
 
 
-def _is_for_other_nodes(child: Job, seen: Observed, verdict: Admitted) -> bool:
-    """Whether the pods of the suspended batch Job may not go where the queue has found room."""
+def _is_of_another_kind(seen: Observed, verdict: Admitted) -> bool:
+    """Whether the queue has found room in another way than the pods of the suspended batch Job ask it."""
     asked = seen.ask.resource if seen.ask is not None else ""
-    other_kind = verdict.ask is not None and verdict.ask.resource != asked
-    return other_kind or avoided_nodes(child) != verdict.avoid
+    return verdict.ask is not None and verdict.ask.resource != asked
 
 
 def _active(seen: Observed, child: Job) -> Stage:
@@ -126,6 +149,11 @@ def _active(seen: Observed, child: Job) -> Stage:
     if ending is not None:
         message = "The job is over: waiting for its last pods to end"
         return Stage(phase="Running", message=message, admitted=True, actions=adjust)
+    if seen.overtaken:
+        # All of it or nothing: what is bound goes back, and the whole job is planned anew.
+        message = f"Is planned anew: {seen.overtaken}"
+        suspend = PatchJob(spec={"suspend": True})
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
     waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
     started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
@@ -147,12 +175,12 @@ def _succeeded_before(child: Job, ended: set[int]) -> int:
 
 def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
     """Limits that may change while the job runs, where they differ from the batch Job's."""
-    spec, batch = seen.job.spec, child.spec
+    job, batch = seen.job, child.spec
     changed: dict[str, Any] = {}
-    if batch.backoff_limit != spec.backoff_limit:
-        changed["backoffLimit"] = spec.backoff_limit
-    if batch.active_deadline_seconds != spec.active_deadline_seconds:
-        changed["activeDeadlineSeconds"] = spec.active_deadline_seconds
+    if batch.backoff_limit != (backoff_limit := attempts.inner_backoff_limit(job)):
+        changed["backoffLimit"] = backoff_limit
+    if batch.active_deadline_seconds != (limit := attempts.deadline_seconds(job, child=child)):
+        changed["activeDeadlineSeconds"] = limit
     return (PatchJob(spec=changed),) if changed else ()
 
 
@@ -192,12 +220,25 @@ def _ended(seen: Observed, child: Job) -> Stage:
         return Stage(phase="Succeeded", admitted=True)
     failed = true_condition(child, "Failed")
     assert failed is not None, "a Job that has ended is Complete or Failed"
-    if failed.reason == "DeadlineExceeded":
-        limit = seen.job.spec.active_deadline_seconds
-        message = f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
-        return Stage(phase="TimedOut", reason=failed.reason, message=message, admitted=True)
-    message = _how_it_failed(seen.pods) or failed.message
-    return Stage(phase="Failed", reason=failed.reason or "Failed", message=message, admitted=True)
+    late = failed.reason == "DeadlineExceeded"
+    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or failed.message
+    if (why := attempts.again(seen, child, failed, how=message)) is not None:
+        ended = attempts.ended_attempt(seen, child, why)
+        return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
+    if seen.job.spec.backoff_limit and seen.job.status.attempts:
+        message = f"{message} (attempt {seen.job.status.attempt}, {seen.job.status.retries} retries used)"
+    return Stage(
+        phase="TimedOut" if late else "Failed", reason=failed.reason or "Failed", message=message, admitted=True
+    )
+
+
+def _over_limit(seen: Observed) -> str:
+    if seen.job.spec.reservation is not None:
+        return "Its lease has ended: spec.reservation.renewTime was not renewed in time"
+    if attempts.is_used_up(seen):
+        limit = seen.job.spec.maximum_execution_time_seconds
+        return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
+    return f"Ran longer than its limit of {seen.job.spec.active_deadline_seconds} s (spec.activeDeadlineSeconds)"
 
 
 def _how_it_failed(pods: Sequence[Pod]) -> str:

@@ -20,6 +20,8 @@ from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
+from dovetail_operator.plans import unrest
+from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
 
 
@@ -34,13 +36,17 @@ class State:
         namespace_policies: Mapping[str, Policy] | None = None,
         learning: Learning | None = None,
         run_times: RunTimes | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.view = view
+        self.quotas = quotas or Quotas()
         self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
         self.dependencies = Dependencies(self.jobs)
         self.verdicts: dict[str, Verdict] = {}
+        # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
+        self.overtaken: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
@@ -97,8 +103,10 @@ class State:
         """A pod has changed; the key of its GPUJob, None for a pod that belongs to none."""
         if type_ == "DELETED":
             self.view.pod_gone(pod)
+            self.quotas.pod_gone(pod.metadata.uid)
         else:
             self.view.pod_changed(pod)
+            self.quotas.pod_changed(pod, ledger=self.view.ledger)
         self._note_going(type_, pod)
         name, owner = pod.metadata.labels.get(names.LABEL_JOB), _controller_of(pod)
         if name is None or owner is None:
@@ -160,6 +168,7 @@ class State:
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job, now=now),
+            overtaken=self.overtaken.get(job.metadata.uid, ""),
         )
 
     def child_of(self, job: GPUJob) -> Job | None:
@@ -210,6 +219,7 @@ class State:
             or self.dependencies.obstacle_of(job)
             or obstacle
             or (refusal if generation == job.metadata.generation else None)
+            or unrest(job, (child := self.child_of(job)), self.pods_of(child))
         )
 
     def number_of(self, job: GPUJob) -> int | None:
@@ -270,7 +280,7 @@ class State:
     def _forget(self, job: GPUJob) -> None:
         self.learning.drop(job)
         self.dependencies.drop(job)
-        for memory in (self._asks, self._refused, self.verdicts, self.numbers):
+        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.numbers):
             memory.pop(job.metadata.uid, None)
 
 

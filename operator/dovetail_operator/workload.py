@@ -4,105 +4,70 @@ The pods are built complete: on our scheduler every container says which devices
 variable nor a user's can bring in a device that was not promised.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import KIND, GPUJob, MemoryUse
-from dovetail.api.meta import OwnerReference
+from dovetail.api.gpujob import GPUJob, MemoryUse, Placement
 from dovetail.asks import resources_of, template_spec
 from dovetail.engine.claims import Ask
-from dovetail.kube.objects import Job
 from dovetail.pods.completion import completed
 from dovetail.pods.parts import Part, Parts
 from dovetail.pods.vendor import with_devices
+from dovetail_operator import attempts, rendezvous
+from dovetail_operator.ownership import owner_reference
+from dovetail_operator.plans import with_plan
 
 Manifest = dict[str, Any]
 
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ADMISSION_SETS: Final = ("priority", "preemptionPolicy", "nodeName", "schedulingGates")
 # Written at bind; and what a container asks, which the job's spec says.
 _NOT_THE_USERS: Final = (
-    names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST,
+    names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST, names.PLAN,
 )  # fmt: skip
 
 
 def build_job(
-    job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = None, avoid: Sequence[str] = ()
+    job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = None, placement: Placement | None = None
 ) -> Manifest:
     """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be.
 
-    `memory` is what the promise of `ask` rests on; the pods keep off the nodes of `avoid`.
+    `memory` is what the promise of `ask` rests on; the pods go where `placement` says.
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
-    pod_spec = keeping_off(_pod_spec(job, ask=ask, number=number), nodes=avoid)
+    gpus = ask.gpu.count if ask.gpu else 0
+    pod_spec = rendezvous.joined(_pod_spec(job, ask=ask, number=number), job=job, gpus=gpus)
+    template = {"metadata": _pod_metadata(job, ask=ask, labels=labels), "spec": pod_spec}
     batch: Manifest = {
         "completionMode": "Indexed",
         "completions": spec.workers,
         "parallelism": spec.workers,
-        "backoffLimit": spec.backoff_limit,
+        "backoffLimit": attempts.inner_backoff_limit(job),
         # A replacement beside a pod that is still leaving would hold a second set of devices.
         "podReplacementPolicy": "Failed",
-        "template": {"metadata": _pod_metadata(job, ask=ask, labels=labels), "spec": pod_spec},
+        "template": with_plan(template, job=job, placement=placement),
     }
     if pod_spec["restartPolicy"] == "Never":
-        # A pod that was evicted has not failed by its own doing: it costs no retry.
-        batch["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
-    if spec.active_deadline_seconds is not None:
-        batch["activeDeadlineSeconds"] = spec.active_deadline_seconds
+        batch["podFailurePolicy"] = {"rules": attempts.failure_rules(job)}
+    if (limit := attempts.deadline_seconds(job)) is not None:
+        batch["activeDeadlineSeconds"] = limit
     metadata = {
         "name": job.metadata.name,
         "namespace": job.metadata.namespace,
         "labels": labels,
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
-    annotations = {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
+    annotations = {names.ATTEMPT: str(job.status.attempt)}
+    annotations |= {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
     if memory is not None:
         annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
-    if avoid:
-        annotations |= {names.AVOIDED_NODES: ",".join(avoid)}
-    if annotations:
-        metadata["annotations"] = annotations
+    metadata["annotations"] = annotations
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
-
-
-def avoided_nodes(child: Job) -> tuple[str, ...]:
-    """The nodes that the pods of a batch Job keep off."""
-    return tuple(node for node in child.metadata.annotations.get(names.AVOIDED_NODES, "").split(",") if node)
-
-
-def keeping_off(pod_spec: Manifest, *, nodes: Sequence[str]) -> Manifest:
-    """The pod's spec with a required affinity that leaves out `nodes`, beside what it requires itself."""
-    if not nodes:
-        return pod_spec
-    affinity = dict(pod_spec.get("affinity") or {})
-    of_nodes = dict(affinity.get("nodeAffinity") or {})
-    required = dict(of_nodes.get(_REQUIRED) or {})
-    # Each field requirement takes one name; within a term all must hold, of the terms any one.
-    off = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-    terms = [
-        {**term, "matchFields": [*(term.get("matchFields") or ()), *off]}
-        for term in required.get("nodeSelectorTerms") or [{}]
-    ]
-    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
-    return {**pod_spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
-
-
-def owner_reference(job: GPUJob) -> OwnerReference:
-    """The reference by which what belongs to `job` goes when it goes."""
-    return OwnerReference(
-        api_version=names.API_VERSION,
-        kind=KIND,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )
 
 
 def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manifest:
@@ -114,10 +79,13 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
     }
     if ask.gpu is not None:
         annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
-        for name, said in ((names.MEMORY_STRATEGY, ask.guard), (names.WORKLOAD, ask.workload)):
+        weight = str(job.spec.priority) if ask.mode == "TimeShared" else None
+        said_of = ((names.MEMORY_STRATEGY, ask.guard), (names.WORKLOAD, ask.workload), (names.PRIORITY, weight))
+        for name, said in said_of:
             annotations.pop(name, None)
             annotations |= {name: said} if said else {}
-    return {"labels": {**metadata.labels, **labels}, "annotations": annotations}
+    hosts = rendezvous.pod_annotations(job, gpus=ask.gpu.count if ask.gpu else 0)
+    return {"labels": {**metadata.labels, **labels}, "annotations": annotations | hosts}
 
 
 def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:

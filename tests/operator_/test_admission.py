@@ -239,7 +239,7 @@ def with_device(pod: Pod, *, index: int) -> Pod:
     return replace_meta(pod, annotations=annotations_of(allocation))
 
 
-def test_a_passing_job_without_a_limit_is_placed_and_counted_off_the_nodes_that_are_kept() -> None:
+def test_a_passing_job_without_a_limit_is_planned_and_counted_off_the_nodes_that_are_kept() -> None:
     state = make_state(a=4, b=4)
     occupy(state, gpus=3, seconds=3600)
     blocker = make_job("blocker", status={"number": 1}, gpu=3, activeDeadlineSeconds=7200)
@@ -250,18 +250,10 @@ def test_a_passing_job_without_a_limit_is_placed_and_counted_off_the_nodes_that_
     submit(state, "long")
     verdict = verdicts(state)["long"]
     assert isinstance(verdict, Admitted)
-    assert verdict.avoid == ("a",)
+    assert [claim.node for claim in verdict.claims] == ["b"]
     state.verdicts["uid-long"] = verdict
     (on_the_way,) = (each for each in survey(state, now=NOW).on_the_way if each.name == "team/long")
-    assert survey(state, now=NOW).sites[on_the_way.site] == ["b"]
-    job = state.jobs["team/long"]
-    annotations = {"dovetail.dev/avoided-nodes": "b"}
-    child = make_child(job, uid="uid-child-long")
-    state.put_child(
-        msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, annotations=annotations))
-    )
-    (on_the_way,) = (each for each in survey(state, now=NOW).on_the_way if each.name == "team/long")
-    assert survey(state, now=NOW).sites[on_the_way.site] == ["a"]
+    assert on_the_way.nodes == ("b",)
 
 
 def test_a_job_does_not_start_before_the_time_that_it_names() -> None:

@@ -98,7 +98,7 @@ async def until_status(api: Api, name: str = "x", *, count: int = 1) -> None:
     await api.until(f"PATCH {GPUJOBS}/{name}/status", count=count)
 
 
-async def test_a_new_job_is_numbered_then_created_then_told(rig: Rig, api: Api) -> None:
+async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig, api: Api) -> None:
     job = make_job()
     api.answer(f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=1, data={})))
     api.answer(f"PATCH {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=2, data={"team": "1"})))
@@ -106,9 +106,9 @@ async def test_a_new_job_is_numbered_then_created_then_told(rig: Rig, api: Api) 
     rig.accept_status(job, number=1, phase="Starting")
     rig.controller.job_changed(job)
     async with rig.running():
-        await until_status(api)
+        await api.until(f"POST {JOBS}", count=1)
     writes = [f"{seen.method} {seen.path}" for seen in api.seen if seen.method != "GET"]
-    assert writes == [f"PATCH {CONFIGMAP}", f"POST {JOBS}", f"PATCH {GPUJOBS}/x/status"]
+    assert writes == [f"PATCH {CONFIGMAP}", f"PATCH {GPUJOBS}/x/status", f"POST {JOBS}"]
     assert (rig.status_of()["number"], rig.status_of()["phase"]) == (1, "Starting")
     assert rig.registry.get_sample_value("dovetail_admissions_total") == 1
     assert rig.registry.get_sample_value("dovetail_job_wait_seconds_sum") == 100
@@ -233,15 +233,16 @@ async def test_a_job_that_the_api_server_refuses_is_invalid_and_holds_no_room(ri
     api.answer(
         f"POST {JOBS}", refusal(422, message="spec.template.spec.restartPolicy: Unsupported value"), created(second)
     )
+    rig.accept_status(first, number=1, phase="Starting")
+    rig.accept_status(first, version=12, number=1, phase="Queued", reason="Invalid")
     for version in (11, 12, 13):
-        rig.accept_status(first, version=version, number=1, phase="Queued", reason="Invalid")
         rig.accept_status(second, version=version, number=1)
     for job in (first, second):
         rig.controller.job_changed(job)
     async with rig.running():
-        await until_status(api, "first")
+        await until_phase(rig, "Queued", "first")
         await until_phase(rig, "Starting", "second")
-    status = rig.status_of("first", nth=0)
+    status = rig.status_of("first", nth=1)
     assert status["reason"] == "Invalid"
     assert status["message"].endswith("spec.template.spec.restartPolicy: Unsupported value")
 

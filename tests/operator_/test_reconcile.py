@@ -11,7 +11,6 @@ import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import find_condition
-from dovetail.queue.admission import Admitted
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import Observed, Obstacle
 from dovetail_operator.reconcile import Outcome, reconcile
@@ -559,11 +558,3 @@ def test_workers_are_counted() -> None:
 def test_a_changed_time_limit_is_the_only_thing_passed_on() -> None:
     seen = with_child(make_pod(started=-60), spec={"activeDeadlineSeconds": 50}, child={"activeDeadlineSeconds": None})
     assert reconcile(seen()).actions == (PatchJob(spec={"activeDeadlineSeconds": 50}),)
-
-
-def test_a_suspended_job_that_is_to_keep_off_other_nodes_is_made_anew() -> None:
-    job = make_job()
-    verdict = Admitted(key="uid-x", avoid=("a",))
-    outcome = reconcile(see(job, child=make_child(job, suspend=True), verdict=verdict))
-    assert outcome.actions == (DeleteJob(),)
-    assert outcome.status.message == "Admitted on other nodes than before: its Job is made anew"

@@ -6,7 +6,7 @@ import pytest
 from dovetail import names
 from dovetail.asks import ask_of_job, ask_of_pod
 from dovetail.kube.objects import Pod
-from dovetail_operator.workload import Manifest, build_job, keeping_off
+from dovetail_operator.workload import Manifest, build_job
 from tests.operator_.builders import make_job
 
 FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"
@@ -186,39 +186,3 @@ def test_the_users_template_is_left_as_it_is() -> None:
     before = msgspec.json.encode(job)
     build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)
     assert msgspec.json.encode(job) == before
-
-
-def required(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert isinstance(terms, list)
-    return terms
-
-
-def off(node: str) -> dict[str, Any]:
-    return {"key": "metadata.name", "operator": "NotIn", "values": [node]}
-
-
-def test_pods_keep_off_nodes_that_are_kept_for_another_job() -> None:
-    job = make_job()
-    built = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=7, avoid=["a", "b"])
-    assert built["metadata"]["annotations"] == {"dovetail.dev/avoided-nodes": "a,b"}
-    assert required(built["spec"]["template"]["spec"]) == [{"matchFields": [off("a"), off("b")]}]
-
-
-def test_what_the_job_requires_of_nodes_itself_stays() -> None:
-    zone = {"key": "zone", "operator": "In", "values": ["x"]}
-    own = {"nodeSelectorTerms": [{"matchExpressions": [zone]}, {"matchFields": [off("c")]}]}
-    spec = {
-        "affinity": {
-            "podAffinity": {"kept": True},
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": own, "preferred": "too"},
-        }
-    }
-    pinned = keeping_off(spec, nodes=["a"])
-    assert required(pinned) == [
-        {"matchExpressions": [zone], "matchFields": [off("a")]},
-        {"matchFields": [off("c"), off("a")]},
-    ]
-    assert pinned["affinity"]["podAffinity"] == {"kept": True}
-    assert pinned["affinity"]["nodeAffinity"]["preferred"] == "too"
-    assert keeping_off(spec, nodes=()) == spec

@@ -6,7 +6,7 @@ where they do not delay it: beside what is kept for it, or because their own tim
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpujob import QueuePlace, Reason
@@ -17,7 +17,7 @@ from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.gate import Gate, Open
-from dovetail.queue.reservation import Reservation, reserve, set_aside
+from dovetail.queue.reservation import Reservation, kept_now, reserve, set_aside
 
 # Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
 _TRIES: Final = 3
@@ -30,15 +30,20 @@ _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The job may start; `claims` are what its workers would hold, in the way of `ask`.
-
-    Its pods are to keep off the nodes of `avoid`: what is free there is kept for a job before it.
-    """
+    """The job may start; `claims` are what its workers would hold, in the way of `ask`: its plan."""
 
     key: str
     claims: tuple[Claim, ...] = ()
     ask: Ask | None = None
-    avoid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What the first job that does not fit has reserved: where it is to start, and what of that is kept free now."""
+
+    at_seconds: float
+    claims: tuple[Claim, ...]
+    now: tuple[Claim, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,7 @@ class Waits:
     reason: Reason
     message: str
     queue: QueuePlace | None = None
+    kept: Kept | None = None
 
 
 Verdict = Admitted | Waits
@@ -144,7 +150,7 @@ class Look:
         shortage = found
         if self.reservation is None and shortage.reason not in _HOPELESS:
             self._reserve(job)
-        return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+        return Waits(key=job.key, reason=shortage.reason, message=shortage.message, kept=self._kept_for(job))
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
         if job.ask.gpu is None:
@@ -162,6 +168,13 @@ class Look:
         if job.shape not in self._tried and len(self._tried) < _TRIES:
             self._tried.add(job.shape)
             self.reservation = reserve(job, ledger=self._ledger, sites=self._sites, leaving=self.leaving)
+
+    def _kept_for(self, job: Candidate) -> Kept | None:
+        reserved = self.reservation
+        if reserved is None or reserved.job.key != job.key:
+            return None
+        now = kept_now(reserved, ledger=self._ledger, leaving=self.leaving)
+        return Kept(at_seconds=reserved.at_seconds, claims=reserved.claims, now=tuple(now))
 
     def _still_refused(self, job: Candidate) -> Shortage | None:
         """The shortage of the look before, where nothing that was freed since then helps."""
@@ -183,25 +196,9 @@ class Look:
             ledger, shapes = self._kept = self._kept or self._keep(reserved)
             beside = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
             if isinstance(beside, Room):
-                avoid = self._to_avoid(job, beside, reserved=reserved, kept=shapes)
-                return replace(self._admitted(job, beside), avoid=avoid)
+                return self._admitted(job, beside)
             shortage = self._kept_from[job.shape] = beside.shortage
         return _kept_back(job, by=reserved, shortage=shortage)
-
-    def _to_avoid(self, job: Candidate, room: Room, *, reserved: Reservation, kept: Shapes) -> tuple[str, ...]:
-        """Nodes on which the job fits now, but would take what is kept there.
-
-        Of several workers nobody knows how many would come to such a node, so they keep off it but for the plan's.
-        """
-        planned = {claim.node for claim in room.claims}
-        nodes = sorted({claim.node for claim in reserved.claims})
-        if job.site in self._sites:
-            nodes = [node for node in nodes if node in self._sites[job.site]]
-        fits = self._shapes.best(room.ask, nodes=nodes, key=job.key)
-        if job.workers > 1:
-            return tuple(node for node in fits if node not in planned)
-        beside = set(kept.best(room.ask, nodes=nodes, key=job.key))
-        return tuple(node for node in fits if node not in beside)
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:

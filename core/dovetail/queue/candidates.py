@@ -1,7 +1,7 @@
 """Jobs as the queue sees them, their order, and placing one whole. The ledger is as before when a function returns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail.engine.claims import Ask, Claim
@@ -20,7 +20,8 @@ class Candidate:
     `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
     that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node. It is taken to
     hold its devices for `run_seconds`; where it is `limited` it holds them no longer than that. Of one priority those
-    go first whose `share` of what was used of late is smaller.
+    go first whose `share` of what was used of late is smaller. `nodes` are those of a plan that stands, one for each of
+    `workers`.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Candidate:
     run_seconds: float = DAY_SECONDS
     limited: bool = False
     share: float = 0.0
+    nodes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[Ask, tuple[Ask, ...], int, str]:
@@ -102,23 +104,57 @@ def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:
     return find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites).ask
 
 
-def claim_on_the_way(candidates: Iterable[Candidate], *, ledger: Ledger, sites: Sites) -> list[Leaving]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What the jobs on the way were given: when that is taken to end, and whose plan does not hold any more.
+
+    `lost` has a node where the plan of a job has no room by now, by the job's key; `late` are the keys of jobs whose
+    plan counts on those who are about to leave.
+    """
+
+    leaving: list[Leaving] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+
+
+def claim_on_the_way(
+    candidates: Iterable[Candidate], *, ledger: Ledger, sites: Sites, going: Iterable[str] = ()
+) -> Claimed:
     """Set room aside in `ledger` for workers that were admitted and have no node yet, as far as there is room.
 
-    They were admitted on room that the ledger does not show as taken until they are bound. Returns when the claims
-    are taken to end.
+    They were admitted on room that the ledger does not show as taken until they are bound. A planned worker may take
+    what the claims `going` give back soon: their pods are about to end.
     """
-    shapes, leaving = Shapes(ledger), []
+    shapes, claimed, ends = Shapes(ledger), Claimed(), frozenset(going)
     for job in order(candidates):
         if job.ask.gpu is None:
             continue
         for worker in range(job.workers):
+            nodes = [job.nodes[worker]] if job.nodes else sites.get(job.site)
             key = f"{job.key}/{worker}"
-            found = place(ledger, job.ask, workers=1, key=key, nodes=sites.get(job.site), shapes=shapes)
-            if isinstance(found, Shortage):
+            found = place(ledger, job.ask, workers=1, key=key, nodes=nodes, shapes=shapes)
+            if isinstance(found, Shortage) and job.nodes:
+                found = _place_after(ends, job=job, worker=worker, ledger=ledger)
+                claimed.late.update([] if isinstance(found, Shortage) else [job.key])
+            if not isinstance(found, Shortage):
+                claimed.leaving.extend(commit(found, job=job, ledger=ledger))
+            elif job.nodes:
+                claimed.lost[job.key] = job.nodes[worker]
+            else:
                 break
-            leaving += commit(found, job=job, ledger=ledger)
-    return leaving
+    return claimed
+
+
+def _place_after(going: frozenset[str], *, job: Candidate, worker: int, ledger: Ledger) -> list[Claim] | Shortage:
+    """The claim of a planned worker once those are gone that are leaving its node."""
+    node = job.nodes[worker]
+    leaving = [claim for claim in ledger.claims_on(node) if claim.key in going]
+    for claim in leaving:
+        ledger.release(claim.key)
+    found = place(ledger, job.ask, workers=1, key=f"{job.key}/{worker}", nodes=[node], shapes=Shapes(ledger))
+    for claim in leaving:
+        ledger.commit(claim)
+    return found
 
 
 def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_seconds: float = 0.0) -> list[Leaving]:

@@ -60,10 +60,15 @@ def set_aside(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Lea
     each node and device is the lesser of what is free now and what will be free beside the reservation.
     """
     kept = ledger.copy()
-    gone = [kept.claim(each.key) for each in leaving if each.at_seconds <= reservation.at_seconds]
-    for claim in _beyond(reservation.claims, given=[claim for claim in gone if claim is not None]):
+    for claim in kept_now(reservation, ledger=ledger, leaving=leaving):
         kept.commit(claim)
     return kept
+
+
+def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leaving]) -> list[Claim]:
+    """What of the reservation is free now and has to stay so: the rest comes from those who leave before."""
+    gone = [ledger.claim(each.key) for each in leaving if each.at_seconds <= reservation.at_seconds]
+    return _beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
 
 
 class _Future:

@@ -220,7 +220,7 @@ def test_up_to_the_first_that_waits_it_decides_as_placing_each_job_on_its_own_do
         fits = not isinstance(found, Shortage)
         assert fits or isinstance(verdict, Waits)
         assert fits == isinstance(verdict, Admitted) or waits
-        waits = waits or (not fits and verdict.reason != "ExceedsCapacity")
+        waits = waits or (isinstance(verdict, Waits) and not fits and verdict.reason != "ExceedsCapacity")
         for claim in verdict.claims if isinstance(verdict, Admitted) else ():
             model.commit(claim)
 
@@ -297,3 +297,39 @@ def test_two_jobs_never_get_the_same_devices_of_a_vendor_s_node() -> None:
     jobs = [both_ways(make_job(name, "2")) for name in ("x", "y")]
     verdicts = list(admit(jobs, ledger=make_mixed_ledger(managed=0, vendor=2), sites={}))
     assert [type(verdict) for verdict in verdicts] == [Admitted, Waits]
+
+
+def on_the_way(name: str, gpu: str, *nodes: str) -> Candidate:
+    """A job whose plan stands, without a pod on its nodes yet."""
+    return replace(make_job(name, gpu, workers=len(nodes)), nodes=nodes)
+
+
+def test_planned_workers_claim_room_on_their_own_nodes() -> None:
+    ledger = make_ledger(a=4, b=4)
+    found = claim_on_the_way([on_the_way("x", "2", "b", "b", "a")], ledger=ledger, sites={})
+    assert found.lost == {}
+    assert [ledger.claim(f"uid-x/{worker}/0").node for worker in range(3)] == ["b", "b", "a"]  # type: ignore[union-attr]
+
+
+def test_a_plan_without_room_on_one_of_its_nodes_is_lost() -> None:
+    ledger = make_ledger(a=4, b=4)
+    hold_devices(ledger, "b", 0, 1, 2)
+    found = claim_on_the_way([on_the_way("x", "2", "b", "a"), on_the_way("y", "2", "a")], ledger=ledger, sites={})
+    assert found.lost == {"uid-x": "b"}
+    assert ledger.claim("uid-x/1/0") is not None
+
+
+def test_a_plan_on_a_node_that_is_gone_is_lost() -> None:
+    ledger = make_ledger(a=4)
+    assert claim_on_the_way([on_the_way("x", "2", "gone")], ledger=ledger, sites={}).lost == {"uid-x": "gone"}
+
+
+def test_a_planned_worker_waits_for_those_who_are_leaving_its_node() -> None:
+    ledger = make_ledger(a=4)
+    going = place(ledger, make_ask("3"), workers=1, key="going")
+    assert not isinstance(going, Shortage)
+    ledger.commit(going[0])
+    job = on_the_way("x", "2", "a")
+    assert claim_on_the_way([job], ledger=ledger.copy(), sites={}).lost == {"uid-x": "a"}
+    assert claim_on_the_way([job], ledger=ledger, sites={}, going=[going[0].key]).lost == {}
+    assert ledger.claim(going[0].key) is not None

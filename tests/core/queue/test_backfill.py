@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.shapes import Shapes
-from dovetail.queue.admission import Admitted, Look, Verdict, Waits, admit
+from dovetail.queue.admission import Admitted, Kept, Look, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, Room, commit, find_room, order
 from dovetail.queue.reservation import reserve
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
@@ -299,31 +299,47 @@ def test_a_job_is_kept_back_only_where_it_would_delay_the_one_that_reserved(
             assert not (job.limited and job.run_seconds <= look.reservation.at_seconds)
 
 
-def avoided(*waiting: Candidate, ledger: Ledger, leaving: Iterable[Leaving]) -> dict[str, tuple[str, ...]]:
+def planned(*waiting: Candidate, ledger: Ledger, leaving: Iterable[Leaving]) -> dict[str, list[str]]:
     verdicts = decide(*waiting, ledger=ledger, leaving=leaving)
-    return {name: each.avoid for name, each in verdicts.items() if isinstance(each, Admitted)}
+    return {
+        name: [claim.node for claim in each.claims] for name, each in verdicts.items() if isinstance(each, Admitted)
+    }
 
 
-def test_a_passing_job_keeps_off_the_node_where_it_would_delay_the_reserved_one() -> None:
+def test_a_passing_job_is_planned_off_the_node_where_it_would_delay_the_reserved_one() -> None:
     ledger = make_ledger(a=4, b=4)
     leaving = [*run(ledger, make_job("r", "3", hours=2)), *run(ledger, make_job("s", "3", hours=3))]
     ends = {ledger.claim(each.key).node: each.at_seconds for each in leaving}  # type: ignore[union-attr]
-    kept = min(ends, key=lambda node: ends[node])
-    waiting = (LARGE, make_job("short", "1", hours=1, at=1))
-    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"short": ()}
-    waiting = (LARGE, make_job("long", "1", at=1))
-    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"long": (kept,)}
+    late = max(ends, key=lambda node: ends[node])
+    assert planned(LARGE, make_job("long", "1", at=1), ledger=ledger, leaving=leaving) == {"long": [late]}
 
 
 def test_a_passing_job_may_go_to_a_node_that_leaves_enough() -> None:
     ledger = make_ledger(a=4)
     leaving = run(ledger, make_job("r", "2", hours=3))
     waiting = (make_job("large", "3", at=0), make_job("long", "1", at=1))
-    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"long": ()}
+    assert planned(*waiting, ledger=ledger, leaving=leaving) == {"long": ["a"]}
 
 
-def test_a_passing_gang_keeps_off_all_that_is_kept_but_for_its_plan() -> None:
+def test_a_passing_gang_is_planned_off_all_that_is_kept() -> None:
     ledger = make_ledger(a=4, b=4, c=2)
     leaving = [*run(ledger, make_job("r", "3", hours=2)), *run(ledger, make_job("s", "3", hours=3))]
     waiting = (make_job("large", "4", workers=2), make_job("pair", "1", workers=2, at=1))
-    assert avoided(*waiting, ledger=ledger, leaving=leaving) == {"pair": ("a", "b")}
+    assert planned(*waiting, ledger=ledger, leaving=leaving) == {"pair": ["c", "c"]}
+
+
+def kept_for(name: str, *waiting: Candidate, ledger: Ledger, leaving: Iterable[Leaving]) -> Kept | None:
+    verdict = decide(*waiting, ledger=ledger, leaving=leaving)[name]
+    assert isinstance(verdict, Waits)
+    return verdict.kept
+
+
+def test_the_first_job_that_does_not_fit_says_what_is_kept_for_it() -> None:
+    ledger = make_ledger(a=4)
+    leaving = [*run(ledger, make_job("r", "2", hours=3)), *run(ledger, make_job("s", "1", hours=5))]
+    kept = kept_for("x", make_job("x", "3"), make_job("y", "3", at=1), ledger=ledger, leaving=leaving)
+    assert kept is not None
+    assert kept.at_seconds == 3 * HOUR
+    assert [(claim.node, len(claim.devices)) for claim in kept.claims] == [("a", 3)]
+    assert [(claim.node, len(claim.devices)) for claim in kept.now] == [("a", 1)]
+    assert kept_for("y", make_job("x", "3"), make_job("y", "3", at=1), ledger=ledger, leaving=leaving) is None

@@ -1,0 +1,174 @@
+"""The plan of a job: what its status says of it, how its pods are held to it, and whether it still holds. Pure.
+
+The queue admits a job with a place for each worker. That place is written to the status first, and named in the pod
+template after that: kube-scheduler then looks at those nodes only, and the extender keeps the room for the workers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names, plans
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Placement
+from dovetail.cluster import ClusterView
+from dovetail.kube.objects import Job, Pod
+from dovetail.queue.admission import Admitted, Verdict
+from dovetail_operator.durations import moment
+from dovetail_operator.observed import Obstacle, true_condition, worker_of
+
+Manifest = dict[str, Any]
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_REFUSALS: Final = frozenset({"Invalid", "Quota"})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+# For how long a plan is believed that seems not to hold: without room, and refused by kube-scheduler.
+_PATIENCE_SECONDS: Final = 3.0
+_REFUSED_SECONDS: Final = 5.0
+_LONGEST_SECONDS: Final = 300.0
+
+
+def placement_of(job: GPUJob, verdict: Verdict | None) -> Placement | None:
+    """The plan that follows from a verdict; the one that stands in the status where it is the same."""
+    if not isinstance(verdict, Admitted) or not verdict.claims or verdict.ask is None:
+        return None
+    known = job.status.placement
+    planned = Placement(
+        generation=job.status.plans + 1,
+        nodes=plans.planned_nodes(verdict.claims),
+        worker=plans.planned_worker(verdict.ask),
+    )
+    if known is not None and msgspec.structs.replace(planned, generation=known.generation) == known:
+        return known
+    return planned
+
+
+def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus) -> bool:
+    """Whether the status has a plan that has to be written before anything is done about it.
+
+    A job whose Job was refused before is told of its plan only once it is not: else it would seem to start each time.
+    """
+    return status.placement is not None and status.placement != before.placement and before.reason not in _REFUSALS
+
+
+def with_plan(template: Manifest, *, job: GPUJob, placement: Placement | None) -> Manifest:
+    """A pod template whose pods go to the nodes of the plan and say so."""
+    if placement is None:
+        return template
+    metadata = template["metadata"]
+    annotation = {names.PLAN: plans.annotation_of(placement, job_uid=job.metadata.uid)}
+    return {
+        **template,
+        "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **annotation}},
+        "spec": _on_nodes(template["spec"], nodes=[node.name for node in placement.nodes]),
+    }
+
+
+def _on_nodes(pod_spec: Manifest, *, nodes: Sequence[str]) -> Manifest:
+    """The pod's spec with a required affinity that names `nodes`, beside what it requires itself."""
+    affinity = dict(pod_spec.get("affinity") or {})
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    required = dict(of_nodes.get(_REQUIRED) or {})
+    # A field requirement takes one name: so a term for each node. Within a term all must hold, of the terms any one.
+    terms = [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), _named(node)]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+        for node in nodes
+    ]
+    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
+    return {**pod_spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
+
+
+def _named(node: str) -> Mapping[str, Any]:
+    return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+def resumed(manifest: Manifest) -> Manifest:
+    """What has to change in the spec of a suspended batch Job so that it goes on by the plan of `manifest`.
+
+    In one patch: pods that come of it must not be of the plan before.
+    """
+    template = manifest["spec"]["template"]
+    annotations = template["metadata"].get("annotations", {})
+    change: Manifest = {"metadata": {"annotations": {names.PLAN: annotations.get(names.PLAN)}}}
+    of_nodes = (template["spec"].get("affinity") or {}).get("nodeAffinity")
+    if of_nodes:
+        change["spec"] = {"affinity": {"nodeAffinity": of_nodes}}
+    return {"suspend": False, "template": change}
+
+
+def unrest(job: GPUJob, child: Job | None, pods: Sequence[Pod]) -> Obstacle | None:
+    """Why a suspended batch Job takes no other plan yet: it has to say so itself, and its pods have to be gone."""
+    if child is None or not child.spec.suspend or job.status.phase in FINISHED:
+        return None
+    left = [pod for pod in pods if pod.status.phase not in _ENDED]
+    started = child.status.start_time is not None
+    if left or child.status.active or (started and not true_condition(child, "Suspended")):
+        return Obstacle(reason="Evaluating", message="Waiting for the pods of the run before to end")
+    return None
+
+
+def open_nodes(job: GPUJob, pods: Sequence[Pod], *, workers: int) -> tuple[str, ...]:
+    """The planned nodes of `workers` of the job's workers that have none yet; empty where nothing is planned."""
+    placement = job.status.placement
+    if placement is None:
+        return ()
+    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
+    nodes = plans.nodes_by_worker(placement)
+    left = [node for worker, node in enumerate(nodes) if worker not in provided]
+    return tuple(left[:workers])
+
+
+def refused_since(pods: Sequence[Pod]) -> datetime | None:
+    """Since when kube-scheduler finds no place for one of the pods."""
+    times = [
+        moment(condition.last_transition_time)
+        for pod in pods
+        for condition in pod.status.conditions
+        if not pod.spec.node_name
+        and pod.metadata.deletion_timestamp is None
+        and (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
+        and condition.last_transition_time is not None
+    ]
+    return min(times, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why a plan does not seem to hold; after `patience_seconds` it is taken for overtaken."""
+
+    why: str
+    patience_seconds: float = 0.0
+
+
+def doubt_about(node: str, *, view: ClusterView) -> Doubt:
+    """Why a worker has no room on its planned node."""
+    found = view.nodes.get(node)
+    if found is None:
+        return Doubt(why=f"node {node} is gone")
+    if found.spec.unschedulable:
+        return Doubt(why=f"node {node} is cordoned")
+    if obstacle := view.ledger.obstacle(node):
+        return Doubt(why=f"{node}: {obstacle}")
+    # What others hold there may be about to go, or this may be a glimpse between two events.
+    return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
+
+
+def doubt_of_refusal(job: GPUJob) -> Doubt:
+    """Why a plan does not hold that kube-scheduler does not follow; each time it is believed for longer."""
+    patience = min(_LONGEST_SECONDS, _REFUSED_SECONDS * 2.0 ** max(0, job.status.plans - 1))
+    return Doubt(why="kube-scheduler found no place for a worker on its planned node", patience_seconds=patience)
+
+
+class Doubts:
+    """Since when plans are doubted, by the job's UID."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def overtaken(self, doubts: Mapping[str, Doubt], *, now: float) -> dict[str, str]:
+        """Those of the plans that are overtaken, and by what; `now` is in seconds."""
+        self._since = {uid: self._since.get(uid, now) for uid in doubts}
+        return {uid: each.why for uid, each in doubts.items() if now - self._since[uid] >= each.patience_seconds}

@@ -1,0 +1,285 @@
+"""A job's plan: in its status first, in its pods after, and what is done when it does not hold."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob, Placement
+from dovetail.asks import ask_of_job
+from dovetail.engine.claims import Claim
+from dovetail.kube.objects import Node
+from dovetail.queue.admission import Admitted, Verdict
+from dovetail_operator.admission import decide, survey
+from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, with_plan
+from dovetail_operator.reconcile import reconcile
+from dovetail_operator.stages import CreateJob, PatchJob
+from dovetail_operator.state import State
+from dovetail_operator.workload import build_job
+from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
+
+WORKER = {"request": "2", "cpuMilli": 0, "memoryMiB": 0}
+
+
+def let_go(job: GPUJob, *nodes: str) -> Admitted:
+    """The verdict by which the workers of the job go to `nodes`."""
+    claims = tuple(Claim(key=f"{job.metadata.uid}/{at}", node=node) for at, node in enumerate(nodes))
+    return Admitted(key=job.metadata.uid, claims=claims, ask=ask_of_job(job, default_policy="Balanced"))
+
+
+def plan(*nodes: tuple[str, int], generation: int = 1) -> dict[str, Any]:
+    return {
+        "generation": generation,
+        "nodes": [{"name": name, "workers": workers} for name, workers in nodes],
+        "worker": WORKER,
+    }
+
+
+def required(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert isinstance(terms, list)
+    return terms
+
+
+def on(node: str) -> dict[str, Any]:
+    return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+def test_the_plan_is_told_with_nodes_and_numbers_of_workers() -> None:
+    job = make_job(gpu=2, workers=3)
+    status = reconcile(see(job, verdict=let_go(job, "b", "a", "b"))).status
+    assert msgspec.to_builtins(status.placement) == plan(("b", 2), ("a", 1)) | {"worker": {"request": "2"}}
+    assert (status.phase, status.plans) == ("Starting", 1)
+
+
+def test_the_pods_are_held_to_the_nodes_of_the_plan_and_say_of_which_it_is() -> None:
+    job = make_job(gpu=2, workers=3, status={"plans": 4})
+    (create,) = reconcile(see(job, verdict=let_go(job, "b", "a", "b"))).actions
+    assert isinstance(create, CreateJob)
+    template = create.manifest["spec"]["template"]
+    assert required(template["spec"]) == [{"matchFields": [on("b")]}, {"matchFields": [on("a")]}]
+    said = msgspec.json.decode(template["metadata"]["annotations"]["dovetail.dev/plan"])
+    assert said == {"job": "uid-x", "generation": 5, "nodes": ["b", "a"]}
+
+
+def test_what_the_job_requires_of_nodes_itself_stays() -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["x"]}
+    own = {"nodeSelectorTerms": [{"matchExpressions": [zone]}, {"matchFields": [on("c")]}]}
+    spec = {
+        "affinity": {
+            "podAffinity": {"kept": True},
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": own, "preferred": "too"},
+        }
+    }
+    template = {"metadata": {}, "spec": spec}
+    placement = msgspec.convert(plan(("a", 1)), Placement)
+    pinned = with_plan(template, job=make_job(), placement=placement)["spec"]
+    assert required(pinned) == [
+        {"matchExpressions": [zone], "matchFields": [on("a")]},
+        {"matchFields": [on("c"), on("a")]},
+    ]
+    assert pinned["affinity"]["podAffinity"] == {"kept": True}
+    assert pinned["affinity"]["nodeAffinity"]["preferred"] == "too"
+    assert with_plan(template, job=make_job(), placement=None) == template
+
+
+def test_a_plan_of_the_user_s_own_making_does_not_get_into_the_pods() -> None:
+    metadata = {"annotations": {"dovetail.dev/plan": "{}", "mine": "stays"}}
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    job = make_job(template=template)
+    built = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)
+    annotations = built["spec"]["template"]["metadata"]["annotations"]
+    assert "dovetail.dev/plan" not in annotations
+    assert annotations["mine"] == "stays"
+
+
+def test_the_same_plan_keeps_its_number_and_another_one_gets_the_next() -> None:
+    job = make_job(gpu=2, workers=2, status={"plans": 3, "placement": plan(("a", 2), generation=3)})
+    same, other = placement_of(job, let_go(job, "a", "a")), placement_of(job, let_go(job, "a", "b"))
+    assert same == job.status.placement
+    assert other is not None
+    assert other.generation == 4
+
+
+def test_a_job_without_devices_has_no_plan() -> None:
+    job = make_job(resources={"device": "cpu"})
+    assert reconcile(see(job, verdict=Admitted(key="uid-x"))).status.placement is None
+
+
+def test_a_plan_is_told_before_anything_is_done_about_it() -> None:
+    job = make_job(gpu=2)
+    status = reconcile(see(job, verdict=let_go(job, "a"))).status
+    assert is_told_first(status, before=job.status)
+    assert not is_told_first(status, before=status)
+    assert not is_told_first(job.status, before=status)
+    assert not is_told_first(status, before=msgspec.structs.replace(job.status, reason="Invalid"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "keeps"), [("Starting", True), ("Running", True), ("Queued", False), ("Succeeded", False)]
+)
+def test_the_plan_stands_as_long_as_the_job_is_at_work(phase: str, *, keeps: bool) -> None:
+    job = make_job(gpu=2, status={"plans": 1, "placement": plan(("a", 1))})
+    child = {
+        "Starting": make_child(job),
+        "Running": make_child(job),
+        "Queued": make_child(job, suspend=True),
+        "Succeeded": make_child(job, status={"conditions": [condition("Complete")]}),
+    }[phase]
+    pods = [make_pod(node="a")] if phase == "Running" else []
+    status = reconcile(see(job, *pods, child=child)).status
+    assert status.phase == phase
+    assert (status.placement is not None) == keeps
+    assert status.plans == 1
+
+
+def suspended(job: GPUJob, **status: Any) -> Any:
+    return make_child(job, suspend=True, status=status)
+
+
+def test_a_suspended_job_goes_on_by_its_new_plan_in_one_patch() -> None:
+    job = make_job(gpu=2, workers=2, status={"plans": 1})
+    (patch,) = reconcile(see(job, child=suspended(job), verdict=let_go(job, "a", "b"))).actions
+    assert isinstance(patch, PatchJob)
+    assert patch.spec["suspend"] is False
+    template = patch.spec["template"]
+    assert required(template["spec"]) == [{"matchFields": [on("a")]}, {"matchFields": [on("b")]}]
+    assert msgspec.json.decode(template["metadata"]["annotations"]["dovetail.dev/plan"])["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("child", "pods"),
+    [
+        ({"startTime": at(-60), "active": 1}, []),
+        ({"startTime": at(-60)}, []),
+        ({"startTime": at(-60), "conditions": [condition("Suspended")]}, [make_pod(node="a")]),
+    ],
+    ids=["active", "not said to be suspended", "a pod is left"],
+)
+def test_no_other_plan_is_made_before_the_run_before_has_come_to_rest(child: dict[str, Any], pods: list[Any]) -> None:
+    state = make_state(a=8)
+    job = make_job(gpu=2, status={"number": 1})
+    state.put_job(job)
+    state.put_child(suspended(job, **child))
+    for pod in pods:
+        state.pod_changed("ADDED", pod)
+    assert not survey(state, now=NOW).waiting
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert (reconcile(seen).status.phase, reconcile(seen).status.message) == (
+        "Queued", "Waiting for the pods of the run before to end",
+    )  # fmt: skip
+
+
+def test_a_job_at_rest_is_planned_anew() -> None:
+    state = make_state(a=8)
+    job = make_job(gpu=2, status={"number": 1})
+    state.put_job(job)
+    state.put_child(suspended(job, startTime=at(-60), conditions=[condition("Suspended")]))
+    state.pod_changed("ADDED", make_pod(phase="Failed", node="a"))
+    assert [each.name for each in survey(state, now=NOW).waiting] == ["team/x"]
+
+
+def test_an_overtaken_job_is_suspended_and_told_so() -> None:
+    job = make_job(gpu=2, workers=2, status={"plans": 1, "placement": plan(("a", 2))})
+    outcome = reconcile(replace(see(job, make_pod(node="a"), child=make_child(job)), overtaken="node a is gone"))
+    assert outcome.actions == (PatchJob(spec={"suspend": True}),)
+    status = outcome.status
+    assert (status.phase, status.reason, status.placement) == ("Queued", "Evaluating", None)
+    assert status.message == "Is planned anew: node a is gone"
+
+
+def at_work(state: State, *nodes: tuple[str, int], name: str = "x", plans: int = 1) -> GPUJob:
+    """A job whose plan is under way, without any pod yet."""
+    status = {"number": 1, "plans": plans, "placement": plan(*nodes, generation=plans)}
+    job = make_job(name, gpu=2, workers=sum(workers for _, workers in nodes), status=status)
+    state.put_job(job)
+    state.put_child(make_child(job, uid=f"uid-child-{name}"))
+    return job
+
+
+def doubts(state: State) -> dict[str, Doubt]:
+    cycle = survey(state, now=NOW)
+    list(decide(state, cycle))
+    return cycle.doubts
+
+
+def test_the_workers_without_a_pod_are_awaited_on_their_own_nodes() -> None:
+    state = make_state(a=8, b=8)
+    job = at_work(state, ("a", 2), ("b", 2))
+    pods = [make_pod(0, node="a"), make_pod(1, node="a", phase="Failed")]
+    assert open_nodes(job, pods, workers=3) == ("a", "b", "b")
+    assert doubts(state) == {}
+
+
+def cordon(state: State, name: str) -> None:
+    node = state.view.nodes[name]
+    state.view.node_changed(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True)))
+
+
+def unready(state: State, name: str) -> None:
+    body = msgspec.to_builtins(state.view.nodes[name]) | {}
+    body["status"]["conditions"] = [condition("Ready", status="False")]
+    state.view.node_changed(msgspec.convert(body, Node))
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        (lambda state: state.view.node_gone("b"), "node b is gone"),
+        (lambda state: cordon(state, "b"), "node b is cordoned"),
+        (lambda state: unready(state, "b"), "b: node is not ready"),
+    ],
+    ids=["gone", "cordoned", "not ready"],
+)
+def test_a_plan_on_a_node_that_takes_no_pods_is_overtaken_at_once(happens: Any, why: str) -> None:
+    state = make_state(a=8, b=8)
+    at_work(state, ("a", 1), ("b", 1))
+    happens(state)
+    assert doubts(state) == {"uid-x": Doubt(why=why)}
+
+
+def test_a_plan_whose_room_a_stranger_took_is_overtaken_after_a_while() -> None:
+    state = make_state(a=2)
+    at_work(state, ("a", 1))
+    stranger = make_pod(node="a", devices=2, owner="uid-other", meta={"labels": {}, "name": "stranger"})
+    state.pod_changed("ADDED", stranger)
+    found = doubts(state)
+    assert found == {"uid-x": Doubt(why="the room on a is taken", patience_seconds=3.0)}
+    watch = Doubts()
+    assert watch.overtaken(found, now=10) == {}
+    assert watch.overtaken(found, now=13) == {"uid-x": "the room on a is taken"}
+    assert watch.overtaken({}, now=14) == {}
+    assert watch.overtaken(found, now=15) == {}
+
+
+def test_a_plan_waits_for_those_who_are_leaving() -> None:
+    state = make_state(a=2)
+    at_work(state, ("a", 1))
+    leaving = {"labels": {}, "name": "victim", "deletionTimestamp": at(0)}
+    state.pod_changed("ADDED", make_pod(node="a", devices=2, owner="uid-other", meta=leaving, created=-60))
+    refused = [condition("PodScheduled", status="False", reason="Unschedulable")]
+    state.pod_changed("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
+    assert doubts(state) == {}
+
+
+def test_a_plan_that_kube_scheduler_refuses_is_doubted_longer_each_time() -> None:
+    refused = [condition("PodScheduled", status="False", reason="Unschedulable")]
+    patience = []
+    for plans in (1, 2, 3, 20):
+        state = make_state(a=2)
+        at_work(state, ("a", 1), plans=plans)
+        state.pod_changed("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
+        patience.append(doubts(state)["uid-x"].patience_seconds)
+    assert patience == [5, 10, 20, 300]
+
+
+def test_a_verdict_whose_plan_is_lost_before_anything_was_made_of_it_is_taken_back() -> None:
+    state = make_state(a=2)
+    job = make_job(gpu=2, status={"number": 1})
+    state.put_job(job)
+    verdict: Verdict = let_go(job, "a")
+    state.verdicts["uid-x"] = verdict
+    cordon(state, "a")
+    assert doubts(state) == {"uid-x": Doubt(why="node a is cordoned")}
