@@ -1,5 +1,6 @@
 """Fair share: what was used of late, and whose turn that makes it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -77,8 +78,6 @@ def test_before_anything_was_used_age_alone_decides() -> None:
 
 
 def test_within_a_priority_the_share_decides_and_never_across() -> None:
-    from dataclasses import replace
-
     jobs = [
         replace(make_job("greedy", at=0), share=2.0),
         replace(make_job("modest", at=5), share=0.5),
