@@ -1,0 +1,89 @@
+"""The cards as MPS's supervisor needs them: free memory, and the compute mode that keeps others out. Through NVML.
+
+CardsUnreadable   the driver does not answer: what it said
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pynvml
+
+_MIB: Final = 1 << 20
+
+
+class CardsUnreadable(Exception):  # noqa: N818 - says what is the matter
+    """The driver does not answer; the text is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A whole card. `exclusive`: in EXCLUSIVE_PROCESS, so that only MPS's server or one process can use it."""
+
+    free_mib: int
+    exclusive: bool
+
+
+class Cards(Protocol):
+    """The cards of this node."""
+
+    def look(self) -> Mapping[str, Card]:
+        """Those that MPS can serve (no MIG), by UUID. Raises `CardsUnreadable`."""
+        ...
+
+    def keep(self, uuid: str, *, exclusive: bool) -> None:
+        """Set a card's compute mode: EXCLUSIVE_PROCESS or DEFAULT. Raises `CardsUnreadable`."""
+        ...
+
+
+class NvmlCards:
+    """As NVIDIA's library has them. Blocks; opened at the first look and again after an error."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, Any] = {}
+
+    def look(self) -> Mapping[str, Card]:
+        """As the protocol says."""
+        try:
+            self._open()
+            return {uuid: _card(handle) for uuid, handle in self._handles.items() if not _split(handle)}
+        except pynvml.NVMLError as error:
+            self._close()
+            raise CardsUnreadable(f"NVML: {error}") from error
+
+    def keep(self, uuid: str, *, exclusive: bool) -> None:
+        """As the protocol says."""
+        mode = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else pynvml.NVML_COMPUTEMODE_DEFAULT
+        try:
+            self._open()
+            pynvml.nvmlDeviceSetComputeMode(self._handles[uuid], mode)
+        except KeyError as error:
+            raise CardsUnreadable(f"there is no card {uuid}") from error
+        except pynvml.NVMLError as error:
+            raise CardsUnreadable(f"the compute mode of {uuid} cannot be set: {error}") from error
+
+    def _open(self) -> None:
+        if self._handles:
+            return
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
+        self._handles = {pynvml.nvmlDeviceGetUUID(handle): handle for handle in handles}
+
+    def _close(self) -> None:
+        if self._handles:
+            self._handles = {}
+            pynvml.nvmlShutdown()
+
+
+def _card(handle: Any) -> Card:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    mode = pynvml.nvmlDeviceGetComputeMode(handle)
+    return Card(free_mib=int(memory.free) // _MIB, exclusive=bool(mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS))
+
+
+def _split(handle: Any) -> bool:
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -1,0 +1,179 @@
+"""`dovetail-mps`: the process that keeps MPS at work on its node. It follows the node's pods and asks nobody else.
+
+What it finds it leaves in a file for the node's agent, which reports it: a GPUNode has one writer.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dovetail import serving
+from dovetail.config.settings import Settings
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.resources import PODS
+from dovetail.logs import get_logger
+from dovetail_agent import mps_state
+from dovetail_agent.mps_cards import NvmlCards
+from dovetail_agent.mps_control import PROGRAM, Control, environment
+from dovetail_agent.mps_daemon import Daemon
+from dovetail_agent.mps_probe import Verdict, probed
+from dovetail_agent.mps_state import State
+from dovetail_agent.mps_supervisor import Supervisor
+from dovetail_agent.telling import Teller
+from dovetail_agent.tenants import Tenant, tenant_of
+
+log = get_logger(__name__)
+
+_EVERY_SECONDS: Final = 5.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run until SIGTERM; exits 2 with one sentence for a bad command line or configuration."""
+    sys.exit(serving.run(serve, args=parser().parse_args(arguments)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = serving.parser("dovetail-mps", description="Keeps NVIDIA's MPS at work on a node, and proves its limits.")
+    options.add_argument("--node", metavar="NAME", required=True, help="the node that this is")
+    options.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        required=True,
+        help="where the pipes and the state file are: pipe, state",
+    )
+    options.add_argument(
+        "--program", metavar="FILE", default=PROGRAM, help=f"MPS's control program (default {PROGRAM})"
+    )
+    options.add_argument("--metrics-port", type=int, metavar="N", required=True, help="port of /livez and /metrics")
+    return options
+
+
+async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    """Serve the node until `stop` is set."""
+    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-mps") as client:
+        work = Work(client, args=args, settings=settings)
+        async with serving.listening(health(work), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
+            log.info("MPS supervisor started", node=args.node, directory=str(args.directory))
+            try:
+                await serving.together(stop, work.pods.run(), work.run())
+            finally:
+                work.supervisor.stop()
+
+
+def health(work: "Work") -> web.Application:
+    """/livez, /readyz (the limits are proven) and /metrics."""
+    registry = CollectorRegistry()
+    registry.register(MpsCollector(work))
+    ProcessCollector(registry=registry)
+    app = web.Application()
+    serving.add_health(app, ready={"mps": lambda: None if work.state.live else work.state.message}, registry=registry)
+    return app
+
+
+class Work:
+    """The loop: the node's tenants, one step of the supervisor, and what came of it."""
+
+    def __init__(self, client: Client, *, args: argparse.Namespace, settings: Settings) -> None:
+        self._file = args.directory / "state" / "mps.json"
+        self._teller = Teller(client, component="dovetail-mps")
+        self._tenants: dict[str, Tenant] = {}
+        self._changed = asyncio.Event()
+        self._vendors = settings.vendors
+        self.state = mps_state.read(self._file) or State(at=0.0)
+        self.supervisor = supervisor_of(args, kept=self.state.exclusive)
+        self.pods = Reflector(client, PODS, Pod, on_event=self._on_pod, field_selector=f"spec.nodeName={args.node}")
+
+    async def run(self) -> None:
+        """A step every few seconds, and whenever a tenant comes or goes; never before the pods are known."""
+        await self.pods.synced.wait()
+        while True:
+            self._changed.clear()
+            tenants = tuple(self._tenants.values())
+            done = await asyncio.to_thread(self.supervisor.step, tenants)
+            self.state = done.state
+            mps_state.write(self._file, done.state)
+            await self._tell(done.lost)
+            try:
+                await asyncio.wait_for(self._changed.wait(), _EVERY_SECONDS)
+            except TimeoutError:
+                continue
+
+    def _on_pod(self, event: EventType, pod: Pod) -> None:
+        tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._vendors)
+        if self._tenants.get(pod.metadata.uid) == tenant:
+            return
+        if tenant is None:
+            del self._tenants[pod.metadata.uid]
+        else:
+            self._tenants[pod.metadata.uid] = tenant
+        self._changed.set()
+
+    async def _tell(self, lost: Mapping[str, str]) -> None:
+        for uid, how in lost.items():
+            if tenant := self._tenants.get(uid):
+                message = f"What it had on the card under MPS is lost: {how}"
+                await self._teller.pod(tenant, reason="MPSClientLost", message=message)
+
+
+def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
+    """The supervisor as the command line wants it, with its directories made."""
+    pipe, logs, state = (args.directory / name for name in ("pipe", "log", "state"))
+    for folder in (pipe, logs, state):
+        folder.mkdir(parents=True, exist_ok=True)
+    variables = environment(pipe=pipe, log=logs)
+    return Supervisor(
+        daemon=Daemon([args.program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic),
+        control=Control(variables, program=args.program),
+        cards=NvmlCards(),
+        probe=partial(_probe, variables=variables),
+        clock=time.monotonic,
+        wall=time.time,
+        kept=kept,
+    )
+
+
+class MpsCollector(Collector):
+    """What the supervisor counts, read at scrape time."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def collect(self) -> Iterable[Metric]:
+        """The families."""
+        state = self._work.state
+        yield GaugeMetricFamily(
+            "dovetail_mps_live",
+            "Whether limits under MPS were proven and hold (1) or not (0).",
+            value=float(state.live),
+        )
+        yield GaugeMetricFamily("dovetail_mps_clients", "Clients of MPS.", value=sum(state.clients.values()))
+        yield GaugeMetricFamily(
+            "dovetail_mps_exclusive_devices", "Cards kept in EXCLUSIVE_PROCESS.", value=len(state.exclusive)
+        )
+        yield CounterMetricFamily("dovetail_mps_starts", "Starts of the control daemon.", value=state.starts_total)
+        yield CounterMetricFamily(
+            "dovetail_mps_crashes", "Control daemons and servers that ended by themselves.", value=state.crashes_total
+        )
+
+
+def _probe(uuid: str, size: int, *, variables: Mapping[str, str]) -> Verdict:
+    return probed(uuid, size=size, variables=variables)
+
+
+if __name__ == "__main__":
+    main()

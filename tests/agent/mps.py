@@ -1,0 +1,30 @@
+"""Builders for the tests of MPS."""
+
+from dataclasses import dataclass, field, replace
+
+from dovetail_agent.mps_cards import Card, CardsUnreadable
+from dovetail_agent.tenants import Tenant
+from tests.agent.builders import allocated, make_tenant
+
+
+def fractional(index: int, *, share_milli: int = 500, memory_mib: int = 8192, uid: str = "pod-uid") -> Tenant:
+    device = allocated(index, share_milli=share_milli, memory_mib=memory_mib)
+    return replace(make_tenant(device, uid=uid), mode="Fractional")
+
+
+@dataclass
+class FakeCards:
+    """Cards without a driver: `modes` is what was set, in order."""
+
+    cards: dict[str, Card] = field(default_factory=dict)
+    modes: list[tuple[str, bool]] = field(default_factory=list)
+    problem: str = ""
+
+    def look(self) -> dict[str, Card]:
+        if self.problem:
+            raise CardsUnreadable(self.problem)
+        return dict(self.cards)
+
+    def keep(self, uuid: str, *, exclusive: bool) -> None:
+        self.modes.append((uuid, exclusive))
+        self.cards[uuid] = replace(self.cards[uuid], exclusive=exclusive)
