@@ -51,7 +51,7 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 	$(BIN)/python benchmarks/simulator.py $(if $(TRACES),--traces $(TRACES))
 
 ## Work on it
-.PHONY: install format crds lock hooks clean
+.PHONY: install format crds proto lock hooks clean
 install: $(STAMP) ## The virtual environment with everything in it
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
@@ -69,6 +69,9 @@ format: $(STAMP) ## Format the code, and mend what ruff can mend
 	$(BIN)/ruff format .
 crds: $(STAMP) ## Write the CRDs anew from the API types
 	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
+proto: $(STAMP) ## Write kubelet's messages anew from their .proto
+	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
+		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 podresources.proto
 lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock
