@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from dovetail import names
 from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
@@ -22,13 +23,15 @@ from dovetail.kube.connection import Connection
 from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import GPUNODES, JOBS, NODES, PODS
+from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
+from dovetail_operator.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail_operator.runtimes import RunTimes
 from dovetail_operator.state import State
 
@@ -47,6 +50,7 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
     run_times: RunTimes = field(default_factory=RunTimes)
+    half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
 
 
 class Operator:
@@ -72,6 +76,7 @@ class Operator:
             namespace_policies=options.namespace_policies,
             learning=learning,
             run_times=options.run_times,
+            quotas=Quotas(half_life_seconds=options.half_life_seconds),
         )
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
@@ -85,6 +90,7 @@ class Operator:
             term=lambda: office.term,
         )
         registry.register(JobsCollector(state))
+        self._notes = QuotaNotes(client, state, now=_now)
         self._reflectors = _reflectors(client, self._controller)
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
@@ -105,6 +111,7 @@ class Operator:
             for reflector in self._reflectors:
                 await reflector.synced.wait()
             tasks.create_task(self._controller.run())
+            tasks.create_task(self._notes.run())
 
 
 def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
@@ -113,6 +120,7 @@ def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
         Reflector(client, GPUNODES, GPUNode, on_event=controller.gpunode_event),
         Reflector(client, PODS, Pod, on_event=controller.pod_event),
         Reflector(client, JOBS, Job, on_event=controller.child_event, label_selector=names.LABEL_JOB),
+        Reflector(client, GPUQUOTAS, GPUQuota, on_event=controller.quota_event),
     ]
 
 

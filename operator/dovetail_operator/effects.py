@@ -92,7 +92,7 @@ async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPU
     )
 
 
-def difference(before: GPUJobStatus, after: GPUJobStatus) -> dict[str, Any]:
+def difference(before: msgspec.Struct, after: msgspec.Struct) -> dict[str, Any]:
     """The fields that differ, as a merge patch: null for what is no more; empty when nothing changed."""
     old: dict[str, Any] = msgspec.to_builtins(before)
     new: dict[str, Any] = msgspec.to_builtins(after)
