@@ -19,11 +19,15 @@ Outcome = Literal["patched", "unchanged", "denied"]
 log = logs.get_logger("dovetail.webhook")
 
 
-def application(*, policy: Policy, vendors: Vendors, metrics: Metrics) -> web.Application:
-    """The application that serves `/mutate`."""
+def application(*, policy: Policy, vendors: Vendors, metrics: Metrics, mps_directory: str = "") -> web.Application:
+    """The application that serves `/mutate`. `mps_directory` is where pods find MPS on their node; empty: nowhere."""
     mutations: dict[str, Callable[[Request], mutation.Patch]] = {
         "Pod": lambda request: mutation.patch_of_pod(
-            request.object, subresource=request.sub_resource, policy=policy, vendors=vendors
+            request.object,
+            subresource=request.sub_resource,
+            policy=policy,
+            vendors=vendors,
+            mps_directory=mps_directory,
         ),
         KIND: lambda request: mutation.patch_of_job(request.object, user=request.user_info.username),
     }

@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
 async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     certificate = Certificate(args.certificates)
     metrics = Metrics()
-    app = application(policy=settings.policy, vendors=settings.vendors, metrics=metrics)
+    app = application(
+        policy=settings.policy, vendors=settings.vendors, metrics=metrics, mps_directory=settings.mps_directory
+    )
     health = web.Application()
     serving.add_health(health, ready={}, registry=metrics.registry)
     async with (

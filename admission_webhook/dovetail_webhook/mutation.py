@@ -15,6 +15,7 @@ from dovetail.asks import agree, ask_of_pod
 from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
 from dovetail.pods.completion import EPHEMERAL, Manifest, completed
+from dovetail.pods.mps import with_mps
 from dovetail.pods.parts import Parts, parts_of
 from dovetail.pods.vendor import plugin_for, vendor_devices, with_devices
 from dovetail.requests import RequestError
@@ -26,7 +27,9 @@ Patch = list[dict[str, Any]]
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
-def patch_of_pod(pod: Manifest, *, subresource: str, policy: Policy, vendors: Vendors) -> Patch:
+def patch_of_pod(
+    pod: Manifest, *, subresource: str, policy: Policy, vendors: Vendors, mps_directory: str = ""
+) -> Patch:
     """The changes that complete a pod; empty for one that is complete. Raises `RequestError` for one that cannot be.
 
     A pod that exists already comes with a subresource: its new ephemeral containers see no device.
@@ -34,7 +37,7 @@ def patch_of_pod(pod: Manifest, *, subresource: str, policy: Policy, vendors: Ve
     if subresource:
         return _changes(pod["spec"], completed(pod["spec"], asked=Parts()), keys=[EPHEMERAL])
     try:
-        spec = _completed(pod, policy=policy, vendors=vendors)
+        spec = with_mps(_completed(pod, policy=policy, vendors=vendors), directory=mps_directory)
     except msgspec.ValidationError as error:
         raise RequestError(
             _name(pod), field="pod", problem=f"cannot be read: {error}", example="a valid pod"

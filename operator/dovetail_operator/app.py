@@ -50,6 +50,7 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
     run_times: RunTimes = field(default_factory=RunTimes)
+    mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
 
 
@@ -88,6 +89,7 @@ class Operator:
             now=_now,
             rng=rng,
             term=lambda: office.term,
+            mps_directory=options.mps_directory,
         )
         registry.register(JobsCollector(state))
         self._notes = QuotaNotes(client, state, now=_now)

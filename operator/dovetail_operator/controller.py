@@ -72,7 +72,8 @@ class _Breath:
 class Controller:
     """Drives all GPUJobs. Feed it every change, then `run` it; `post` publishes an event about a job.
 
-    `term` is the number of our term of office, None where nobody counts terms.
+    `term` is the number of our term of office, None where nobody counts terms;
+    `mps_directory` is where pods find MPS on their node, empty where they use none.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Controller:
         now: Callable[[], datetime],
         rng: random.Random,
         term: Callable[[], int | None] = lambda: None,
+        mps_directory: str = "",
     ) -> None:
         self.state = state
         self.queue = WorkQueue()
@@ -96,6 +98,7 @@ class Controller:
         self._now = now
         self._rng = rng
         self._term = term
+        self._mps_directory = mps_directory
         self._teller = Teller()
         self._doubts = Doubts()
         self._unsettled = asyncio.Event()
@@ -395,7 +398,9 @@ class Controller:
         return True
 
     async def _create(self, seen: Observed, action: CreateJob) -> bool:
-        found = await effects.create_job(self._client, seen.job, action, term=self._term())
+        found = await effects.create_job(
+            self._client, seen.job, action, term=self._term(), mps_directory=self._mps_directory
+        )
         if isinstance(found, Obstacle):
             self.state.refuse(seen.job, found)
             wait = _OBSTACLE_SECONDS.get(found.reason, _OBSTACLE_SECONDS_ELSE)

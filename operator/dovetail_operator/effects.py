@@ -12,6 +12,7 @@ from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, StatusError,
 from dovetail.kube.objects import Job
 from dovetail.kube.resources import GPUJOBS, JOBS, Resource
 from dovetail.names import TERM
+from dovetail.pods.mps import job_with_mps
 from dovetail_operator.observed import Obstacle, is_child
 from dovetail_operator.stages import CreateJob, PatchJob
 from dovetail_operator.workload import Manifest
@@ -19,12 +20,15 @@ from dovetail_operator.workload import Manifest
 _OWN_KIND: Final = GPUJOBS.kind
 
 
-async def create_job(client: Client, job: GPUJob, action: CreateJob, *, term: int | None = None) -> Job | Obstacle:
+async def create_job(
+    client: Client, job: GPUJob, action: CreateJob, *, term: int | None = None, mps_directory: str = ""
+) -> Job | Obstacle:
     """The batch Job, made now or found as one that we made before; or why it cannot be.
 
-    With a `term` of office it is not made once a later term has begun.
+    With a `term` of office it is not made once a later term has begun. `mps_directory` is where its pods find MPS.
     """
-    wanted = action.manifest if term is None else _of_term(action.manifest, term=term)
+    wanted = job_with_mps(action.manifest, directory=mps_directory)
+    wanted = wanted if term is None else _of_term(wanted, term=term)
     try:
         return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace)
     except AlreadyExists:

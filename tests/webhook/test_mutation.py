@@ -169,3 +169,12 @@ def test_a_job_carries_its_users_name_whatever_it_says() -> None:
     assert operation["value"] == {names.USER: "ada", "mine": "x"}
     assert patch_of_job({"metadata": {"annotations": operation["value"]}}, user="ada") == []
     assert patch_of_job({"metadata": {}}, user="ada")[0]["value"] == {names.USER: "ada"}
+
+
+def test_a_share_becomes_a_client_of_mps_where_that_is_configured() -> None:
+    pod = make_pod("8G,0.5")
+    patch = patch_of_pod(pod, subresource="", policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")
+    assert [volume["hostPath"]["path"] for op in patch if op["path"] == "/spec/volumes" for volume in op["value"]] == [
+        "/run/mps/pipe",
+        "/run/mps/shm",
+    ]

@@ -63,6 +63,8 @@ def _memory_table() -> dict[str, int]:
     return {family: mib // 1024 for family, mib in sizes.items() if mib is not None}
 
 
+StrangerPolicy = Literal["Taint", "Report"]
+BadCardPolicy = Literal["Report", "Restart"]
 WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
 Number = Annotated[float, BeforeValidator(_refuse_bool)]
 
@@ -216,6 +218,14 @@ class Settings(BaseSettings):
     tenants_per_device: WholeNumber = _number(
         4, low=1, high=48, unit="tenants", description="How many TimeShared tenants take turns on one device."
     )
+    turn_seconds: Number = _number(
+        2.0, low=0.1, high=60.0, unit="seconds", description="How long a turn of a TimeShared tenant lasts."
+    )
+    mps_directory: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_.-]+)*$")] = Field(
+        default="",
+        description="Where on each node MPS's daemon is reached (its folders pipe and shm); empty: pods do not use MPS.",
+        json_schema_extra={"unit": "path", "allowed": "an absolute path, or empty"},
+    )
     training_per_device: WholeNumber = _number(
         1, low=0, high=48, unit="tenants", description="How many tenants that say Training may share one device."
     )
@@ -252,6 +262,20 @@ class Settings(BaseSettings):
             "unit": "rules",
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
+    )
+    strangers: StrangerPolicy = _choice(
+        "Taint",
+        "Taint",
+        "Report",
+        description="What becomes of a device that a process uses which was not given it: it takes no new work as long "
+        "(Taint), or is reported alone.",
+    )
+    bad_card: BadCardPolicy = _choice(
+        "Report",
+        "Report",
+        "Restart",
+        description="What becomes of the jobs on a device that is unhealthy: they are told (Report), or started anew "
+        "elsewhere without costing a retry (Restart).",
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."

@@ -1,0 +1,66 @@
+"""What a container needs to be a client of its node's MPS: the way to the daemon, and shared memory. Pure.
+
+Only containers with a share of a device get it. The one that takes turns has the device to itself while it runs, and
+MPS would keep it from being frozen alone.
+"""
+
+from typing import Any, Final
+
+from dovetail import names
+
+Manifest = dict[str, Any]
+
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the kernel's, which CUDA uses
+_PIPE_VOLUME: Final = "dovetail-mps-pipe"
+_SHM_VOLUME: Final = "dovetail-mps-shm"
+_KINDS: Final = ("containers", "initContainers")
+
+
+def with_mps(spec: Manifest, *, directory: str) -> Manifest:
+    """A completed pod spec whose containers with shares reach the MPS daemon in `directory` of their node.
+
+    Without a directory, or without such a container, the spec is as it was; doing it twice changes nothing.
+    """
+    if not directory or not any(_shares(each) for kind in _KINDS for each in spec.get(kind) or ()):
+        return spec
+    paths = {_PIPE_VOLUME: f"{directory}/pipe", _SHM_VOLUME: f"{directory}/shm"}
+    whole = dict(spec)
+    for kind in _KINDS:
+        if containers := spec.get(kind):
+            whole[kind] = [_client(each, pipe=paths[_PIPE_VOLUME]) if _shares(each) else each for each in containers]
+    theirs = [volume for volume in spec.get("volumes") or () if volume.get("name") not in paths]
+    ours = [{"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in paths.items()]
+    return {**whole, "volumes": [*theirs, *ours]}
+
+
+def job_with_mps(job: Manifest, *, directory: str) -> Manifest:
+    """A batch Job with its pods so."""
+    if not directory:
+        return job
+    template = job["spec"]["template"]
+    spec = with_mps(template["spec"], directory=directory)
+    return {**job, "spec": {**job["spec"], "template": {**template, "spec": spec}}}
+
+
+def _shares(container: Manifest) -> bool:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    environment = container.get("env") or ()
+    return names.GPU_TURN not in limits and any(
+        entry.get("name") == names.ENV_MPS_MEMORY and "valueFrom" in entry for entry in environment
+    )
+
+
+def _client(container: Manifest, *, pipe: str) -> Manifest:
+    theirs = [entry for entry in container.get("env") or () if entry.get("name") != names.ENV_MPS_PIPE]
+    mounts = [
+        each for each in container.get("volumeMounts") or () if each.get("mountPath") not in {pipe, _SHARED_MEMORY}
+    ]
+    return {
+        **container,
+        "env": [{"name": names.ENV_MPS_PIPE, "value": pipe}, *theirs],
+        "volumeMounts": [
+            *mounts,
+            {"name": _PIPE_VOLUME, "mountPath": pipe},
+            {"name": _SHM_VOLUME, "mountPath": _SHARED_MEMORY},
+        ],
+    }
