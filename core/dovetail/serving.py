@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import signal
 import ssl
 import sys
@@ -69,6 +70,16 @@ async def together(stop: asyncio.Event, *parts: Coroutine[Any, Any, None]) -> No
         await stop.wait()
         for task in tasks:
             task.cancel()
+
+
+def keep_for_good() -> None:
+    """Leave what is in memory by now out of every later garbage collection.
+
+    To be called once the caches are complete: with 40,000 pods a full collection looks at 570,000 objects and stops
+    everything for a quarter of a second and more. What is freed by its last reference is freed all the same.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def add_health(
