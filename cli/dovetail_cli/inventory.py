@@ -68,7 +68,8 @@ class DeviceUse:
             return f"In use by {', '.join(holder.told(namespace=namespace) for holder in self.holders)}"
         if self.cordoned:
             return "cordoned"
-        return "unmanaged" if device.foreign_mib > device.memory_mib * _FOREIGN_LIMIT else "Available"
+        foreign = device.strangers or device.foreign_mib > device.memory_mib * _FOREIGN_LIMIT
+        return "unmanaged" if foreign else "Available"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

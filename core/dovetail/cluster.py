@@ -181,6 +181,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             utilization=device.utilization,
             healthy=readable and device.health == "Healthy",
             cordoned=device.uuid in gpunode.spec.cordoned,
+            strangers=device.taint == "Strangers",
             numa_node=device.numa_node,
             nvlink=tuple(device.links.nvlink),
             switch=tuple(device.links.switch),

@@ -1,16 +1,36 @@
 """Which features an agent has."""
 
 import argparse
+import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail_agent.feature import Feature
+from dovetail_agent.freezer_groups import freezer_at
+from dovetail_agent.freezer_marks import Marks
+from dovetail_agent.strangers_feature import StrangersFeature
+from dovetail_agent.telling import Teller
+from dovetail_agent.turns_feature import TurnsFeature
+
+_COMPONENT: Final = "dovetail-agent"
 
 
-def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:  # noqa: ARG001 - for the features to come
+def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:
     """All that the command line and the configuration ask for, in the order in which they amend the report."""
-    return (*_kubelet(args, settings=settings),)
+    return (*_kubelet(args, settings=settings), _strangers(settings, client=client), *_turns(args, settings=settings))
+
+
+def _turns(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:
+    if args.turns is not None:
+        marks = Marks(args.turns, clock=time.monotonic)
+        yield TurnsFeature(partial(freezer_at, args.cgroups), marks=marks, turn_seconds=settings.turn_seconds)
+
+
+def _strangers(settings: Settings, *, client: Client) -> Feature:
+    return StrangersFeature(Teller(client, component=_COMPONENT), policy=settings.strangers)
 
 
 def _kubelet(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:

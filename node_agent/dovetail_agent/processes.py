@@ -29,6 +29,14 @@ def owner_of(pid: int, *, proc: Path = PROC) -> Owner | None:
         return None
 
 
+def command_of(pid: int, *, proc: Path = PROC) -> str:
+    """What a process calls itself, its first 15 bytes; empty for one that has ended."""
+    try:
+        return (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def owned(used_mib: Mapping[int, int | None], *, proc: Path = PROC) -> tuple[Process, ...]:
     """The processes with their owners, from the memory in MiB of each; by number."""
     return tuple(_owned(pid, used_mib=used_mib[pid], proc=proc) for pid in sorted(used_mib))

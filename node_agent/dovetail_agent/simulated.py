@@ -1,7 +1,8 @@
 """Devices that are said, not built in: a Node's annotation declares them, and the pods on it make their load. Pure.
 
 `dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices,
-`dovetail.dev/simulated-faults` = `{"1": "XID79FellOffTheBus"}` breaks some of them, by index.
+`dovetail.dev/simulated-faults` = `{"1": "XID79FellOffTheBus"}` breaks some of them, by index;
+`dovetail.dev/simulated-strangers` puts processes on them that nobody gave them (`simulated_strangers`).
 The same node name gives the same UUIDs, and the same pods at the same time the same load.
 """
 
@@ -20,6 +21,8 @@ from dovetail.kube.quantity import mebibytes, milli
 from dovetail.models import VENDORS, normalise
 from dovetail_agent.assigned import deal
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.simulated_strangers import ALLOWED, SimulatedStranger, joined, read_stranger
+from dovetail_agent.simulated_strangers import EXAMPLE as STRANGERS_EXAMPLE
 from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
 
 MAX_DEVICES: Final = 128
@@ -92,13 +95,14 @@ class SimulatedProvider:
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
         """Load that follows the running tenants; nothing can be told of a broken device but its fault."""
         faults = _faults(node, count=len(inventory.devices))
+        strangers = _strangers(node, count=len(inventory.devices))
         running = [tenant for tenant in tenants if tenant.running]
         allocatable = node.status.allocatable
         return Sample(
             devices=tuple(
                 DeviceSample(unhealthy_reason=faults[device.index])
                 if device.index in faults
-                else _device_sample(device, running=running, now=now)
+                else _device_sample(device, running=running, now=now, stranger=strangers.get(device.index))
                 for device in inventory.devices
             ),
             cpu_utilization=_ratio(
@@ -151,7 +155,9 @@ def _traits(workload: str) -> tuple[float, float, float]:
     return first, second, third
 
 
-def _device_sample(device: DeviceInfo, *, running: Sequence[Tenant], now: datetime) -> DeviceSample:
+def _device_sample(
+    device: DeviceInfo, *, running: Sequence[Tenant], now: datetime, stranger: SimulatedStranger | None
+) -> DeviceSample:
     tenants = [tenant for tenant in running if any(each.uuid == device.uuid for each in tenant.devices)]
     used = {
         tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload)) for tenant in tenants
@@ -164,13 +170,16 @@ def _device_sample(device: DeviceInfo, *, running: Sequence[Tenant], now: dateti
             for tenant in tenants
         ),
     )
-    return DeviceSample(
+    sample = DeviceSample(
         used_mib=min(sum(used.values()), device.memory_mib),
         used_by_tenant_mib=used,
         utilization=utilization,
         temperature_celsius=round(32 + 44 * utilization),
         power_watts=round(28 + 230 * utilization),
     )
+    if stranger is None:
+        return sample
+    return joined(sample, stranger, tenants=running, memory_mib=device.memory_mib)
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -202,6 +211,22 @@ def _faults(node: Node, *, count: int) -> dict[int, str]:
             wrong = f"{index} is {json.dumps(reason)}; allowed is a word for the fault"
             raise _unreadable(node, names.SIMULATED_FAULTS, wrong)
     return {int(index): reason for index, reason in given.items()}
+
+
+def _strangers(node: Node, *, count: int) -> dict[int, SimulatedStranger]:
+    if names.SIMULATED_STRANGERS not in node.metadata.annotations:
+        return {}
+    found = {}
+    for index, value in _json_object(node, names.SIMULATED_STRANGERS, example=STRANGERS_EXAMPLE).items():
+        stranger = read_stranger(value)
+        if not (index.isdecimal() and int(index) < count):
+            wrong = f"{index} is no device of it; allowed are 0 to {count - 1}"
+            raise _unreadable(node, names.SIMULATED_STRANGERS, wrong)
+        if stranger is None:
+            wrong = f"{index} is {json.dumps(value)}; allowed is {ALLOWED}"
+            raise _unreadable(node, names.SIMULATED_STRANGERS, wrong)
+        found[int(index)] = stranger
+    return found
 
 
 def _json_object(node: Node, annotation: str, *, example: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Tenant:
 
     `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
     kubelet picks those, and `devices` has them once it has said which. `leaving`: it was told to end.
+    `reservation`: it keeps its devices for others, who may use them from outside the cluster.
     """
 
     uid: str
@@ -41,6 +42,7 @@ class Tenant:
     by_vendor: int = 0
     priority: int = DEFAULT_PRIORITY
     leaving: bool = False
+    reservation: bool = False
 
 
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
@@ -64,6 +66,7 @@ def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
         by_vendor=sum(vendor_devices(pod.spec, vendors=vendors).values()),
         priority=_priority_of(pod),
         leaving=pod.metadata.deletion_timestamp is not None,
+        reservation=pod.metadata.labels.get(names.LABEL_RESERVATION) == "true",
     )
 
 

@@ -104,6 +104,7 @@ def test_a_broken_allocation_holds_no_device_and_stops_nothing() -> None:
         (lambda view: view.gpunode_gone("a"), "NoGPU"),
         (lambda view: view.gpunode_changed(make_gpunode(ready="False")), "Unhealthy"),
         (lambda view: view.gpunode_changed(make_gpunode(cordoned=("a-0", "a-1"))), "Cordoned"),
+        (lambda view: view.gpunode_changed(make_gpunode(taint="Strangers")), "Cordoned"),
     ],
 )
 def test_what_happens_to_a_node_shows_in_its_refusal(change: Any, kind: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation
 from dovetail.api.gpujob import Phase, Reason
-from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links
+from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links, Stranger
 from dovetail.engine.plan import Shortage
 from dovetail.engine.refusals import UNRESOLVABLE, RefusalKind
 from dovetail.engine.sentences import need
@@ -72,6 +72,7 @@ def test_the_fields_of_a_report_stand_in_the_contract() -> None:
         *wire_names(Enforcement),
         *wire_names(Links),
         *wire_names(Assignment),
+        *wire_names(Stranger),
     ]:
         assert re.search(rf"\b{field}\b", listed), field
 

@@ -9,6 +9,7 @@ from dovetail.names import API_VERSION
 
 KIND: Final = "GPUNode"
 Health = Literal["Healthy", "Unhealthy"]
+Taint = Literal["", "Strangers"]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Mib = Annotated[int, Meta(ge=0)]
 NumaNode = Annotated[int, Meta(ge=0)]
@@ -73,6 +74,15 @@ class Fault(Described, frozen=True, kw_only=True, omit_defaults=False):
     at: Annotated[Timestamp, Meta(description="When it last came (RFC 3339).")]
 
 
+class Stranger(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A process on a device that was not given to it: one of no pod, or one of a pod that was given other devices."""
+
+    pid: Annotated[int, Meta(description="Its number on the node.", ge=0)]
+    command: Annotated[str, Meta(description="What it calls itself; empty: not known.", max_length=64)] = ""
+    uid: Annotated[str, Meta(description="UID of its pod; empty for a process of no pod.", max_length=64)] = ""
+    pod: Annotated[str, Meta(description="namespace/name of that pod, where it is one of the node's.")] = ""
+
+
 class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     """One device of a node as its agent sees it. None is a value that the driver does not give."""
 
@@ -100,6 +110,13 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
     links: Annotated[Links, Meta(description="Devices that this one reaches without its socket.")] = Links()
     health: Annotated[Health, Meta(description="Whether the device may take work.")] = "Healthy"
     health_reason: Annotated[str, Meta(description="Why it is unhealthy; empty when healthy.")] = ""
+    strangers: Annotated[
+        list[Stranger],
+        Meta(description="Processes that use it and were not given it, the first 16 by number.", max_length=16),
+    ] = []
+    taint: Annotated[
+        Taint, Meta(description="Why it takes no new work though it is healthy and not cordoned; empty when it does.")
+    ] = ""
     faults: Annotated[
         list[Fault], Meta(description="Errors that still count, though the agent began anew.", max_length=32)
     ] = []

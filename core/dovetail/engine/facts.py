@@ -26,7 +26,7 @@ class DeviceFacts:
     """What the agent says of one device, with what people say of it.
 
     `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
-    configured one.
+    configured one. `strangers`: somebody uses it to whom it was not given, and it takes no new work for that.
     """
 
     index: int
@@ -39,6 +39,7 @@ class DeviceFacts:
     utilization: float = 0.0
     healthy: bool = True
     cordoned: bool = False
+    strangers: bool = False
     numa_node: int | None = None
     nvlink: tuple[int, ...] = ()
     switch: tuple[int, ...] = ()

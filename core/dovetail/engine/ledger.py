@@ -142,7 +142,7 @@ class Ledger:
         for slot, device in enumerate(self._devices[name]):
             columns["present"][row, slot] = True
             columns["healthy"][row, slot] = device.healthy
-            columns["cordoned"][row, slot] = device.cordoned
+            columns["cordoned"][row, slot] = device.cordoned or device.strangers
             columns["index"][row, slot] = device.index
             columns["model"][row, slot] = self._model_code(device)
             columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))

@@ -42,8 +42,8 @@ _MENDINGS: Final = (
     ),
     _Mending(
         kind="Strangers",
-        is_bad=lambda device: device.foreign_mib > 0,
-        mended=lambda device: replace(device, foreign_mib=0),
+        is_bad=lambda device: device.foreign_mib > 0 or device.strangers,
+        mended=lambda device: replace(device, foreign_mib=0, strangers=False),
     ),
 )
 
