@@ -20,6 +20,9 @@ POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 Word = TypeVar("Word", bound=str)
+# The container that holds the devices of a reservation.
+RESERVATION_CONTAINER: Final = "main"
+_RESERVATION_GRACE_SECONDS: Final = 5
 # Beyond every machine. The API server takes quantities whose sums no column of the ledger could hold.
 MOST: Final = 1 << 40
 
@@ -118,9 +121,21 @@ def workload_in(annotations: Mapping[str, str]) -> Workload | None:
 
 
 def template_spec(job: GPUJob) -> dict[str, Any]:
-    """The pod spec of a job's template, a copy; what is null is left out, as the API server does with pods."""
-    spec: dict[str, Any] = _without_nulls(job.spec.template.spec)
+    """The pod spec of a job, a copy; what is null is left out, as the API server does with pods."""
+    spec: dict[str, Any] = _without_nulls(written_spec(job))
     return spec
+
+
+def written_spec(job: GPUJob) -> dict[str, Any]:
+    """The pod spec of a job as it is written; that of a reservation is one container that waits."""
+    held = job.spec.reservation
+    if held is None:
+        return job.spec.template.spec
+    container: dict[str, Any] = {"name": RESERVATION_CONTAINER, "image": held.image}
+    if held.command:
+        container["command"] = held.command
+    # What waits has nothing to bring to an end.
+    return {"containers": [container], "terminationGracePeriodSeconds": _RESERVATION_GRACE_SECONDS}
 
 
 def _without_nulls(value: Any) -> Any:

@@ -5,10 +5,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from dovetail.api.gpujob import FINISHED
 from dovetail.api.meta import Condition, find_condition
 from dovetail.kube import objects
+from dovetail_operator import attempts
 from dovetail_operator.durations import timestamp
-from dovetail_operator.observed import Observed
+from dovetail_operator.observed import Observed, has_ended, is_past, true_condition
 from dovetail_operator.stages import Stage
 
 _MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
@@ -19,7 +21,7 @@ def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
     """The conditions as they are now, each with the time at which its status last changed."""
     # What an earlier run came to is no word on this one.
     found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
-    wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen), *_of_ours(seen, stage)]
+    wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen, stage), *_of_ours(seen, stage)]
     for condition in wanted:
         found[condition.type] = _since(condition, find_condition(seen.job.status.conditions, condition.type))
     listed = sorted(found.values(), key=lambda condition: _ORDER.index(condition.type))
@@ -42,10 +44,15 @@ def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
     return [_condition("Admitted", "False", stage.reason, stage.message, at=seen.now)]
 
 
-def _of_the_child(seen: Observed) -> list[Condition]:
-    if seen.child is None:
+def _of_the_child(seen: Observed, stage: Stage) -> list[Condition]:
+    child = seen.child
+    if child is None or stage.ended is not None or is_past(seen.job, child):
         return []
-    return [_mirrored(condition, at=seen.now) for condition in seen.child.status.conditions if _is_news(condition)]
+    failing = true_condition(child, "FailureTarget")
+    if stage.phase not in FINISHED and failing is not None and attempts.again(seen, child, failing, how=""):
+        # This attempt fails, and the job does not.
+        return []
+    return [_mirrored(condition, at=seen.now) for condition in child.status.conditions if _is_news(condition)]
 
 
 def _is_news(condition: objects.Condition) -> bool:
@@ -64,7 +71,8 @@ def _mirrored(condition: objects.Condition, *, at: datetime) -> Condition:
 
 def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
     """What no batch Job can say: there is none, or it is deleted."""
-    if stage.phase == "Cancelled":
+    over = seen.child is not None and has_ended(seen.child)
+    if stage.phase == "Cancelled" or (stage.phase == "TimedOut" and not over):
         return [_condition("Failed", "True", stage.reason, stage.message, at=seen.now)]
     if seen.child is not None:
         return []

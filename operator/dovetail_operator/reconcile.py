@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJobStatus, Placement
+from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.kube.objects import Job, Pod
+from dovetail_operator import attempts
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.durations import human, moment, timestamp
-from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, true_condition
+from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, is_past, true_condition
 from dovetail_operator.plans import placement_of
 from dovetail_operator.runtimes import begin_of
 from dovetail_operator.stages import Action, DeleteGPUJob, DeleteJob, Stage, stage_of
@@ -38,7 +39,8 @@ def reconcile(seen: Observed) -> Outcome:
         return _finished(seen)
     stage = stage_of(seen)
     status = _status(seen, stage)
-    return Outcome(status=status, actions=stage.actions, wake_at=_next_refresh(seen, status))
+    wake_at = seen.now if stage.ended else _next_refresh(seen, status)
+    return Outcome(status=status, actions=stage.actions, wake_at=wake_at)
 
 
 def _finished(seen: Observed) -> Outcome:
@@ -66,7 +68,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
     request = "" if seen.ask is None else str(seen.ask.gpu or "cpu")
     placement = _placement(seen, stage)
-    return GPUJobStatus(
+    status = GPUJobStatus(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
         phase=stage.phase,
@@ -90,8 +92,31 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         start_time=start,
         completion_time=end,
         elapsed=_elapsed(seen, stage, start=start, end=end) if start else "",
+        attempt=before.attempt,
+        retries=before.retries,
+        attempts=before.attempts,
+        earlier_run_seconds=attempts.used_seconds(seen) if start is None else before.earlier_run_seconds,
+        device=_device(seen, stage),
+        lease=_lease(seen, stage, start=start),
         conditions=conditions_of(seen, stage),
     )
+    return attempts.noted(status, stage.ended)
+
+
+def _device(seen: Observed, stage: Stage) -> DeviceKind | None:
+    if stage.phase in FINISHED and seen.job.status.device is not None:
+        return seen.job.status.device
+    if seen.ask is None or stage.phase not in {"Starting", "Running", *FINISHED}:
+        return None
+    return "cpu" if seen.ask.gpu is None else "cuda"
+
+
+def _lease(seen: Observed, stage: Stage, *, start: str | None) -> Lease | None:
+    spec = seen.job.spec.reservation
+    if spec is None or start is None or stage.phase not in {"Starting", "Running"}:
+        return None
+    since = moment(start) if spec.renew_time is None else max(moment(start), moment(spec.renew_time))
+    return Lease(expiration_time=timestamp(since + timedelta(seconds=spec.duration_seconds)))
 
 
 def _placement(seen: Observed, stage: Stage) -> Placement | None:
@@ -135,7 +160,9 @@ def _start_time(seen: Observed, stage: Stage) -> str | None:
     """When the first worker of this run began; kept when its pods are gone, forgotten when the job waits anew."""
     if stage.phase in {"Held", "Suspended", "Cancelled"}:
         return seen.job.status.start_time
-    if seen.child is None or (seen.child.spec.suspend and stage.phase not in FINISHED):
+    if stage.ended is not None or seen.child is None or is_past(seen.job, seen.child):
+        return None
+    if seen.child.spec.suspend and stage.phase not in FINISHED:
         return None
     started = [time for pod in seen.pods if (time := _began(pod)) is not None]
     kept = [seen.job.status.start_time] if seen.job.status.start_time else []
@@ -193,7 +220,7 @@ def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
         end = moment(status.completion_time) if status.completion_time else seen.now
         return None if ttl is None else end + timedelta(seconds=ttl)
     if status.reason == "BeginTime":
-        return begin_of(seen.job)
+        return max((due for due in (begin_of(seen.job), attempts.due_again(seen.job)) if due), default=None)
     if status.phase != "Running" or status.start_time is None:
         return None
     start = moment(status.start_time)

@@ -17,6 +17,7 @@ from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Admitted, Verdict
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
+from dovetail_operator.attempts import resting
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
@@ -216,6 +217,7 @@ class State:
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
         return (
             too_early(job, now=now)
+            or resting(job, now=now)
             or self.dependencies.obstacle_of(job)
             or obstacle
             or (refusal if generation == job.metadata.generation else None)

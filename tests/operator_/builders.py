@@ -13,9 +13,10 @@ from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail_operator.attempts import inner_backoff_limit
 from dovetail_operator.observed import COMPLETION_INDEX, Observed, Obstacle
+from dovetail_operator.ownership import owner_reference
 from dovetail_operator.state import State
-from dovetail_operator.workload import owner_reference
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 LET_GO = Admitted(key="uid-x")
@@ -55,7 +56,7 @@ def make_child(job: GPUJob, *, status: dict[str, Any] | None = None, uid: str = 
         "resourceVersion": "20",
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
-    limits = {"backoffLimit": job.spec.backoff_limit, "activeDeadlineSeconds": job.spec.active_deadline_seconds}
+    limits = {"backoffLimit": inner_backoff_limit(job), "activeDeadlineSeconds": job.spec.active_deadline_seconds}
     return msgspec.convert({"metadata": metadata, "spec": limits | spec, "status": status or {}}, Job)
 
 

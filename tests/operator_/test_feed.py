@@ -83,8 +83,8 @@ async def test_a_sign_of_a_new_list_calls_for_a_comparison(feed: Feed) -> None:
     assert feed._relisted.is_set()
 
 
-def test_a_job_without_template_cannot_be_read() -> None:
-    assert decode_job({"metadata": {"name": "x"}, "spec": {}}) is None
+def test_a_job_without_spec_cannot_be_read() -> None:
+    assert decode_job({"metadata": {"name": "x"}}) is None
 
 
 def watch(connection: Connection) -> GPUJobWatch:

@@ -53,5 +53,5 @@ def test_workers_that_still_need_a_node(
     says: str, pods: list[Pod], succeeded: int, backoff: int, expected: int
 ) -> None:
     job = make_job(workers=2, backoffLimit=backoff)
-    child = make_child(job, status={"succeeded": succeeded})
+    child = make_child(job, status={"succeeded": succeeded}, backoffLimit=backoff)
     assert workers_without_node(job, child, pods) == expected, says

@@ -27,6 +27,7 @@ from tests.operator_.builders import (
     see,
 )
 
+IN_PLACE = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "main"}]}}
 STARTED = {"phase": "Running", "startTime": at(-60)}
 UNSCHEDULABLE = condition(
     "PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes are available: 3 busy."
@@ -185,7 +186,7 @@ CASES = (
         seen=with_child(
             make_pod(phase="Failed", exit_code=1, created=-90),
             make_pod(phase="Pending", created=-5),
-            spec={"backoffLimit": 2},
+            spec={"backoffLimit": 2, "template": IN_PLACE},
         ),
         phase="Starting",
         reason="ContainerCreating",

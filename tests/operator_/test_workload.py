@@ -49,9 +49,9 @@ def test_the_job_has_the_gpujobs_name_and_belongs_to_it() -> None:
 
 
 def test_every_worker_is_a_completion() -> None:
-    spec = build(workers=3, backoffLimit=2, activeDeadlineSeconds=60)["spec"]
+    spec = build(workers=3, activeDeadlineSeconds=60)["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
-    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (2, 60)
+    assert spec["activeDeadlineSeconds"] == 60
 
 
 def test_the_pods_are_ours_to_schedule() -> None:

@@ -1,0 +1,212 @@
+"""Another try: which ends of a run are followed by one, at what price and after what wait. Pure.
+
+A batch Job is one attempt: the failure of any worker ends it, with the rest of its gang. Its conditions alone tell what
+kind of end that was, so that it can be told later too, when the pods are gone: a failure that is to be told apart fails
+the Job by a rule, and the condition names the rule by its number.
+
+The steps are: write the ended attempt into the status, which makes its Job one of the past; delete that Job; wait in
+the queue again. A kill between two steps changes nothing, for each follows from what the API server has.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.gpujob import Attempt, FailureRule, GPUJob, GPUJobStatus
+from dovetail.api.meta import find_condition
+from dovetail.asks import written_spec
+from dovetail.kube.objects import Condition, Job
+from dovetail_operator.durations import moment, timestamp
+from dovetail_operator.observed import Observed, Obstacle, true_condition
+
+# As the Job controller waits between tries.
+_FIRST_PAUSE_SECONDS: Final = 10
+_LONGEST_PAUSE_SECONDS: Final = 360
+# A run that ended by no fault of its own starts again soon; not at once, since whatever ended it may go on.
+_FREE_PAUSE_SECONDS: Final = 2
+_KEPT: Final = 16
+_NODES_NOTED: Final = 16
+_DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
+_RULE_NUMBER: Final = re.compile(r"rule at index (\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """The run has ended, and the job is to run again. `counted`: that costs one of its retries."""
+
+    counted: bool
+    reason: str
+    message: str
+
+
+def in_place(job: GPUJob) -> bool:
+    """Whether kubelet tries a failed container again where it is."""
+    return bool(written_spec(job).get("restartPolicy") == "OnFailure")
+
+
+def inner_backoff_limit(job: GPUJob) -> int:
+    """How many failures of pods the batch Job itself takes."""
+    return job.spec.backoff_limit if in_place(job) else 0
+
+
+def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
+    """The batch Job's podFailurePolicy: each failure that is to be told from others fails it by a rule of its own."""
+    rules = [_DISRUPTED, *(_failing(rule) for rule in _users_rules(job))]
+    policy = job.spec.retry_policy
+    if policy is not None and policy.exit_codes:
+        codes = {"operator": "NotIn", "values": sorted(set(policy.exit_codes))}
+        rules.append({"action": "FailJob", "onExitCodes": codes})
+    return rules
+
+
+def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
+    """The time limit of the batch Job `child`, or of the one to be made."""
+    if job.spec.reservation is not None:
+        return _lease_seconds(job, child)
+    limits = [job.spec.active_deadline_seconds, _left_seconds(job)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again | None:
+    """Whether the job runs again after its batch Job has failed, `how` being the failure in words; None: it is over."""
+    spec = seen.job.spec
+    if spec.cancel:
+        return None
+    if child.spec.suspend:
+        # Pods that are ended for the suspension may end with any code.
+        return Again(counted=False, reason="Suspended", message="Its pods were ended because it was suspended")
+    if in_place(seen.job):
+        return None
+    if failed.reason == "PodFailurePolicy":
+        return _by_rule(seen.job, failed, how=how)
+    if failed.reason == "DeadlineExceeded" and not _may_retry_timeout(seen):
+        return None
+    if seen.job.status.retries >= spec.backoff_limit:
+        return None
+    return Again(counted=True, reason=failed.reason or "Failed", message=how)
+
+
+def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
+    """The record of the attempt that `child` was."""
+    failed = true_condition(child, "Failed")
+    told = failed.last_transition_time if failed is not None else None
+    nodes = dict.fromkeys(pod.spec.node_name for pod in seen.pods if pod.spec.node_name)
+    return Attempt(
+        number=seen.job.status.attempt,
+        reason=why.reason,
+        message=why.message,
+        counted=why.counted,
+        start_time=seen.job.status.start_time or child.status.start_time,
+        end_time=told or timestamp(seen.now),
+        nodes=(list(nodes) or seen.job.status.nodes)[:_NODES_NOTED],
+    )
+
+
+def noted(status: GPUJobStatus, ended: Attempt | None) -> GPUJobStatus:
+    """The status with that attempt among those that have ended; the next one begins."""
+    if ended is None:
+        return status
+    return msgspec.structs.replace(
+        status,
+        attempt=ended.number + 1,
+        retries=status.retries + ended.counted,
+        attempts=[*status.attempts, ended][-_KEPT:],
+    )
+
+
+def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
+    """Why the job is not tried again yet; None where it may be."""
+    due = due_again(job)
+    if due is None or due <= now:
+        return None
+    number, why = job.status.attempt, job.status.attempts[-1].message
+    return Obstacle(reason="BeginTime", message=f"Attempt {number} starts at {timestamp(due)} at the earliest: {why}")
+
+
+def due_again(job: GPUJob) -> datetime | None:
+    """When the next attempt may begin; None for a job on its first, or on one that began before."""
+    status = job.status
+    if not status.attempts or status.start_time is not None:
+        return None
+    last = status.attempts[-1]
+    pause = _FREE_PAUSE_SECONDS
+    if last.counted:
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(10, max(0, status.retries - 1)))
+    elif last.reason == "Suspended":
+        pause = 0
+    return moment(last.end_time) + timedelta(seconds=pause)
+
+
+def used_seconds(seen: Observed) -> int:
+    """Run time of the runs that are over, the one included that has ended just now."""
+    status = seen.job.status
+    if status.start_time is None:
+        return status.earlier_run_seconds
+    ran = (moment(_end_of_run(seen)) - moment(status.start_time)).total_seconds()
+    return status.earlier_run_seconds + max(0, round(ran))
+
+
+def with_time_used(seen: Observed) -> GPUJob:
+    """The job as it starts anew: its status has the time of all runs so far."""
+    status = msgspec.structs.replace(seen.job.status, earlier_run_seconds=used_seconds(seen))
+    return msgspec.structs.replace(seen.job, status=status)
+
+
+def _end_of_run(seen: Observed) -> str:
+    ended = None if seen.child is None else true_condition(seen.child, "Failed", "Suspended")
+    held = find_condition(seen.job.status.conditions, "Suspended")
+    if ended is not None and ended.last_transition_time is not None:
+        return ended.last_transition_time
+    return held.last_transition_time if held is not None and held.status == "True" else timestamp(seen.now)
+
+
+def is_used_up(seen: Observed) -> bool:
+    """Whether the job has run for as long as it may in all."""
+    limit = seen.job.spec.maximum_execution_time_seconds
+    return limit is not None and used_seconds(seen) >= limit
+
+
+def _left_seconds(job: GPUJob) -> int | None:
+    limit = job.spec.maximum_execution_time_seconds
+    return None if limit is None else max(1, limit - job.status.earlier_run_seconds)
+
+
+def _lease_seconds(job: GPUJob, child: Job | None) -> int | None:
+    """The lease counts from the last renewal, the batch Job's limit from its start."""
+    lease = job.spec.reservation
+    assert lease is not None, "asked for reservations alone"
+    start = None if child is None else child.status.start_time
+    if start is None or lease.renew_time is None:
+        return lease.duration_seconds
+    renewed = max(0.0, (moment(lease.renew_time) - moment(start)).total_seconds())
+    return round(renewed) + lease.duration_seconds
+
+
+def _may_retry_timeout(seen: Observed) -> bool:
+    policy = seen.job.spec.retry_policy
+    return policy is not None and policy.on_timeout and not is_used_up(seen)
+
+
+def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Again | None:
+    found = _RULE_NUMBER.search(failed.message)
+    number = int(found[1]) if found else -1
+    if number == 0:
+        return Again(counted=False, reason="DisruptionTarget", message=how or failed.message)
+    rules = _users_rules(job)
+    if 1 <= number <= len(rules) and rules[number - 1].action == "Ignore":
+        return Again(counted=False, reason="PodFailurePolicy", message=how or failed.message)
+    return None
+
+
+def _users_rules(job: GPUJob) -> list[FailureRule]:
+    policy = job.spec.pod_failure_policy
+    return [] if policy is None else policy.rules
+
+
+def _failing(rule: FailureRule) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(rule)
+    # What costs no try begins the whole job anew, and not one worker beside the others.
+    return written | {"action": "FailJob" if rule.action == "Ignore" else rule.action}

@@ -1,0 +1,234 @@
+"""What follows from the end of a run: another try at a price, or none."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import find_condition
+from dovetail.kube.objects import Job
+from dovetail_operator import attempts
+from dovetail_operator.durations import moment
+from dovetail_operator.observed import is_on_the_way, wants_admission
+from dovetail_operator.reconcile import Outcome, reconcile
+from dovetail_operator.stages import CreateJob, DeleteJob, PatchJob
+from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, see
+
+EXCEEDED = condition("Failed", reason="BackoffLimitExceeded", message="Job has reached the backoff limit")
+LATE = condition("Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline")
+CODE_42 = {"operator": "In", "values": [42]}
+RAN = {"phase": "Running", "startTime": at(-60)}
+
+
+def by_rule(number: int) -> dict[str, Any]:
+    message = f"Container main for pod team/x-0-abc failed with exit code 42 matching FailJob rule at index {number}"
+    return condition("Failed", reason="PodFailurePolicy", message=message)
+
+
+def failed(job: GPUJob, why: dict[str, Any], *pods: Any, **child: Any) -> Outcome:
+    return reconcile(see(job, *pods, child=make_child(job, status={"conditions": [why]}, **child)))
+
+
+def numbered(child: Job, *, attempt: int) -> Job:
+    metadata = msgspec.structs.replace(child.metadata, annotations={"dovetail.dev/attempt": str(attempt)})
+    return msgspec.structs.replace(child, metadata=metadata)
+
+
+def after(job: GPUJob, status: GPUJobStatus) -> GPUJob:
+    return msgspec.structs.replace(job, status=status)
+
+
+def test_a_failed_worker_costs_a_retry_and_is_written_down_before_anything_is_deleted() -> None:
+    job = make_job(backoffLimit=2, status=RAN)
+    outcome = failed(job, EXCEEDED, make_pod(phase="Failed", exit_code=3, started=-60))
+    assert outcome.actions == ()
+    assert (outcome.status.phase, outcome.status.attempt, outcome.status.retries) == ("Queued", 2, 1)
+    (ended,) = outcome.status.attempts
+    assert (ended.number, ended.counted, ended.reason) == (1, True, "BackoffLimitExceeded")
+    assert "exit code 3" in ended.message
+    assert outcome.wake_at == NOW
+
+
+def test_a_job_that_is_tried_again_has_not_failed() -> None:
+    job = make_job(backoffLimit=2, status=RAN)
+    status = failed(job, EXCEEDED).status
+    assert find_condition(status.conditions, "Failed") is None
+    assert status.completion_time is None
+
+
+def test_the_job_of_an_attempt_that_is_over_is_deleted_and_nothing_starts_before_it_is_gone() -> None:
+    job = make_job(backoffLimit=2, status={"attempt": 2, "retries": 1})
+    child = make_child(job, status={"conditions": [EXCEEDED]})
+    outcome = reconcile(see(job, child=child, verdict=LET_GO))
+    assert [type(action) for action in outcome.actions] == [DeleteJob]
+    assert outcome.status.attempts == job.status.attempts
+    assert not wants_admission(job, child)
+    assert not is_on_the_way(job, make_child(job))
+
+
+def test_a_job_made_late_for_an_attempt_that_is_over_is_deleted() -> None:
+    """As an operator would make it that was paused for a while."""
+    job = make_job(backoffLimit=2, status={"attempt": 3})
+    late = numbered(make_child(job), attempt=2)
+    assert [type(action) for action in reconcile(see(job, child=late)).actions] == [DeleteJob]
+
+
+def test_the_next_attempt_says_its_number() -> None:
+    job = make_job(backoffLimit=2, status={"attempt": 2})
+    (action,) = reconcile(see(job, verdict=LET_GO)).actions
+    assert isinstance(action, CreateJob)
+    assert action.manifest["metadata"]["annotations"]["dovetail.dev/attempt"] == "2"
+    assert not attempts.resting(job, now=NOW)
+
+
+def test_the_last_try_fails_the_job() -> None:
+    job = make_job(backoffLimit=1, status=RAN | {"attempt": 2, "retries": 1})
+    outcome = reconcile(see(job, child=numbered(make_child(job, status={"conditions": [EXCEEDED]}), attempt=2)))
+    assert outcome.status.phase == "Failed"
+    assert find_condition(outcome.status.conditions, "Failed") is not None
+
+
+@pytest.mark.parametrize(
+    ("says", "spec", "why", "counted"),
+    [
+        ("a disrupted worker costs no retry", {}, by_rule(0), False),
+        (
+            "a failure that a rule ignores costs none",
+            {"podFailurePolicy": {"rules": [{"action": "Ignore", "onExitCodes": CODE_42}]}},
+            by_rule(1),
+            False,
+        ),
+        (
+            "a failure that a rule makes final is final",
+            {
+                "backoffLimit": 5,
+                "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": CODE_42}]},
+            },
+            by_rule(1),
+            None,
+        ),
+        (
+            "an exit code that is not among those worth a try is final",
+            {"backoffLimit": 5, "retryPolicy": {"exitCodes": [3]}},
+            by_rule(1),
+            None,
+        ),
+        ("a timeout is final", {"backoffLimit": 5, "activeDeadlineSeconds": 9}, LATE, None),
+        (
+            "a timeout is tried again where that is asked for",
+            {"backoffLimit": 5, "activeDeadlineSeconds": 9, "retryPolicy": {"onTimeout": True}},
+            LATE,
+            True,
+        ),
+        (
+            "a timeout is final when the time in all is used up",
+            {
+                "backoffLimit": 5,
+                "activeDeadlineSeconds": 9,
+                "maximumExecutionTimeSeconds": 50,
+                "retryPolicy": {"onTimeout": True},
+            },
+            LATE,
+            None,
+        ),
+    ],
+)
+def test_an_end(says: str, spec: dict[str, Any], why: dict[str, Any], counted: bool | None) -> None:
+    status = failed(make_job(status=RAN, **spec), why).status
+    if counted is None:
+        assert status.phase in {"Failed", "TimedOut"}, says
+        return
+    assert status.phase == "Queued", says
+    assert [each.counted for each in status.attempts] == [counted], says
+
+
+def test_what_fails_while_its_job_is_suspended_costs_nothing() -> None:
+    status = failed(make_job(status=RAN), EXCEEDED, suspend=True).status
+    assert [(each.counted, each.reason) for each in status.attempts] == [(False, "Suspended")]
+
+
+def test_a_cancelled_job_is_not_tried_again() -> None:
+    assert failed(make_job(backoffLimit=3, cancel=True, status=RAN), EXCEEDED).status.phase == "Failed"
+
+
+def test_where_kubelet_tries_again_the_operator_does_not() -> None:
+    template = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "main"}]}}
+    job = make_job(backoffLimit=3, template=template, status=RAN)
+    assert attempts.inner_backoff_limit(job) == 3
+    assert failed(job, EXCEEDED).status.phase == "Failed"
+
+
+def test_each_failure_that_counts_doubles_the_pause() -> None:
+    job = make_job(backoffLimit=9, status=RAN)
+    pauses = []
+    for number in range(1, 8):
+        child = numbered(make_child(job, status={"conditions": [EXCEEDED]}), attempt=number)
+        job = after(job, reconcile(see(job, child=child)).status)
+        due = attempts.due_again(job)
+        assert due is not None
+        pauses.append((due - moment(at(0))).total_seconds())
+    assert pauses == [10, 20, 40, 80, 160, 320, 360]
+
+
+def test_while_it_rests_the_job_says_until_when_and_why() -> None:
+    job = make_job(backoffLimit=2, status=RAN)
+    job = after(job, failed(job, EXCEEDED, make_pod(phase="Failed", exit_code=3)).status)
+    obstacle = attempts.resting(job, now=NOW + timedelta(seconds=5))
+    assert obstacle is not None
+    assert obstacle.reason == "BeginTime"
+    assert "Attempt 2 starts at 2026-01-01T12:00:10" in obstacle.message
+    assert "exit code 3" in obstacle.message
+    seen = see(job, obstacle=obstacle)
+    assert reconcile(seen).wake_at == NOW + timedelta(seconds=10)
+    assert attempts.resting(job, now=NOW + timedelta(seconds=10)) is None
+
+
+def test_rules_stand_in_their_order_behind_the_one_on_disruptions() -> None:
+    rules = [{"action": "Ignore", "onPodConditions": [{"type": "ConfigIssue"}]}]
+    job = make_job(podFailurePolicy={"rules": rules}, retryPolicy={"exitCodes": [4, 3]})
+    assert attempts.failure_rules(job) == [
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        {"action": "FailJob", "onPodConditions": [{"type": "ConfigIssue"}]},
+        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [3, 4]}},
+    ]
+
+
+def test_time_before_a_suspension_counts_in_all_and_not_in_the_limit_of_a_run() -> None:
+    held = condition("Suspended", seconds=-10) | {"observedGeneration": 1}
+    job = make_job(
+        activeDeadlineSeconds=100,
+        maximumExecutionTimeSeconds=120,
+        status={"phase": "Suspended", "startTime": at(-60), "conditions": [held]},
+    )
+    child = make_child(job, suspend=True, status={"conditions": [condition("Suspended", seconds=-10)]})
+    outcome = reconcile(see(job, child=child, verdict=LET_GO))
+    assert (outcome.status.earlier_run_seconds, outcome.status.start_time) == (50, None)
+    (action,) = outcome.actions
+    assert isinstance(action, PatchJob)
+    assert action.spec["activeDeadlineSeconds"] == 70
+
+
+def test_a_job_that_has_used_up_its_time_does_not_start_again() -> None:
+    job = make_job(maximumExecutionTimeSeconds=50, status={"earlierRunSeconds": 50})
+    status = reconcile(see(job, verdict=LET_GO)).status
+    assert (status.phase, status.reason) == ("TimedOut", "DeadlineExceeded")
+    assert find_condition(status.conditions, "Failed") is not None
+
+
+def test_a_renewed_lease_moves_the_limit_of_its_job() -> None:
+    lease = {"durationSeconds": 100, "renewTime": at(-20)}
+    job = make_job(reservation=lease, template={"spec": {}})
+    child = make_child(job, status={"startTime": at(-60)})
+    assert attempts.deadline_seconds(job, child=child) == 140
+
+
+def test_a_reservation_is_a_container_that_waits() -> None:
+    job = make_job(reservation={"durationSeconds": 100}, template={"spec": {}})
+    (action,) = reconcile(see(job, verdict=LET_GO)).actions
+    assert isinstance(action, CreateJob)
+    (container,) = action.manifest["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.k8s.io/pause:3.10"
+    assert container["resources"]["limits"] == {"dovetail.dev/gpu-milli": "1000"}
+    assert action.manifest["spec"]["activeDeadlineSeconds"] == 100

@@ -1,0 +1,113 @@
+"""What the workers of a gang are told of each other."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dovetail.asks import ask_of_job
+from dovetail_operator import rendezvous
+from dovetail_operator.workload import Manifest, build_job
+from tests.operator_.builders import make_job
+
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+MEETING = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"}
+
+
+def pod(**spec: Any) -> Manifest:
+    job = make_job(**spec)
+    built: Manifest = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)["spec"]["template"]
+    return built
+
+
+def environment(built: Manifest) -> dict[str, str]:
+    return {
+        each["name"]: each["value"] if "value" in each else each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in built["spec"]["containers"][0]["env"]
+    }
+
+
+def test_a_gang_is_told_where_its_first_worker_is() -> None:
+    built = pod(workers=3)
+    told = environment(built)
+    assert {name: told[name] for name in MEETING} == {
+        "MASTER_ADDR": "x-0.x",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "3",
+        "RANK": INDEX,
+        "LOCAL_WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+    }
+    assert built["spec"]["subdomain"] == "x"
+
+
+def test_a_single_worker_meets_nobody() -> None:
+    built = pod()
+    assert not MEETING & environment(built).keys()
+    assert "subdomain" not in built["spec"]
+
+
+def test_a_gang_that_wants_nothing_is_told_nothing() -> None:
+    job = make_job(workers=2, distributed={"framework": "None"})
+    assert not rendezvous.meets(job)
+    assert not MEETING & environment(pod(workers=2, distributed={"framework": "None"})).keys()
+
+
+def test_torchrun_starts_a_process_for_each_gpu() -> None:
+    told = environment(pod(workers=2, gpu=4, distributed={"framework": "PyTorch", "port": 1234}))
+    assert {name: value for name, value in told.items() if name.startswith("PET_")} == {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_NODE_RANK": INDEX,
+        "PET_MASTER_ADDR": "x-0.x",
+        "PET_MASTER_PORT": "1234",
+    }
+    assert "TF_CONFIG" not in told
+
+
+@pytest.mark.parametrize("distributed", [None, {"framework": "TensorFlow", "port": 2222}])
+def test_tensorflow_reads_its_cluster_and_its_own_place(distributed: dict[str, Any] | None) -> None:
+    told = environment(pod(workers=2, **({"distributed": distributed} if distributed else {})))
+    port = 2222 if distributed else 29500
+    # As kubelet does with the variable that comes before.
+    config = json.loads(told["TF_CONFIG"].replace("$(RANK)", "1"))
+    assert config == {
+        "cluster": {"worker": [f"x-0.x:{port}", f"x-1.x:{port}"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    names = list(told)
+    assert names.index("RANK") < names.index("TF_CONFIG")
+
+
+def test_mpi_reads_its_hosts_from_a_file() -> None:
+    built = pod(workers=2, gpu=2, distributed={"framework": "MPI"})
+    assert built["metadata"]["annotations"]["dovetail.dev/mpi-hostfile"] == "x-0.x slots=2\nx-1.x slots=2\n"
+    assert environment(built)["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"
+    (volume,) = built["spec"]["volumes"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert (item["path"], item["fieldRef"]["fieldPath"]) == (
+        "hostfile",
+        "metadata.annotations['dovetail.dev/mpi-hostfile']",
+    )
+    (mount,) = built["spec"]["containers"][0]["volumeMounts"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/etc/mpi")
+
+
+def test_a_users_variables_of_these_names_are_replaced_and_the_others_kept() -> None:
+    own = [{"name": "MASTER_ADDR", "value": "elsewhere"}, {"name": "MINE", "value": "$(RANK)"}]
+    built = pod(workers=2, template={"spec": {"hostname": "same", "containers": [{"name": "main", "env": own}]}})
+    told = environment(built)
+    assert (told["MASTER_ADDR"], told["MINE"]) == ("x-0.x", "$(RANK)")
+    assert "hostname" not in built["spec"]
+
+
+def test_the_service_gives_names_to_workers_that_are_not_ready_yet() -> None:
+    service = rendezvous.service_of(make_job(workers=2))
+    assert service["metadata"]["name"] == "x"
+    assert service["metadata"]["ownerReferences"][0]["uid"] == "uid-x"
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"dovetail.dev/job": "x"},
+        "ports": [{"name": "rendezvous", "port": 29500}],
+    }
