@@ -17,6 +17,7 @@ from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.gate import Gate, Open
+from dovetail.queue.preemption import Evictor, Rules
 from dovetail.queue.reservation import Reservation, kept_now, reserve, set_aside
 
 # Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
@@ -67,13 +68,14 @@ def admit(
     sites: Sites,
     leaving: Iterable[Leaving] = (),
     gate: Gate | None = None,
+    evictor: Evictor | None = None,
 ) -> Iterator[Verdict]:
     """One verdict for each waiting job, in order. `ledger` and `gate` are used up: hand over copies.
 
     `leaving` says when claims of the ledger are taken to end; the others stay. An iterator, so that a long cycle can be
     taken in parts.
     """
-    look = Look(ledger, sites=sites, leaving=leaving, gate=gate)
+    look = Look(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor)
     return (look.at(job) for job in order(waiting))
 
 
@@ -85,10 +87,17 @@ class Look:
     """
 
     def __init__(
-        self, ledger: Ledger, *, sites: Sites, leaving: Iterable[Leaving] = (), gate: Gate | None = None
+        self,
+        ledger: Ledger,
+        *,
+        sites: Sites,
+        leaving: Iterable[Leaving] = (),
+        gate: Gate | None = None,
+        evictor: Evictor | None = None,
     ) -> None:
         self._ledger = ledger
         self._gate = gate or Open()
+        self._evictor = evictor or Evictor(running=(), rules=Rules())
         self._shapes = Shapes(ledger)
         self._sites = sites
         self._ends: list[Leaving] = []
@@ -147,6 +156,9 @@ class Look:
                 return Waits(key=job.key, reason=refused.reason, message=refused.message)
         if isinstance(found, Room):
             return self._let_go(job, found)
+        cleared = self._evictor.cleared(job, ledger=self._ledger, sites=self._sites)
+        if cleared is not None:
+            return self._let_go(job, cleared)
         shortage = found
         if self.reservation is None and shortage.reason not in _HOPELESS:
             self._reserve(job)
@@ -167,7 +179,10 @@ class Look:
     def _reserve(self, job: Candidate) -> None:
         if job.shape not in self._tried and len(self._tried) < _TRIES:
             self._tried.add(job.shape)
-            self.reservation = reserve(job, ledger=self._ledger, sites=self._sites, leaving=self.leaving)
+            ledger, sites = self._ledger, self._sites
+            by_itself = reserve(job, ledger=ledger, sites=sites, leaving=self.leaving)
+            made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself)
+            self.reservation = made or by_itself
 
     def _kept_for(self, job: Candidate) -> Kept | None:
         reserved = self.reservation
