@@ -1,23 +1,22 @@
 """The operator's writes to the API server: batch Jobs, and the status of GPUJobs. Each says what it met."""
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, GPUJobStatus, Reason
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
-from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, StatusError, TooManyRequests, Unauthorized
+from dovetail.kube.errors import AlreadyExists, NotFound, StatusError
 from dovetail.kube.objects import Job
 from dovetail.kube.resources import GPUJOBS, JOBS, Resource
 from dovetail.names import TERM
 from dovetail.pods.mps import job_with_mps
+from dovetail_operator import services
 from dovetail_operator.observed import Obstacle, is_child
 from dovetail_operator.stages import CreateJob, PatchJob
 from dovetail_operator.workload import Manifest
-
-_OWN_KIND: Final = GPUJOBS.kind
 
 
 async def create_job(
@@ -27,19 +26,16 @@ async def create_job(
 
     With a `term` of office it is not made once a later term has begun. `mps_directory` is where its pods find MPS.
     """
+    if action.service is not None and (obstacle := await services.ensure(client, job, action.service)):
+        return obstacle
     wanted = job_with_mps(action.manifest, directory=mps_directory)
     wanted = wanted if term is None else _of_term(wanted, term=term)
     try:
         return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace)
     except AlreadyExists:
         return await _existing(client, job)
-    except (Conflict, TooManyRequests, Unauthorized):
-        raise
     except StatusError as error:
-        if error.code >= 500:
-            raise
-        reason: Reason = "Quota" if "exceeded quota" in error.message else "Invalid"
-        return Obstacle(reason=reason, message=f"The API server refuses the Job: {error.message}")
+        return services.refusal(error, kind="Job")
 
 
 def _of_term(manifest: Manifest, *, term: int) -> Manifest:
@@ -52,13 +48,7 @@ async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
     """The batch Job that has our name already: ours, or a stranger that is never adopted."""
     name = job.metadata.name
     found = await client.get(JOBS, name, as_type=Job, namespace=job.metadata.namespace)
-    if is_child(found, job=job):
-        return found
-    if any(owner.kind == _OWN_KIND and owner.name == name for owner in found.metadata.owner_references):
-        return Obstacle(reason="Evaluating", message="Waiting for the Job of an earlier GPUJob of this name to go")
-    return Obstacle(
-        message=f"A Job named {name} exists and is not this GPUJob's: delete it, or submit under another name"
-    )
+    return found if is_child(found, job=job) else services.in_the_way(found.metadata, kind="Job", of=job)
 
 
 async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dovetail.api.gpujob import Attempt, Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
-from dovetail_operator import attempts
+from dovetail_operator import attempts, rendezvous
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
 from dovetail_operator.plans import placement_of, resumed
 from dovetail_operator.workload import Manifest, build_job
@@ -17,9 +17,10 @@ _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateJob:
-    """Create the batch Job."""
+    """Create the batch Job, after the Service by which its workers meet."""
 
     manifest: Manifest
+    service: Manifest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,9 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
     job = attempts.with_time_used(seen)
     manifest = build_job(job, ask=seen.ask, number=seen.number, memory=seen.memory, placement=placement)
     limit = {"activeDeadlineSeconds": manifest["spec"].get("activeDeadlineSeconds")}
-    start: Action = CreateJob(manifest=manifest) if child is None else PatchJob(spec=resumed(manifest) | limit)
+    start: Action = PatchJob(spec=resumed(manifest) | limit)
+    if child is None:
+        start = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
     return Stage(
         phase="Starting",
         reason="Evaluating",
