@@ -8,9 +8,11 @@ from typing import Final
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
+from dovetail_agent.enforcement import Discovery
 from dovetail_agent.feature import Feature
 from dovetail_agent.freezer_groups import freezer_at
 from dovetail_agent.freezer_marks import Marks
+from dovetail_agent.mps_feature import MpsFeature
 from dovetail_agent.strangers_feature import StrangersFeature
 from dovetail_agent.telling import Teller
 from dovetail_agent.turns_feature import TurnsFeature
@@ -20,7 +22,18 @@ _COMPONENT: Final = "dovetail-agent"
 
 def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:
     """All that the command line and the configuration ask for, in the order in which they amend the report."""
-    return (*_kubelet(args, settings=settings), _strangers(settings, client=client), *_turns(args, settings=settings))
+    return (
+        *_kubelet(args, settings=settings),
+        _strangers(settings, client=client),
+        *_turns(args, settings=settings),
+        *_mps(args),
+        Discovery(),
+    )
+
+
+def _mps(args: argparse.Namespace) -> Iterator[Feature]:
+    if args.mps_state is not None:
+        yield MpsFeature(args.mps_state)
 
 
 def _turns(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:

@@ -20,6 +20,7 @@ from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 from dovetail_agent.agent import Agent, Rules
 from dovetail_agent.features import features_of
+from dovetail_agent.freezer_groups import MOUNT
 from dovetail_agent.metrics import AgentCollector
 from dovetail_agent.provider import Provider
 from dovetail_agent.providers import AUTO, PROVIDERS, VENDORS, opened
@@ -40,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.error(f"--provider={args.provider} needs --node: a vendor's library tells of the node that it is on")
     if args.pod_resources is not None and args.node is None:
         options.error("--pod-resources needs --node: kubelet tells of the node that it is on")
+    if args.turns is not None and args.node is None:
+        options.error("--turns needs --node: only pods of the node that it is on can be frozen")
+    if args.mps_state is not None and args.node is None:
+        options.error("--mps-state needs --node: the file tells of the node that it is on")
     sys.exit(serving.run(serve, args=args))
 
 
@@ -60,6 +65,21 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="SOCKET",
         help=f"ask kubelet which pods hold which devices, over its socket, commonly {_KUBELET_SOCKET}",
+    )
+    options.add_argument(
+        "--turns",
+        type=Path,
+        metavar="FOLDER",
+        help="let TimeShared tenants take turns by freezing them; dovetail-thaw, their watchdog, shares the folder",
+    )
+    options.add_argument(
+        "--cgroups", type=Path, default=MOUNT, metavar="FOLDER", help=f"where the node's cgroups are; default: {MOUNT}"
+    )
+    options.add_argument(
+        "--mps-state",
+        type=Path,
+        metavar="FILE",
+        help="report MPS as its supervisor, dovetail-mps, leaves it in this file",
     )
     options.add_argument(
         "--metrics-port", type=int, metavar="N", required=True, help="port of /livez, /readyz and /metrics"

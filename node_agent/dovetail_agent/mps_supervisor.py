@@ -150,7 +150,9 @@ class Supervisor:
             self._verdict = Verdict(reason="CardsUnreadable", message=str(error))
             return
         if chosen is None:
-            message = "no card has room to try it: each has a tenant of another mode, or too little free memory"
+            message = (
+                "no card to try it on: each has a tenant of another mode, too little free memory, or is split by MIG"
+            )
             self._verdict = Verdict(reason="NotTried", message=message)
             return
         self._verdict = self._probe(*chosen)

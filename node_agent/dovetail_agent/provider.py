@@ -82,6 +82,7 @@ class DeviceSample:
     `used_by_tenant_mib` says which pod (by UID) uses how much; None where processes cannot be told apart.
     `processes` by number; None where they are not told, or cannot be told apart.
     `clocks_mhz` by clock (sm, memory), `ecc_errors` by kind (corrected, uncorrected), `xids` how often by number.
+    `shareable`: whether several processes may compute there at once.
     """
 
     used_mib: int | None = None
@@ -92,6 +93,7 @@ class DeviceSample:
     power_watts: int | None = None
     clocks_mhz: Mapping[str, int] = field(default_factory=dict)
     throttled_by: tuple[str, ...] | None = None
+    shareable: bool | None = None
     ecc_errors: Mapping[str, int] = field(default_factory=dict)
     remapped_rows: int | None = None
     xids: Mapping[int, int] = field(default_factory=dict)

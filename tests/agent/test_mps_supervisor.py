@@ -163,7 +163,7 @@ def test_the_probe_keeps_off_cards_of_other_tenants(rig: RigOf) -> None:
 def test_with_no_card_to_try_it_on_nothing_is_claimed_and_the_reason_told(rig: RigOf) -> None:
     node = rig()
     told = node.until(lambda step: step.state.reason == "NotTried", make_tenant(allocated(0), allocated(1)))
-    assert told.state.message.startswith("no card has room to try it")
+    assert told.state.message.startswith("no card to try it on")
     assert node.until(live)
 
 

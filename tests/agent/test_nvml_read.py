@@ -13,6 +13,11 @@ from tests.agent.procfs import make_proc
 
 POD, OTHER = "0f2a9c1e-7d3b-4c55-9e10-6b1f2d3c4a5b", "11111111-2222-4333-8444-555555555555"
 
+# Those that drivers of some cards do not give.
+FIGURES = (
+    "util", "power", "celsius", "sm", "throttle", "ecc_corrected", "ecc_uncorrected", "rows", "mode",
+)  # fmt: skip
+
 
 def devices(known: Known) -> tuple[DeviceInfo, ...]:
     assert known.inventory is not None, known.problem
@@ -61,7 +66,7 @@ def test_what_holds_the_clocks_down_is_told(see: See, bits: int, told: tuple[str
 
 
 def test_a_figure_that_is_not_supported_is_not_available_and_nothing_else_suffers(see: See) -> None:
-    gone = dict.fromkeys(("util", "power", "celsius", "sm", "throttle", "ecc_corrected", "ecc_uncorrected", "rows"), -1)
+    gone = dict.fromkeys(FIGURES, -1)
     seen = sample(see(Scenario(figures={0: gone})))
     assert seen == DeviceSample(used_mib=0, used_by_tenant_mib={}, processes=(), clocks_mhz={"memory": 2619})
 

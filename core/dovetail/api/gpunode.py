@@ -51,6 +51,10 @@ class Enforcement(Described, frozen=True, kw_only=True, omit_defaults=False):
     time_slicing: Annotated[bool, Meta(description="The driver's own time slicing shares a device.")] = False
     mig: Annotated[bool, Meta(description="Devices are split by MIG.")] = False
     checkpoint: Annotated[bool, Meta(description="A tenant's device memory can be moved to the host.")] = False
+    reasons: Annotated[
+        dict[str, str],
+        Meta(description="Why not, one sentence for each that is false; or what limits one that is true."),
+    ] = {}
 
 
 class Links(Described, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ UNINITIALIZED, NOT_SUPPORTED, DRIVER_NOT_LOADED, GPU_IS_LOST = 1, 3, 9, 15
 H100 = {
     "total": 81559, "reserved": 551, "used": 0, "util": 0, "celsius": 31, "power": 70_400, "sm": 1980, "mem": 2619,
     "throttle": 1, "major": 9, "minor": 0, "ecc_corrected": 0, "ecc_uncorrected": 0, "rows": 0,
+    "mode": 0,
 }  # fmt: skip
 
 

@@ -37,9 +37,10 @@ enum { MEMORY_V2 = 0x02000028 };
 
 /* What a card can be told to be; the order is that of `figure`. */
 enum figure { TOTAL, RESERVED, USED, UTIL, CELSIUS, POWER, SM, MEM, THROTTLE, MAJOR, MINOR, ECC_CE, ECC_UE, ROWS, ROW_FAIL,
-              MIG, SWITCH, STALE, FIGURES };
+              MIG, SWITCH, STALE, MODE, FIGURES };
 static const char *const keys[FIGURES] = {"total", "reserved", "used", "util", "celsius", "power", "sm", "mem",
-    "throttle", "major", "minor", "ecc_corrected", "ecc_uncorrected", "rows", "row_failure", "mig", "switch", "stale"};
+    "throttle", "major", "minor", "ecc_corrected", "ecc_uncorrected", "rows", "row_failure", "mig", "switch", "stale",
+    "mode"};
 
 struct handle { int card, slice; };
 struct process { int card, slice, pid; char kind; long mib; };
@@ -358,6 +359,19 @@ int nvmlDeviceGetMigMode(struct handle *device, unsigned *current, unsigned *pen
     int code = tell(device, MIG, current);
     *pending = *current;
     return code;
+}
+
+int nvmlDeviceGetComputeMode(struct handle *device, unsigned *mode)
+{
+    ENTER(device);
+    return tell(device, MODE, mode);
+}
+
+int nvmlDeviceSetComputeMode(struct handle *device, unsigned mode)
+{
+    ENTER(device);
+    now.card[device->card].figure[MODE] = mode;
+    return OK;
 }
 
 int nvmlDeviceGetMaxMigDeviceCount(struct handle *device, unsigned *count) { ENTER(device); *count = SLICES; return OK; }
