@@ -116,7 +116,8 @@ class Verbs:
         if found.nodes or found.ask is None:
             self._waiting.forget(uid)
         else:
-            self._waiting.refused(uid, ask=found.ask, nodes=nodes)
+            own, where = ("", nodes) if found.place is None else (found.place.key, [found.place.node])
+            self._waiting.refused(uid, ask=found.ask, nodes=where, key=own)
 
     def _count(self, found: Filtered, *, nodes: int) -> None:
         if found.ask is not None:

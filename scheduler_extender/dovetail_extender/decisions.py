@@ -24,6 +24,7 @@ from dovetail.engine.shapes import Shapes
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
 from dovetail_extender.nominations import Nominations
+from dovetail_extender.plans import ELSEWHERE, Place, Plans
 from dovetail_extender.pods import REMEMBERED, Asks
 from dovetail_extender.wire import ScheduledPod
 
@@ -56,13 +57,15 @@ class Filtered:
     """The answer to filter: nodes to go on with, and why not the others.
 
     Nodes that fit but are not among the best few stand in neither, and while any fits the others get no reason.
-    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere. `ask` is what the pod asks.
+    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere. `ask` is what the pod asks, and
+    `place` is its place in the plan of its job.
     """
 
     nodes: list[str] = field(default_factory=list)
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     invalid: str = ""
     ask: Ask | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,9 @@ class Decisions:
         self._clock = clock
         self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
         self.nominations = Nominations(ledger=view.ledger, ask=self.ask)
+        self.plans = Plans(
+            ledger=view.ledger, shapes=self.shapes, nominations=self.nominations, policy_of=self._asks.policy_of
+        )
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
         """Which of `nodes` the pod may go to; the best few of them, or all when the pod has wishes of its own."""
@@ -103,11 +109,26 @@ class Decisions:
             return _only(pinned, nodes=nodes, ask=ask)
         if ask is None:
             return Filtered(nodes=list(nodes))
+        place = self.plans.place_of(pod)
+        if place is not None:
+            return self._planned(ask, place, nodes=nodes)
         fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
         fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
         # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
         refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
         return Filtered(nodes=fits, refusals=refusals, ask=ask)
+
+    def _planned(self, ask: Ask, place: Place | Refusal, *, nodes: Sequence[str]) -> Filtered:
+        """A worker of a plan goes to its own node, or waits until there is room."""
+        if isinstance(place, Refusal):
+            return Filtered(refusals=dict.fromkeys(nodes, place), ask=ask)
+        found = self.plans.check(place, ask)
+        if isinstance(found, Fit) and place.node in nodes:
+            return Filtered(nodes=[place.node], ask=ask, place=place)
+        refusals = dict.fromkeys(nodes, Refusal(kind="Held", message=ELSEWHERE, text=ELSEWHERE))
+        if isinstance(found, Refusal) and place.node in refusals:
+            refusals[place.node] = found
+        return Filtered(refusals=refusals, ask=ask, place=place)
 
     def _best(self, ask: Ask, *, nodes: Sequence[str], pod: ScheduledPod) -> list[str]:
         limit = None if pod.spec.has_wishes else self._rules.filter_limit
@@ -128,7 +149,7 @@ class Decisions:
             ask = self.ask(pod)
         except RequestError:
             ask = None
-        if ask is None or not nodes or self._pinned_to(uid) is not None:
+        if ask is None or not nodes or self._pinned_to(uid) is not None or self.plans.place_of(pod) is not None:
             return [0] * len(nodes)
         ranks = np.asarray(self.shapes.scores(ask, nodes=nodes, key=uid))
         best = int(np.argmax(ranks))
@@ -148,6 +169,11 @@ class Decisions:
 
         Nothing has to be checked again where nothing of the node has changed since the pod was led there.
         """
+        place = self.plans.place_of(pod)
+        if place is not None:
+            if isinstance(place, Refusal):
+                return place
+            return self.plans.take(place, ask, node=node, key=pod.metadata.uid)
         seen = self._foreseen.pop(pod.metadata.uid, None)
         if (
             seen is not None

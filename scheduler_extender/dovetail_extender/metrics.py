@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from dovetail.engine.ledger import Ledger
 
-HOLD_STATES: Final = ("decided", "nominated", "binding")
+HOLD_STATES: Final = ("decided", "nominated", "planned", "reserved", "binding")
 _MIB: Final = 1 << 20
 _SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _NODES: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384)
@@ -22,8 +22,8 @@ _NODES: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384)
 class Reading:
     """What is read off the extender's parts when someone scrapes.
 
-    `holds` counts by state: decided (prioritize chose a node), nominated (victims are leaving), binding (sent, and not
-    seen in the cache yet).
+    `holds` counts by state: decided (prioritize chose a node), nominated (victims are leaving), planned (a worker of a
+    plan is not bound yet), reserved (kept for a job that waits), binding (sent, and not seen in the cache yet).
     """
 
     in_office: bool = False

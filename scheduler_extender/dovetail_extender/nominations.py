@@ -74,6 +74,10 @@ class Nominations:
             if not leaving:
                 del self._leaving[pod.spec.node_name]
 
+    def leaving(self, node: str) -> frozenset[str]:
+        """UIDs of the bound pods that are leaving the node."""
+        return frozenset(self._leaving.get(node, ()))
+
     def intend(self, uid: str, claims: Mapping[str, Claim]) -> None:
         """Remember which devices the pod is to have on each node once its victims are gone."""
         self._intended[uid] = claims

@@ -31,13 +31,16 @@ class Asks:
         self._vendors = vendors
         self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
 
+    def policy_of(self, namespace: str) -> Policy:
+        """The policy of a namespace's pods that name none."""
+        return self._namespace_policies.get(namespace, self._default_policy)
+
     def of(self, pod: Pod) -> Ask | None:
         """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
         version = pod.metadata.uid, pod.metadata.resource_version
         if all(version) and version in self._known:
             return self._known[version]
-        policy = self._namespace_policies.get(pod.metadata.namespace, self._default_policy)
-        ask = _read(pod, default_policy=policy, vendors=self._vendors)
+        ask = _read(pod, default_policy=self.policy_of(pod.metadata.namespace), vendors=self._vendors)
         if all(version):
             self._known[version] = ask
             if len(self._known) > REMEMBERED:

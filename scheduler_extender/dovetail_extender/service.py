@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from dovetail import serving
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
@@ -22,6 +23,7 @@ from dovetail_extender.binding import Binder
 from dovetail_extender.decisions import Decisions, Rules
 from dovetail_extender.metrics import Metrics, Reading
 from dovetail_extender.nominations import Nominations
+from dovetail_extender.plans import PlannedJob, Plans
 from dovetail_extender.preempting import Preempting
 from dovetail_extender.waiting import Waiting
 from dovetail_extender.waking import Waking
@@ -72,7 +74,7 @@ class Extender:
         self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, clock=clock)
-        self.watching = Watching(client, view=view, on_pod=self._on_pod)
+        self.watching = Watching(client, view=view, on_pod=self._on_pod, on_job=self._on_job)
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
@@ -142,13 +144,15 @@ class Extender:
 
     def _read(self) -> Reading:
         measured = self._decisions.fragments.measure()
-        nominated = self.nominations.holding
+        nominated, planned, reserved = self.nominations.holding, self.plans.holding, self.plans.reserved.holding
         return Reading(
             in_office=self._leadership.remaining_seconds > 0,
             waiting_pods=len(self._waiting),
             holds={
-                "decided": self.ledger.totals().holds - nominated,
+                "decided": self.ledger.totals().holds - nominated - planned - reserved,
                 "nominated": nominated,
+                "planned": planned,
+                "reserved": reserved,
                 "binding": self._binder.unseen,
             },
             unsettled_binds=self._binder.unsettled,
@@ -162,6 +166,10 @@ class Extender:
         if gone or pod.spec.node_name:
             self._waiting.forget(pod.metadata.uid)
         (self.nominations.pod_gone if gone else self.nominations.pod_changed)(pod)
+        (self.plans.pod_gone if gone else self.plans.pod_changed)(pod)
+
+    def _on_job(self, event: EventType, job: PlannedJob) -> None:
+        (self.plans.job_gone if event == "DELETED" else self.plans.job_changed)(job)
 
     async def _act(self) -> None:
         if self._leadership.vacancy != "released":
@@ -175,17 +183,24 @@ class Extender:
             group.create_task(self._settle_again_and_again(), name="binds")
             group.create_task(self._waking.run(), name="waking")
             group.create_task(self._learn_again_and_again(), name="learning")
+            group.create_task(self._keep_what_was_listed(), name="memory")
 
     @property
     def nominations(self) -> Nominations:
         """The pods that kube-scheduler has nominated to nodes."""
         return self._decisions.nominations
 
+    @property
+    def plans(self) -> Plans:
+        """The plans of jobs, and what is reserved for those that wait."""
+        return self._decisions.plans
+
     def expire_holds(self) -> None:
         """Drop the holds whose time has come."""
         for claim in self.ledger.expire_holds(self._clock()):
             log.info("hold expired", pod_uid=claim.key, node=claim.node)
         self.nominations.review()
+        self.plans.review()
 
     def age_measurements(self) -> None:
         """Let the smoothed load follow the time, and stop counting what was measured too long ago."""
@@ -209,6 +224,11 @@ class Extender:
             await asyncio.sleep(CHORES_SECONDS)
             self.expire_holds()
             self.age_measurements()
+
+    async def _keep_what_was_listed(self) -> None:
+        while self.watching.missing:  # noqa: ASYNC110 - of several lists that are on their way
+            await asyncio.sleep(CHORES_SECONDS)
+        serving.keep_for_good()
 
     async def _settle_again_and_again(self) -> None:
         while True:

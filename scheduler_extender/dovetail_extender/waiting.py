@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(slots=True)
 class _Refused:
-    ask: Ask
+    kind: tuple[Ask, str]
     # Bits by row of the ledger: the nodes that kube-scheduler asked about.
     asked: npt.NDArray[np.uint8]
     wakes: int = 0
@@ -42,7 +42,7 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Kind:
-    """The refused pods of one ask, up to which change of the ledger nodes were looked at, and the rows that fit now."""
+    """The refused pods of one ask and hold: up to which change of the ledger was looked, and the rows that fit now."""
 
     seen: int
     pods: dict[str, _Refused] = field(default_factory=dict)
@@ -63,23 +63,24 @@ class Waiting:
         self._ledger = ledger
         self._clock = clock
         self._pods: dict[str, _Refused] = {}
-        self._kinds: dict[Ask, _Kind] = {}
-        self._turns: deque[Ask] = deque()
+        self._kinds: dict[tuple[Ask, str], _Kind] = {}
+        self._turns: deque[tuple[Ask, str]] = deque()
         self._next_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def refused(self, uid: str, *, ask: Ask, nodes: Sequence[str]) -> None:
-        """The pod fits on none of `nodes` as the ledger is now."""
+    def refused(self, uid: str, *, ask: Ask, nodes: Sequence[str], key: str = "") -> None:
+        """The pod fits on none of `nodes` as the ledger is now; a hold under `key` is its own."""
         self.forget(uid)
         rows = self._ledger.rows(nodes)
         asked = np.zeros(self._ledger.size, dtype=np.bool_)
         asked[rows[rows >= 0]] = True
-        if ask not in self._kinds:
-            self._kinds[ask] = _Kind(self._ledger.changes)
-            self._turns.append(ask)
-        self._pods[uid] = self._kinds[ask].pods[uid] = _Refused(ask, np.packbits(asked))
+        kind = ask, key
+        if kind not in self._kinds:
+            self._kinds[kind] = _Kind(self._ledger.changes)
+            self._turns.append(kind)
+        self._pods[uid] = self._kinds[kind].pods[uid] = _Refused(kind, np.packbits(asked))
         if len(self._pods) > REMEMBERED:
             self.forget(next(iter(self._pods)))
 
@@ -88,11 +89,11 @@ class Waiting:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
-        kind = self._kinds[pod.ask]
+        kind = self._kinds[pod.kind]
         del kind.pods[uid]
         if not kind.pods:
-            del self._kinds[pod.ask]
-            self._turns.remove(pod.ask)
+            del self._kinds[pod.kind]
+            self._turns.remove(pod.kind)
 
     def wake_due(self) -> bool:
         """Whether a wake-up is due now: at most one a second, and only while one of the pods would fit."""
@@ -100,7 +101,7 @@ class Waiting:
         now = self._clock()
         if now < self._next_at:
             return False
-        return any(self._owes(kind, ask=ask, now=now) for ask, kind in self._kinds.items())
+        return any(self._owes(kind, ask=ask, key=key, now=now) for (ask, key), kind in self._kinds.items())
 
     def woken(self) -> None:
         """A wake-up was sent: it is one for all pods that were owed one."""
@@ -121,26 +122,26 @@ class Waiting:
         for _ in range(len(self._turns)):
             if left <= 0:
                 return
-            ask = self._turns[0]
+            ask, key = self._turns[0]
             self._turns.rotate(-1)
-            kind = self._kinds[ask]
+            kind = self._kinds[ask, key]
             if kind.seen == self._ledger.changes:
                 continue
             touched = np.fromiter(self._ledger.touched_since(kind.seen), dtype=np.intp)
             kind.seen = self._ledger.changes
             left -= max(_ASK_IN_NODES, len(touched))
-            kind.fitting = np.union1d(kind.fitting, self._fitting(ask, rows=touched))
+            kind.fitting = np.union1d(kind.fitting, self._fitting(ask, rows=touched, key=key))
 
-    def _owes(self, kind: _Kind, *, ask: Ask, now: float) -> bool:
+    def _owes(self, kind: _Kind, *, ask: Ask, key: str, now: float) -> bool:
         """Whether one of these pods is owed a wake-up, by what still fits."""
         if not any(True for _ in kind.owed(now)):
             return False
-        kind.fitting = self._fitting(ask, rows=kind.fitting)
+        kind.fitting = self._fitting(ask, rows=kind.fitting, key=key)
         return any(True for _ in kind.owed(now))
 
-    def _fitting(self, ask: Ask, *, rows: Rows) -> Rows:
+    def _fitting(self, ask: Ask, *, rows: Rows, key: str) -> Rows:
         names = [self._ledger.name(row) for row in rows.tolist()]
-        return rows[Judgement(self._ledger, ask, nodes=names, key="").fits]
+        return rows[Judgement(self._ledger, ask, nodes=names, key=key).fits]
 
 
 def _any_of(rows: Rows, *, asked: npt.NDArray[np.uint8]) -> bool:

@@ -1,6 +1,7 @@
-"""The extender's picture of the cluster: nodes, GPUNodes and pods, kept true by watching, and the one write.
+"""The extender's picture of the cluster: nodes, GPUNodes, pods and the plans of GPUJobs, kept true by watching, and the
+one write.
 
-The picture is usable once all three are listed. When the API server falls silent it stays as it was last seen, and
+The picture is usable once all four are listed. When the API server falls silent it stays as it was last seen, and
 grows old; the ages say so.
 """
 
@@ -13,7 +14,8 @@ from dovetail.cluster import ClusterView
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import EventType, KubeObject, Reflector
-from dovetail.kube.resources import GPUNODES, NODES, PODS
+from dovetail.kube.resources import GPUJOBS, GPUNODES, NODES, PODS
+from dovetail_extender.plans import PlannedJob
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -21,8 +23,15 @@ T = TypeVar("T", bound=KubeObject)
 class Watching:
     """Feeds a `ClusterView` from the API server, and gives binds the pods of the cluster."""
 
-    def __init__(self, client: Client, *, view: ClusterView, on_pod: Callable[[EventType, Pod], None]) -> None:
-        """`on_pod` hears of each pod's changes after the picture has them."""
+    def __init__(
+        self,
+        client: Client,
+        *,
+        view: ClusterView,
+        on_pod: Callable[[EventType, Pod], None],
+        on_job: Callable[[EventType, PlannedJob], None],
+    ) -> None:
+        """`on_pod` hears of each pod's changes after the picture has them, `on_job` of each GPUJob's."""
         self._client = client
         self._nodes = Reflector(
             client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
@@ -40,6 +49,7 @@ class Watching:
             on_pod(event, pod)
 
         self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event)
+        self._jobs = Reflector(client, GPUJOBS, PlannedJob, on_event=on_job)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -74,7 +84,7 @@ class Watching:
 
     @property
     def _reflectors(self) -> tuple[Reflector[Any], ...]:
-        return self._nodes, self._gpunodes, self._pods
+        return self._nodes, self._gpunodes, self._pods, self._jobs
 
 
 def _feed(changed: Callable[[T], object], gone: Callable[[T], object]) -> Callable[[EventType, T], None]:

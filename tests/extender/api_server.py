@@ -20,6 +20,7 @@ LISTS = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
     "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
+    "gpujobs": "/apis/dovetail.dev/v1alpha1/gpujobs",
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/dovetail-system/leases"

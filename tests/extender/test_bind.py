@@ -369,7 +369,7 @@ async def test_the_state_is_read_off_when_somebody_scrapes(api: ApiServer, face:
     assert await face.bind(make_pod("sent"), "a") == ""
     value = face.extender.metrics.registry.get_sample_value
     holds = {state: value("dovetail_extender_holds", {"state": state}) for state in HOLD_STATES}
-    assert holds == {"decided": 1, "nominated": 1, "binding": 1}
+    assert holds == {"decided": 1, "nominated": 1, "planned": 0, "reserved": 0, "binding": 1}
     assert value("dovetail_extender_decisions_total", {"policy": "Balanced", "outcome": "refused"}) == 1
     assert (_gauge(face, "waiting_pods"), _gauge(face, "lease_held"), _gauge(face, "idle_gpus")) == (1, 1, 13)
 
