@@ -61,10 +61,12 @@ class Driver(Protocol):
         ...
 
 
-def loads(library: str) -> bool:
-    """Whether a library can be loaded here; that says nothing yet of a driver or a card."""
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+def loads(*libraries: str) -> bool:
+    """Whether one of these can be loaded here; that says nothing yet of a driver or a card."""
+    for library in libraries:
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return True
+    return False

@@ -9,12 +9,13 @@ import pynvml
 
 from dovetail.api.gpunode import Enforcement
 from dovetail.logs import get_logger
+from dovetail_agent.health import verdict
 from dovetail_agent.library import CardLost
-from dovetail_agent.nvml_calls import Caller
+from dovetail_agent.nvml_calls import nvml_caller
 from dovetail_agent.nvml_events import Events
-from dovetail_agent.nvml_find import SYS, Found, Part, find
-from dovetail_agent.nvml_health import verdict
+from dovetail_agent.nvml_find import Found, Part, find
 from dovetail_agent.nvml_read import load_of, processes_of, signs_of
+from dovetail_agent.pci import SYS
 from dovetail_agent.processes import owned, used_by_pod
 from dovetail_agent.provider import LOST, DeviceSample, Inventory
 
@@ -27,7 +28,7 @@ class NvmlDriver:
     label = "NVML"
 
     def __init__(self, *, clock: Callable[[], datetime], proc: Path | None, sys: Path = SYS) -> None:
-        self._ask = Caller()
+        self._ask = nvml_caller()
         self._events = Events(self._ask, clock=clock)
         self._proc = proc
         self._sys = sys
@@ -98,12 +99,11 @@ class NvmlDriver:
         used = processes_of(part, ask=self._ask) if self._proc else None
         processes = None if used is None or self._proc is None else owned(used, proc=self._proc)
         signs = signs_of(part, ask=self._ask)
-        ecc = {"corrected": signs.ecc_corrected, "uncorrected": signs.ecc_uncorrected}
         return replace(
             load,
             used_by_tenant_mib=None if processes is None else used_by_pod(processes),
             processes=processes,
-            ecc_errors={kind: count for kind, count in ecc.items() if count is not None},
+            ecc_errors=signs.ecc_errors,
             remapped_rows=signs.remapped_rows,
             xids=told.xids,
             faults=told.faults,

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pynvml
 
 from dovetail.logs import get_logger
+from dovetail_agent.calls import Caller
 from dovetail_agent.library import CardLost, LibraryError
-from dovetail_agent.nvml_calls import Caller
 from dovetail_agent.nvml_find import Part
 from dovetail_agent.nvml_health import fault_of
 from dovetail_agent.provider import Fault

@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from dovetail.logs import get_logger
+from dovetail_agent.calls import Caller
 from dovetail_agent.library import CardLost
-from dovetail_agent.nvml_calls import Caller
 from dovetail_agent.nvml_links import bus_id, links_of
+from dovetail_agent.pci import SYS, numa_node
 from dovetail_agent.provider import DeviceInfo
 
 log = get_logger(__name__)
 
-SYS: Final = Path("/sys")
 _MIB: Final = 1 << 20
 
 
@@ -94,18 +94,10 @@ def _card(index: int, *, ask: Caller, sys: Path) -> Part:
         reserved_mib=memory.reserved_mib,
         compute_capability=".".join(map(str, capability)) if capability else "",
         pci_bus_id=place,
-        numa_node=_numa_node(place, sys=sys),
+        # The library's own call means a card's memory, not its socket.
+        numa_node=numa_node(place, sys=sys),
     )
     return Part(info=info, handle=handle, card=handle, card_uuid=uuid)
-
-
-def _numa_node(place: str, *, sys: Path) -> int | None:
-    """The socket of the card, as the kernel tells it. The library's own call means a card's memory, not its socket."""
-    try:
-        node = int((sys / "bus/pci/devices" / place / "numa_node").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
 
 
 def _wired(cards: Mapping[int, Part], *, ask: Caller) -> list[Part]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pynvml
 
 from dovetail.api.gpunode import Links
-from dovetail_agent.nvml_calls import Caller
+from dovetail_agent.calls import Caller
 
 _MOST_LINKS: Final = 18  # of one card; Hopper and Blackwell have that many
 # Two chips of one board, or one PCIe switch between them.

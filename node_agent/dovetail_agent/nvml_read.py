@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pynvml
 
-from dovetail_agent.nvml_calls import Caller
+from dovetail_agent.calls import Caller
+from dovetail_agent.health import Signs
 from dovetail_agent.nvml_find import Part, memory_of
-from dovetail_agent.nvml_health import Signs
 from dovetail_agent.provider import DeviceSample
 
 _MIB: Final = 1 << 20
@@ -48,6 +48,7 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
     )
     if part.info.mig_profile:
         return sample  # power and clocks are the card's: each of its devices would tell them once more
+    mode = ask(pynvml.nvmlDeviceGetComputeMode, args=(part.card,))
     milliwatts = ask(pynvml.nvmlDeviceGetPowerUsage, args=(part.card,))
     clocks = {name: ask(pynvml.nvmlDeviceGetClockInfo, args=(part.card, kind)) for name, kind in _CLOCKS.items()}
     return replace(
@@ -55,6 +56,7 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
         power_watts=None if milliwatts is None else round(milliwatts / 1000),
         clocks_mhz={name: mhz for name, mhz in clocks.items() if mhz is not None},
         throttled_by=_throttles(part.card, ask=ask),
+        shareable=None if mode is None else mode == pynvml.NVML_COMPUTEMODE_DEFAULT,
     )
 
 

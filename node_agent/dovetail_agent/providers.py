@@ -26,21 +26,54 @@ _FIRST_LOOK_SECONDS: Final = 15.0
 Clock = Callable[[], datetime]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vendor:
-    """A vendor's library, and the driver that asks it; imported where it is used, since each binding has its price."""
+Open = Callable[[Clock, Path | None, Sequence[str]], Driver]
 
-    library: str
-    driver: Callable[[Clock, Path | None], Driver]
+# Each binding has its price in memory, and most nodes need one: they are imported where they are used.
 
 
-def _nvml(clock: Clock, proc: Path | None) -> Driver:
-    from dovetail_agent.nvml_driver import NvmlDriver  # noqa: PLC0415 - each binding has its price in memory
+def _nvml(clock: Clock, proc: Path | None, _: Sequence[str]) -> Driver:
+    from dovetail_agent.nvml_driver import NvmlDriver  # noqa: PLC0415 - as above
 
     return NvmlDriver(clock=clock, proc=proc)
 
 
-VENDORS: Final = MappingProxyType({"nvml": Vendor(library="libnvidia-ml.so.1", driver=_nvml)})
+def _amd(_: Clock, proc: Path | None, __: Sequence[str]) -> Driver:
+    from dovetail_agent.amd import amd_driver  # noqa: PLC0415 - as above
+
+    return amd_driver(proc=proc)
+
+
+def _intel(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
+    from dovetail_agent.intel import intel_driver  # noqa: PLC0415 - as above
+
+    return intel_driver(proc=proc, library=libraries[0])
+
+
+def _ascend(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
+    from dovetail_agent.ascend import ascend_driver  # noqa: PLC0415 - as above
+
+    return ascend_driver(proc=proc, libraries=libraries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """Where a vendor's library may be: by the loader's path, or where its installer puts it; and what asks it."""
+
+    libraries: tuple[str, ...]
+    driver: Open
+
+
+VENDORS: Final = MappingProxyType(
+    {
+        "nvml": Vendor(libraries=("libnvidia-ml.so.1",), driver=_nvml),
+        "amd": Vendor(libraries=("libamd_smi.so", "/opt/rocm/lib/libamd_smi.so"), driver=_amd),
+        "intel": Vendor(libraries=("libze_loader.so.1",), driver=_intel),
+        "ascend": Vendor(
+            libraries=("libdcmi.so", "/usr/local/dcmi/libdcmi.so", "/usr/local/Ascend/driver/lib64/driver/libdcmi.so"),
+            driver=_ascend,
+        ),
+    }
+)
 PROVIDERS: Final = (AUTO, *VENDORS, SimulatedProvider.name)
 
 
@@ -75,7 +108,9 @@ def _started(names: Sequence[str], *, paces: Paces) -> list[Watch]:
     proc = PROC if sees_host_processes() else None
     if proc is None:
         log.warning("the node's processes cannot be seen (hostPID): what each pod uses of a device is not told")
-    watches = [Watch(VENDORS[name].driver(clock, proc), clock=clock, paces=paces) for name in names]
+    watches = [
+        Watch(VENDORS[name].driver(clock, proc, VENDORS[name].libraries), clock=clock, paces=paces) for name in names
+    ]
     for watch in watches:
         watch.start()
     return watches
@@ -83,7 +118,7 @@ def _started(names: Sequence[str], *, paces: Paces) -> list[Watch]:
 
 def _there() -> list[str]:
     """The vendors whose libraries are there; of each other one the log says so, once."""
-    found = [name for name, vendor in VENDORS.items() if loads(vendor.library)]
-    for name in VENDORS.keys() - set(found):
-        log.info("none of these devices: the library is not there", provider=name, library=VENDORS[name].library)
+    found = [name for name, vendor in VENDORS.items() if loads(*vendor.libraries)]
+    for name in sorted(VENDORS.keys() - set(found)):
+        log.info("none of these devices: the library is not there", provider=name, library=VENDORS[name].libraries[0])
     return found

@@ -12,6 +12,7 @@ from dovetail_agent.watch import Known, Paces, Watch
 from tests.agent.builders import NOON
 from tests.agent.nvml_stub import Scenario, Stub
 from tests.agent.procfs import make_proc
+from tests.agent.vendors import Played
 
 PACES = Paces(look=3600, ending=0.02)
 See = Callable[..., Known]
@@ -66,3 +67,11 @@ def see(nvml: Stub, watch_on: Callable[..., Watch]) -> See:
         return watch_on(**options).known
 
     return look
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    """Starts watches on our stand-ins for AMD's, Intel's and Ascend's libraries, and ends them."""
+    play = Played(tmp_path, monkeypatch=monkeypatch)
+    yield play
+    play.end()

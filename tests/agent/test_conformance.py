@@ -1,4 +1,5 @@
-"""What every provider keeps to: the simulated one, NVML on our library, and NVML on the cards of this machine."""
+"""What every provider keeps to: the simulated one, each vendor's on our library of its name, and NVML on the cards of
+this machine."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,9 +21,11 @@ from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sa
 from dovetail_agent.providers import PROVIDERS, opened
 from dovetail_agent.simulated import SimulatedProvider
 from dovetail_agent.tenants import Tenant
+from dovetail_agent.watch import Watch
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, Process, Scenario, Stub, card_uuid
 from tests.agent.procfs import make_proc
+from tests.agent.vendors import Played
 
 POD = "0f2a9c1e-7d3b-4c55-9e10-6b1f2d3c4a5b"
 NODE = "v100-0"
@@ -82,6 +85,29 @@ def nvml_on_a_stub(nvml: Stub, watch_on: Callable[..., object], tmp_path: Path) 
 
 
 @pytest.fixture
+def vendor_on_a_stub(played: Played, tmp_path: Path) -> Callable[[str], Source]:
+    """AMD, Intel and Ascend: each through its own calls, on our library of that name."""
+
+    def source_of(vendor: str) -> Source:
+        proc = make_proc(tmp_path / "host", pods={10: POD, 11: None})
+        lost, silent = VENDOR_TROUBLES[vendor]
+
+        def source(watch: Watch) -> Source:
+            return Source(provider=MeasuredProvider(watch, name=vendor, node=NODE), node=make_node(NODE, devices=None))
+
+        well = source(played(vendor, proc=proc, processes=[(0, 10, 5000), (0, 11, 700)]))
+        device = msgspec.structs.replace(allocated(0), uuid=well.inventory().devices[0].uuid, memory_mib=6000)
+        return replace(
+            well,
+            tenant=make_tenant(device, uid=POD),
+            broken=lambda: source(played(vendor, proc=proc, then={"answers": [lost]})),
+            unreadable=lambda: source(played(vendor, proc=proc, answers=[silent])),
+        )
+
+    return source_of
+
+
+@pytest.fixture
 def nvml_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -89,11 +115,25 @@ def nvml_on_real_cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
         yield Source(provider=provider, node=make_node(NODE, devices=None), now=datetime.now(UTC))
 
 
-SOURCES = ["simulated", "nvml_on_a_stub", *(["nvml_on_real_cards"] if loads("libnvidia-ml.so.1") else [])]
+# What a card that is lost answers, and a library without its driver: call, card, code.
+VENDOR_TROUBLES = {
+    "amd": (("amdsmi_get_gpu_vram_usage", 1, 12), ("amdsmi_init", -1, 34)),
+    "intel": (("zesMemoryGetState", 1, 0x70000001), ("zesInit", -1, 0x78000001)),
+    "ascend": (("dcmi_get_device_temperature", 1, -8008), ("dcmi_init", -1, -8012)),
+}
+SOURCES = [
+    "simulated",
+    "nvml_on_a_stub",
+    *VENDOR_TROUBLES,
+    *(["nvml_on_real_cards"] if loads("libnvidia-ml.so.1") else []),
+]
 
 
 @pytest.fixture(params=SOURCES)
 def source(request: pytest.FixtureRequest) -> Source:
+    if request.param in VENDOR_TROUBLES:
+        made: Callable[[str], Source] = request.getfixturevalue("vendor_on_a_stub")
+        return made(request.param)
     found: Source = request.getfixturevalue(request.param)
     return found
 

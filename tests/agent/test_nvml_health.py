@@ -1,6 +1,7 @@
 import pytest
 
-from dovetail_agent.nvml_health import Signs, fault_of, verdict
+from dovetail_agent.health import Signs, verdict
+from dovetail_agent.nvml_health import fault_of
 
 
 @pytest.mark.parametrize(
