@@ -133,8 +133,10 @@ class Work:
 def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
     """The supervisor as the command line wants it, with its directories made."""
     pipe, logs, state = (args.directory / name for name in ("pipe", "log", "state"))
-    for folder in (pipe, logs, state):
+    shared = args.directory / "shm"
+    for folder in (pipe, logs, state, shared):
         folder.mkdir(parents=True, exist_ok=True)
+    shared.chmod(0o1777)  # every client's /dev/shm, whatever user it is
     variables = environment(pipe=pipe, log=logs)
     return Supervisor(
         daemon=Daemon([args.program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic),

@@ -92,7 +92,11 @@ readinessProbe:
 
 {{/* gpu_config.yaml: one file for all, so that operator, extender and agent agree. */}}
 {{- define "dovetail.config" -}}
-{{- toYaml .Values.config }}
+{{- $config := .Values.config -}}
+{{- if .Values.mps.enabled -}}
+{{- $config = merge (dict "mps_directory" .Values.mps.directory) $config -}}
+{{- end -}}
+{{- toYaml $config }}
 {{- end }}
 
 {{- define "dovetail.configVolume" -}}
@@ -119,6 +123,9 @@ readinessProbe:
     {{- if .root.Values.agent.podResources.enabled }}
     - --pod-resources=/kubelet/pod-resources/kubelet.sock
     {{- end }}
+    {{- if .root.Values.mps.enabled }}
+    - --mps-state=/mps/mps.json
+    {{- end }}
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -138,6 +145,9 @@ readinessProbe:
     {{- if and .perNode .root.Values.agent.podResources.enabled }}
     # The folder and not the socket in it, which kubelet makes anew whenever it starts.
     - {name: pod-resources, mountPath: /kubelet/pod-resources, readOnly: true}
+    {{- end }}
+    {{- if and .perNode .root.Values.mps.enabled }}
+    - {name: mps-state, mountPath: /mps, readOnly: true}
     {{- end }}
 {{- end }}
 
@@ -247,4 +257,11 @@ r in ['dovetail.dev/gpu-milli', 'dovetail.dev/gpu-memory-mib', 'dovetail.dev/gpu
 {{- define "dovetail.writtenAtBind" -}}
 ({{ . }} != null && has({{ . }}.metadata.annotations) ? {{ . }}.metadata.annotations.filter(k,
 k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mps-percentage|mps-memory)[.]')) : [])
+{{- end }}
+
+{{/* The claim of the volume that the history is on; empty where it is on none of its own. */}}
+{{- define "dovetail.historyClaim" -}}
+{{- if and .Values.history.persistence.enabled (not .Values.history.secretName) -}}
+{{- .Values.history.persistence.existingClaim | default "dovetail-history" -}}
+{{- end -}}
 {{- end }}

@@ -1,0 +1,85 @@
+"""The chart with MPS switched on: its daemon, what it may, and how pods and the agent find it."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.conftest import Render
+from tests.chart.test_chart import named, of_kind, pods
+
+MPS = "/run/dovetail/mps"
+
+
+@pytest.fixture
+def chart(render: Render) -> list[dict[str, Any]]:
+    return render(mps__enabled=True, monitoring__podMonitor__enabled=True)
+
+
+def mounts(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["mountPath"]: each for each in container["volumeMounts"]}
+
+
+def test_without_it_there_is_no_daemon_and_pods_do_not_look_for_one(render: Render) -> None:
+    objects = render()
+    assert "dovetail-mps" not in pods(objects)
+    config = named(objects, "ConfigMap", "dovetail-config")["data"]["gpu_config.yaml"]
+    assert "mps_directory" not in (yaml.safe_load(config) or {})
+
+
+def test_simulated_nodes_have_no_daemon(render: Render) -> None:
+    assert "dovetail-mps" not in pods(render(mps__enabled=True, simulation__enabled=True))
+
+
+def test_an_upgrade_waits_until_somebody_deletes_the_pod_and_no_probe_restarts_it(chart: list[dict[str, Any]]) -> None:
+    daemon = named(chart, "DaemonSet", "dovetail-mps")
+    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    assert daemon["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert "livenessProbe" not in container
+
+
+def test_a_changed_configuration_does_not_count_as_an_upgrade(render: Render) -> None:
+    one, other = (
+        named(render(mps__enabled=True, config__log_level=level), "DaemonSet", "dovetail-mps")["spec"]["template"]
+        for level in ("info", "debug")
+    )
+    assert one == other
+
+
+def test_the_daemon_has_one_capability_and_the_node_s_processes(chart: list[dict[str, Any]]) -> None:
+    pod = pods(chart)["dovetail-mps"]
+    (container,) = pod["containers"]
+    assert pod["hostPID"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert "privileged" not in container["securityContext"]
+
+
+def test_it_may_read_pods_and_tell_events_and_nothing_else(chart: list[dict[str, Any]]) -> None:
+    rules = named(chart, "ClusterRole", "dovetail-mps")["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
+        (["pods"], ["get", "list", "watch"]),
+        (["events"], ["create"]),
+    ]
+
+
+def test_all_find_it_in_the_same_folder(render: Render) -> None:
+    objects = render(mps__enabled=True, mps__directory="/run/elsewhere")
+    config = yaml.safe_load(named(objects, "ConfigMap", "dovetail-config")["data"]["gpu_config.yaml"])
+    (daemon,) = pods(objects)["dovetail-mps"]["containers"]
+    volumes = {
+        each["name"]: each.get("hostPath", {}).get("path") for each in pods(objects)["dovetail-agent"]["volumes"]
+    }
+    assert config["mps_directory"] == "/run/elsewhere"
+    assert "--directory=/run/elsewhere" in daemon["args"]
+    assert set(mounts(daemon)) >= {"/run/elsewhere", "/dev/shm"}
+    assert volumes["mps-state"] == "/run/elsewhere/state"
+
+
+def test_the_agent_reads_its_state_and_cannot_write_it(chart: list[dict[str, Any]]) -> None:
+    (agent,) = [each for each in pods(chart)["dovetail-agent"]["containers"] if each["name"] == "agent"]
+    assert "--mps-state=/mps/mps.json" in agent["args"]
+    assert mounts(agent)["/mps"]["readOnly"]
+
+
+def test_its_metrics_are_scraped(chart: list[dict[str, Any]]) -> None:
+    assert "dovetail-mps" in [each["metadata"]["name"] for each in of_kind(chart, "PodMonitor")]
