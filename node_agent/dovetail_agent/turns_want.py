@@ -1,0 +1,34 @@
+"""Which tenants of a node want turns, from what one look saw. Pure."""
+
+from collections.abc import Iterator
+
+from dovetail_agent.feature import Seen
+from dovetail_agent.provider import DeviceSample
+from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns import Contender
+
+
+def contenders(seen: Seen) -> Iterator[tuple[Contender, Tenant]]:
+    """TimeShared tenants that run and have work on their devices.
+
+    Who starts is left to start, who was told to leave is left to leave: neither could answer while it stands still. A
+    tenant without a process on its devices rests: it runs, and nobody waits for it. Where processes cannot be told
+    apart everybody is taken to have work.
+    """
+    samples = _samples(seen)
+    for tenant in seen.tenants:
+        devices = frozenset(device.uuid for device in tenant.devices)
+        if tenant.mode == "TimeShared" and devices and tenant.running and not tenant.leaving:
+            if devices <= samples.keys() and all(_rests(tenant, on=samples[uuid]) for uuid in devices):
+                continue
+            yield Contender(uid=tenant.uid, devices=devices, weight=max(1, tenant.priority)), tenant
+
+
+def _samples(seen: Seen) -> dict[str, DeviceSample]:
+    if seen.inventory is None or seen.sample is None:
+        return {}
+    return {info.uuid: sample for info, sample in zip(seen.inventory.devices, seen.sample.devices, strict=True)}
+
+
+def _rests(tenant: Tenant, *, on: DeviceSample) -> bool:
+    return on.used_by_tenant_mib is not None and not on.used_by_tenant_mib.get(tenant.uid)
