@@ -54,13 +54,15 @@ class Gate:
 
     sandbox: Cluster
     keeper: Keeper = let_through
+    # By which the gate connects. The administrator's has a certificate, which counts before any token that is passed on.
+    kubeconfig: Path | None = None
     writes: list[Write] = field(default_factory=list)
     url: str = ""
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """The gate, open."""
-        connection = load_connection(self.sandbox.kubeconfig)
+        connection = load_connection(self.kubeconfig or self.sandbox.kubeconfig)
         connector = aiohttp.TCPConnector(ssl=connection.ssl_context() or True, limit=0)
         async with aiohttp.ClientSession(connection.server, connector=connector, auto_decompress=False) as session:
             app = web.Application(client_max_size=64 << 20)

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from dovetail import names
 from dovetail.kube.client import Client
@@ -20,6 +21,7 @@ from dovetail.kube.objects import Lease, Pod
 from dovetail.kube.resources import LEASES, PODS
 from dovetail_extender.service import LEASE
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.gate import Forward, Gate, Write
 from tests.cluster.test_extender import NOBODY, Scene, scene, until
 
 pytestmark = pytest.mark.cluster
@@ -30,20 +32,42 @@ PROGRAM = (sys.executable, "-c", "from dovetail_extender.main import main; raise
 
 
 @asynccontextmanager
-async def another_extender(sandbox: Cluster, *, port: int) -> AsyncIterator[None]:
-    """A second extender with the rights of the first; it takes its leave at the end."""
+async def another_extender(
+    sandbox: Cluster, *, port: int, name: str = "another", config: Path | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """An extender of the test's own with the rights of the sandbox's; it takes its leave at the end."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
-        f"--kubeconfig={kubeconfig(sandbox)}",
+        f"--kubeconfig={config or kubeconfig(sandbox)}",
         f"--port={port}",
-        env={**os.environ, "POD_NAME": "another", "POD_NAMESPACE": "dovetail-system"},
+        env={**os.environ, "POD_NAME": name, "POD_NAMESPACE": "dovetail-system"},
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
+        yield process
+    finally:
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            process.send_signal(number)
+        await asyncio.wait_for(process.wait(), 30)
+
+
+@asynccontextmanager
+async def without_the_sandbox_s_own(sandbox: Cluster) -> AsyncIterator[None]:
+    """The sandbox's extender stays away meanwhile."""
+    await asyncio.to_thread(sandbox.stop, "extender")
+    try:
         yield
     finally:
-        process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.to_thread(sandbox.start, "extender")
+
+
+def by_way_of(gate: Gate, *, folder: Path) -> Path:
+    """The extender's kubeconfig, with the gate in the API server's place."""
+    document = yaml.safe_load(kubeconfig(gate.sandbox).read_text())
+    document["clusters"][0]["cluster"] = {"server": gate.url}
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
 
 
 def kubeconfig(sandbox: Cluster) -> Path:
@@ -100,6 +124,42 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
         with suppress(ProcessLookupError):
             os.kill(old, signal.SIGCONT)
     await asyncio.to_thread(scene.sandbox.wait_ready, ["extender"])
+
+
+async def test_a_bind_that_was_checked_and_is_sent_when_another_is_in_office_is_refused(
+    scene: Scene, unused_tcp_port_factory: Callable[[], int], tmp_path: Path
+) -> None:
+    first, second = [await scene.create(name, "2", milli=2000, model=NOBODY) for name in ("first", "second")]
+    port, other_port = unused_tcp_port_factory(), unused_tcp_port_factory()
+    held, late = asyncio.Event(), asyncio.Event()
+    answers: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+
+    async def stop_the_sender(write: Write, forward: Forward) -> tuple[int, bytes]:
+        if not write.path.endswith("/first/binding"):
+            return await forward()
+        old.send_signal(signal.SIGSTOP)
+        held.set()
+        await late.wait()
+        answer = await forward()
+        answers.put_nowait(answer)
+        return answer
+
+    gate = Gate(sandbox=scene.sandbox, keeper=stop_the_sender, kubeconfig=kubeconfig(scene.sandbox))
+    async with without_the_sandbox_s_own(scene.sandbox), gate.open():
+        config = by_way_of(gate, folder=tmp_path)
+        async with another_extender(scene.sandbox, port=port, name="old", config=config) as old:
+            bind = binding(first, node="a100-0")
+            asked = asyncio.create_task(until(lambda: post(port, "bind", bind), lambda each: each[0] == 200))
+            await asyncio.wait_for(held.wait(), 60)
+            async with another_extender(scene.sandbox, port=other_port):
+                body = binding(second, node="v100-0")
+                answer = await until(lambda: post(other_port, "bind", body), lambda each: each[0] == 200)
+                assert answer == (200, '{"Error":""}')
+                late.set()
+                code, said = await answers.get()
+                assert (code, b"of the lease dovetail-extender" in said) == (403, True), said
+                asked.cancel()
+    assert not (await scene.client.get(PODS, "first", as_type=Pod, namespace=scene.namespace)).spec.node_name
 
 
 async def test_what_was_sent_in_an_earlier_term_is_refused_whenever_it_arrives(scene: Scene) -> None:
