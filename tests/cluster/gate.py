@@ -54,7 +54,7 @@ class Gate:
 
     sandbox: Cluster
     keeper: Keeper = let_through
-    # By which the gate connects. The administrator's has a certificate, which counts before any token that is passed on.
+    # By which the gate connects. The administrator's has a certificate, which counts before any token passed on.
     kubeconfig: Path | None = None
     writes: list[Write] = field(default_factory=list)
     url: str = ""
