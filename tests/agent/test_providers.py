@@ -12,6 +12,7 @@ import pytest
 from dovetail_agent.library import loads
 from dovetail_agent.providers import paces_of
 from tests.agent.nvml_stub import Scenario, built
+from tests.agent.vendor_stub import VendorScenario, built_vendor
 
 REPORT = """
 import json, sys
@@ -26,12 +27,15 @@ with opened(sys.argv[1], node=sys.argv[2] or None, look_every=timedelta(seconds=
 HERE = loads("libnvidia-ml.so.1")
 
 
-def told(provider: str, *, node: str, library: Path | None = None, scenario: Path | None = None) -> tuple[list, str]:
+def told(
+    provider: str, *, node: str, library: Path | str | None = None, scenario: Path | None = None, **more: str
+) -> tuple[list, str]:
     environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
     if library:
         environment |= {"LD_LIBRARY_PATH": str(library)}
     if scenario:
         environment |= {"NVML_STUB_SCENARIO": str(scenario)}
+    environment |= more
     ended = subprocess.run(
         [sys.executable, "-c", REPORT, provider, node], env=environment, capture_output=True, text=True, check=True
     )
@@ -57,6 +61,27 @@ def test_a_missing_library_is_said_once_and_the_agent_goes_on(scenario: Path) ->
     answer, said = told("auto", node="gpu-1")
     assert answer == ["simulated", []]
     assert said.count("libnvidia-ml.so.1") == 1
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [("amd", "AMD Instinct MI300X"), ("intel", "Intel(R) Data Center GPU Max 1550"), ("ascend", "Ascend910B3")],
+)
+def test_every_vendor_is_found_by_its_library(vendor: str, model: str, tmp_path: Path) -> None:
+    played = tmp_path / "played"
+    played.write_text(VendorScenario(vendor=vendor, cards=1).text(), encoding="utf-8")
+    library = built_vendor(vendor) / "lib"
+    answer, _ = told("auto", node="gpu-1", library=library, VENDOR_STUB_SCENARIO=str(played))
+    assert answer == [vendor, [model]]
+
+
+def test_several_vendors_on_one_node_are_all_reported(scenario: Path, tmp_path: Path) -> None:
+    played = tmp_path / "played"
+    played.write_text(VendorScenario(vendor="ascend", cards=1).text(), encoding="utf-8")
+    libraries = f"{built()}:{built_vendor('ascend') / 'lib'}"
+    answer, said = told("auto", node="gpu-1", library=libraries, scenario=scenario, VENDOR_STUB_SCENARIO=str(played))
+    assert answer == ["nvml+ascend", ["Tesla V100-SXM2-32GB"] * 2 + ["Ascend910B3"]]
+    assert said.count("libamd_smi.so") == 1
 
 
 @pytest.mark.parametrize(("look_every", "read_every"), [(30, 15), (5, 5)])

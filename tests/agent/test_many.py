@@ -1,0 +1,103 @@
+"""Cards of several vendors in one node: one report, and one vendor's trouble is not the other's."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from dovetail.api.gpunode import Links
+from dovetail_agent.many import SILENT, ManyProvider
+from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from tests.agent.builders import NOON, make_node
+
+NODE = make_node("mixed", devices=None)
+
+
+class Part:
+    """One vendor's provider, whose answers are said."""
+
+    def __init__(self, name: str, *, cards: int, problem: str = "", measured_at: datetime | None = NOON) -> None:
+        self.name = name
+        self.cards = cards
+        self.problem = problem
+        self.measured_at = measured_at
+
+    def serves(self, node: Any) -> bool:
+        return node.metadata.name == "mixed"
+
+    def inventory(self, node: Any) -> Inventory:
+        if self.problem:
+            raise InventoryUnreadable(node.metadata.name, problem=self.problem)
+        devices = (
+            DeviceInfo(
+                index=index, uuid=f"{self.name}-{index}", vendor=self.name, model="M", memory_mib=1000,
+                links=Links(nvlink=[other for other in range(self.cards) if other != index]),
+            )
+            for index in range(self.cards)
+        )  # fmt: skip
+        return Inventory(devices=tuple(devices), driver_version="1.0")
+
+    def assignments(self, inventory: Any, **_: Any) -> list[Any]:
+        return []
+
+    def sample(self, inventory: Inventory, *, node: Any, **_: Any) -> Sample:
+        self.inventory(node)
+        return Sample(
+            devices=tuple(DeviceSample(used_mib=10) for _ in inventory.devices),
+            measured_at=self.measured_at,
+            cpu_utilization=0.5,
+        )
+
+
+def seen(many: ManyProvider) -> tuple[Inventory, Sample]:
+    inventory = many.inventory(NODE)
+    return inventory, many.sample(inventory, node=NODE, tenants=[], now=NOON)
+
+
+def test_the_devices_are_numbered_on_and_their_links_with_them() -> None:
+    inventory, _ = seen(ManyProvider([Part("nvml", cards=2), Part("amd", cards=2)]))
+    assert [(device.index, device.uuid) for device in inventory.devices] == [
+        (0, "nvml-0"), (1, "nvml-1"), (2, "amd-0"), (3, "amd-1")
+    ]  # fmt: skip
+    assert [device.links.nvlink for device in inventory.devices] == [[1], [0], [3], [2]]
+
+
+def test_the_report_names_all_of_them() -> None:
+    many = ManyProvider([Part("nvml", cards=1), Part("amd", cards=1)])
+    assert many.name == "nvml+amd"
+    assert seen(many)[0].driver_version == "nvml 1.0, amd 1.0"
+    assert many.serves(NODE)
+    assert not many.serves(make_node("another", devices=None))
+    assert many.assignments(seen(many)[0], node=NODE, tenants=[], previous=[]) == []
+
+
+def test_a_vendor_whose_driver_goes_silent_keeps_its_devices_and_they_take_no_work() -> None:
+    nvml, amd = Part("nvml", cards=1), Part("amd", cards=1)
+    many = ManyProvider([nvml, amd])
+    before, _ = seen(many)
+    amd.problem = "AMD SMI: no driver"
+    inventory, sample = seen(many)
+    assert inventory == before
+    assert [state.unhealthy_reason for state in sample.devices] == ["", SILENT]
+    assert [state.used_mib for state in sample.devices] == [10, None]
+
+
+def test_a_vendor_that_never_answered_has_no_devices() -> None:
+    inventory, sample = seen(ManyProvider([Part("nvml", cards=1, problem="no driver"), Part("amd", cards=1)]))
+    assert [(device.index, device.uuid) for device in inventory.devices] == [(0, "amd-0")]
+    assert [state.used_mib for state in sample.devices] == [10]
+
+
+def test_where_none_can_be_read_all_problems_are_told_in_one_sentence() -> None:
+    many = ManyProvider([Part("nvml", cards=1, problem="NVML: gone"), Part("amd", cards=1, problem="AMD SMI: gone")])
+    with pytest.raises(InventoryUnreadable, match=r"^node mixed: NVML: gone; AMD SMI: gone$"):
+        many.inventory(NODE)
+
+
+def test_it_was_measured_when_the_slowest_of_them_was() -> None:
+    earlier = NOON.replace(hour=11)
+    many = ManyProvider([Part("nvml", cards=1), Part("amd", cards=1, measured_at=earlier)])
+    _, sample = seen(many)
+    assert (sample.measured_at, sample.cpu_utilization) == (earlier, 0.5)
+    assert replace(sample, devices=()).memory_utilization is None
