@@ -8,6 +8,7 @@ from typing import Final
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
+from dovetail_agent.badcards_feature import BadCardsFeature
 from dovetail_agent.enforcement import Discovery
 from dovetail_agent.feature import Feature
 from dovetail_agent.freezer_groups import freezer_at
@@ -24,7 +25,7 @@ def features_of(args: argparse.Namespace, *, settings: Settings, client: Client)
     """All that the command line and the configuration ask for, in the order in which they amend the report."""
     return (
         *_kubelet(args, settings=settings),
-        _strangers(settings, client=client),
+        *_watchful(settings, client=client),
         *_turns(args, settings=settings),
         *_mps(args),
         Discovery(),
@@ -42,8 +43,10 @@ def _turns(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]
         yield TurnsFeature(partial(freezer_at, args.cgroups), marks=marks, turn_seconds=settings.turn_seconds)
 
 
-def _strangers(settings: Settings, *, client: Client) -> Feature:
-    return StrangersFeature(Teller(client, component=_COMPONENT), policy=settings.strangers)
+def _watchful(settings: Settings, *, client: Client) -> Iterator[Feature]:
+    teller = Teller(client, component=_COMPONENT)
+    yield StrangersFeature(teller, policy=settings.strangers)
+    yield BadCardsFeature(teller)
 
 
 def _kubelet(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:

@@ -128,8 +128,8 @@ def _seen(seen: Seen, *, told: bool) -> Condition:
     else:
         reason = "NoProcesses"
         message = (
-            "no process can be told apart (no hostPID, or the driver does not tell them): each pod counts with all that "
-            "it was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
+            "no process can be told apart (no hostPID, or the driver does not tell): each pod counts with all that it "
+            "was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
         )
     status: Literal["True", "False"] = "True" if told else "False"
     return condition(CONDITION, status, reason=reason, message=message, previous=seen.previous, now=seen.now)
