@@ -50,6 +50,7 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
     run_times: RunTimes = field(default_factory=RunTimes)
+    leaves_bad_cards: bool = False
     mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
 
@@ -79,6 +80,7 @@ class Operator:
             run_times=options.run_times,
             quotas=Quotas(half_life_seconds=options.half_life_seconds),
         )
+        state.leaves_bad_cards = options.leaves_bad_cards
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
             client,

@@ -8,13 +8,13 @@ import msgspec
 from dovetail.api.gpujob import FINISHED
 from dovetail.api.meta import Condition, find_condition
 from dovetail.kube import objects
-from dovetail_operator import attempts
+from dovetail_operator import attempts, badcards
 from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition
 from dovetail_operator.stages import Stage
 
 _MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
-_ORDER: Final = ("Admitted", *_MIRRORED)
+_ORDER: Final = ("Admitted", badcards.CONDITION, *_MIRRORED)
 
 
 def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
@@ -22,6 +22,7 @@ def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
     # What an earlier run came to is no word on this one.
     found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
     wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen, stage), *_of_ours(seen, stage)]
+    wanted += _of_devices(seen, stage)
     for condition in wanted:
         found[condition.type] = _since(condition, find_condition(seen.job.status.conditions, condition.type))
     listed = sorted(found.values(), key=lambda condition: _ORDER.index(condition.type))
@@ -81,6 +82,13 @@ def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
     if find_condition(seen.job.status.conditions, "Suspended") is not None:
         return [_condition("Suspended", "False", "Released", "No longer held by spec.suspend", at=seen.now)]
     return []
+
+
+def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
+    before = find_condition(seen.job.status.conditions, badcards.CONDITION)
+    finished, now = stage.phase in FINISHED, timestamp(seen.now)
+    told = badcards.condition_of(seen.bad_cards, before=before, finished=finished, now=now)
+    return [] if told is None else [told]
 
 
 def _condition(type_: str, status: Literal["True", "False"], reason: str, message: str, *, at: datetime) -> Condition:

@@ -29,6 +29,7 @@ from dovetail_operator import effects
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
 from dovetail_operator.counting import departed
+from dovetail_operator.badcards import announcement_of
 from dovetail_operator.durations import moment
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
@@ -440,6 +441,8 @@ class Controller:
         self.state.put_job(written)
         if status.phase != job.status.phase:
             self._wake_dependents(key)
+        if (bad := announcement_of(job, status)) is not None:
+            self._post(bad)
         news = announcement(job, status)
         if news is not None:
             log.info("job changed", job=key, phase=status.phase, reason=status.reason, message=news.message)

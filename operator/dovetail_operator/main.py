@@ -51,6 +51,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         vendors=settings.vendors,
+        leaves_bad_cards=settings.bad_card == "Restart",
         mps_directory=settings.mps_directory,
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         half_life_seconds=settings.fair_share_half_life,

@@ -12,6 +12,7 @@ from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJ
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
+from dovetail_operator.badcards import BadCard
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 
@@ -46,6 +47,8 @@ class Observed:
     dependencies: tuple[DependencyStatus, ...] = ()
     awaited: bool = False
     overtaken: str = ""
+    bad_cards: tuple[BadCard, ...] = ()
+    leaves_bad_cards: bool = False
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dovetail.api.gpujob import Attempt, Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
-from dovetail_operator import attempts, rendezvous
+from dovetail_operator import attempts, badcards, rendezvous
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
 from dovetail_operator.plans import placement_of, resumed
 from dovetail_operator.workload import Manifest, build_job
@@ -155,6 +155,10 @@ def _active(seen: Observed, child: Job) -> Stage:
     if seen.overtaken:
         # All of it or nothing: what is bound goes back, and the whole job is planned anew.
         message = f"Is planned anew: {seen.overtaken}"
+        suspend = PatchJob(spec={"suspend": True})
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
+    if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
+        message = f"Is started anew elsewhere: {badcards.told(seen.bad_cards)}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]

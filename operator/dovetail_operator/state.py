@@ -18,6 +18,7 @@ from dovetail.queue.admission import Admitted, Verdict
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.attempts import resting
+from dovetail_operator.badcards import BadCards
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
@@ -48,6 +49,9 @@ class State:
         self.verdicts: dict[str, Verdict] = {}
         # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
         self.overtaken: dict[str, str] = {}
+        # Whether jobs are started anew elsewhere when a device of theirs is bad.
+        self.leaves_bad_cards = False
+        self._bad_cards = BadCards()
         self.numbers: dict[str, int] = {}
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
@@ -131,11 +135,13 @@ class State:
         self._gpunodes[gpunode.metadata.name] = gpunode
         given = self.view.gpunode_changed(gpunode)
         self._note_given(given)
-        return [*(self._job_of_pod[uid] for uid in given if uid in self._job_of_pod), *self._measured(gpunode)]
+        uids = {*given, *self._holders_of(self._bad_cards.changed(gpunode), node=gpunode.metadata.name)}
+        return [*(self._job_of_pod[uid] for uid in uids if uid in self._job_of_pod), *self._measured(gpunode)]
 
     def gpunode_gone(self, name: str) -> None:
         """A GPUNode is gone."""
         self._gpunodes.pop(name, None)
+        self._bad_cards.gone(name)
         self.view.gpunode_gone(name)
 
     def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
@@ -170,6 +176,8 @@ class State:
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job, now=now),
             overtaken=self.overtaken.get(job.metadata.uid, ""),
+            bad_cards=self._bad_cards.of(pods, ledger=self.view.ledger),
+            leaves_bad_cards=self.leaves_bad_cards,
         )
 
     def child_of(self, job: GPUJob) -> Job | None:
@@ -263,6 +271,11 @@ class State:
             claim = self.view.ledger.claim(uid)
             if uid in self._job_of_pod and claim is not None and claim.resource and claim.devices:
                 self._given[uid] = claim.devices
+
+    def _holders_of(self, uuids: set[str], *, node: str) -> list[str]:
+        """UIDs of the pods that hold one of these devices of a node."""
+        claims = self.view.ledger.claims_on(node) if uuids else ()
+        return [claim.key for claim in claims if any(device.uuid in uuids for device in claim.devices)]
 
     def _note_owner(self, pod: Pod, *, key: str | None) -> None:
         """Remember whose pod it is. What it uses may have been reported before it was seen here."""

@@ -1,0 +1,125 @@
+"""Jobs on devices that are bad: who is told what, and who is started anew elsewhere."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import Condition, find_condition
+from dovetail_operator.badcards import CONDITION, BadCard, BadCards, announcement_of, condition_of, told
+from dovetail_operator.reconcile import reconcile
+from dovetail_operator.actions import PatchJob
+from tests.core.builders import make_gpunode
+from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
+
+CARD = BadCard(node="a", index=1, uuid="a-1", reason="Xid79FellOffTheBus")
+
+
+def report(*unhealthy: int, reason: str = "Xid79FellOffTheBus") -> GPUNode:
+    gpunode = make_gpunode("a")
+    devices = [
+        msgspec.structs.replace(device, health="Unhealthy", health_reason=reason)
+        if device.index in unhealthy
+        else device
+        for device in gpunode.status.devices
+    ]
+    return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, devices=devices))
+
+
+def test_a_card_that_falls_ill_or_gets_well_is_news_once() -> None:
+    cards = BadCards()
+    assert [cards.changed(each) for each in (report(), report(1), report(1), report())] == [
+        set(), {"a-1"}, set(), {"a-1"},
+    ]  # fmt: skip
+
+
+def test_another_reason_is_news() -> None:
+    cards = BadCards()
+    cards.changed(report(1))
+    assert cards.changed(report(1, reason="GpuIsLost")) == {"a-1"}
+
+
+def test_the_sentence_names_each_card_with_its_reason_up_to_four() -> None:
+    assert told([CARD]) == "GPU 1 of a (a-1) is unhealthy: Xid79FellOffTheBus"
+    assert told([replace(CARD, index=index) for index in range(6)]).endswith(" and 2 more")
+    assert told([replace(CARD, reason="")]) == "GPU 1 of a (a-1) is unhealthy"
+
+
+def test_the_jobs_on_a_card_that_falls_ill_get_dirty_and_see_it() -> None:
+    state = make_state(n1=2)
+    job = make_job()
+    state.put_job(job)
+    state.put_child(make_child(job))
+    state.pod_changed("ADDED", make_pod(devices=1))
+    gpunode = make_gpunode("n1")
+    devices = [
+        msgspec.structs.replace(device, uuid=f"GPU-n1-{device.index}", health="Unhealthy", health_reason="GpuIsLost")
+        for device in gpunode.status.devices
+    ]
+    ill = msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, devices=devices))
+    assert "team/x" in state.gpunode_changed(ill)
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert [card.uuid for card in seen.bad_cards] == ["GPU-n1-0"]
+
+
+def test_a_pod_that_has_ended_holds_no_bad_card() -> None:
+    state = make_state(n1=2)
+    cards = BadCards()
+    cards.changed(report(0, 1))
+    assert cards.of([make_pod(devices=1, phase="Failed")], ledger=state.view.ledger) == ()
+
+
+@pytest.mark.parametrize(
+    ("cards", "before", "finished", "status"),
+    [
+        pytest.param((CARD,), None, False, "False", id="a bad card"),
+        pytest.param((), "False", False, "True", id="well again, or left"),
+        pytest.param((), "True", False, "True", id="still well"),
+        pytest.param((), "False", True, "False", id="a job that is over keeps what it ended on"),
+        pytest.param((), None, False, None, id="nothing was ever wrong"),
+    ],
+)
+def test_the_condition(cards: tuple[BadCard, ...], before: Any, finished: bool, status: str | None) -> None:
+    known = msgspec.convert(condition(CONDITION, status=before), Condition) if before else None
+    found = condition_of(cards, before=known, finished=finished, now=at(0))
+    assert (found.status if found else None) == status
+
+
+def running(*, leaves: bool, **spec: Any) -> Any:
+    job = make_job(status={"phase": "Running"}, **spec)
+    seen = see(job, make_pod(devices=1, started=-10), child=make_child(job))
+    return reconcile(replace(seen, bad_cards=(CARD,), leaves_bad_cards=leaves))
+
+
+def test_where_it_is_reported_alone_the_job_goes_on_and_says_so_in_a_condition() -> None:
+    outcome = running(leaves=False)
+    found = find_condition(outcome.status.conditions, CONDITION)
+    assert found is not None
+    assert (outcome.status.phase, outcome.actions) == ("Running", ())
+    assert (found.status, found.reason, found.message) == ("False", "Unhealthy", CARD.sentence)
+
+
+def test_where_jobs_leave_bad_cards_the_batch_job_is_suspended_which_costs_no_retry() -> None:
+    outcome = running(leaves=True)
+    assert outcome.actions == (PatchJob(spec={"suspend": True}),)
+    assert outcome.status.phase == "Queued"
+    assert outcome.status.message == f"Is started anew elsewhere: {CARD.sentence}"
+
+
+def test_what_a_reservation_holds_for_others_is_not_taken_from_them() -> None:
+    outcome = running(leaves=True, reservation={"durationSeconds": 3600})
+    assert PatchJob(spec={"suspend": True}) not in outcome.actions
+
+
+def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
+    job = make_job(status={"phase": "Running"})
+    status = running(leaves=False).status
+    news = announcement_of(job, status)
+    assert news is not None
+    assert (news.severity, news.reason, news.message) == ("Warning", "BadCard", CARD.sentence)
+    written = msgspec.structs.replace(job, status=status)
+    assert announcement_of(written, status) is None
+    assert announcement_of(job, job.status) is None
