@@ -28,6 +28,9 @@ from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
 from dovetail_operator.memory import Learning
+from dovetail_operator.history import History
+from dovetail_operator.history_answers import Answers
+from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
@@ -52,6 +55,8 @@ class Options:
     run_times: RunTimes = field(default_factory=RunTimes)
     leaves_bad_cards: bool = False
     mps_directory: str = ""
+    history_url: str = "sqlite://"
+    history_days: int = 400
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
 
 
@@ -97,6 +102,11 @@ class Operator:
         self._notes = QuotaNotes(client, state, now=_now)
         self._reflectors = _reflectors(client, self._controller)
 
+        store = HistoryStore(options.history_url)
+        self._history = History(
+            client, state, store, keep_days=options.history_days, registry=registry, now=_now, rng=rng
+        )
+        self._answers = Answers(client, store)
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """What has to be complete before the operator decides anything, each as a check for /readyz."""
         checks: dict[str, Callable[[], str | None]] = {
@@ -119,8 +129,16 @@ class Operator:
 
 
 def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
+            tasks.create_task(self._keep_history())
     return [
         Reflector(client, NODES, Node, on_event=controller.node_event),
+    async def _keep_history(self) -> None:
+        """Beside the queue, which does not wait for a database that is away."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._history.run())
+            await self._history.synced.wait()
+            tasks.create_task(self._answers.run())
+
         Reflector(client, GPUNODES, GPUNode, on_event=controller.gpunode_event),
         Reflector(client, PODS, Pod, on_event=controller.pod_event),
         Reflector(client, JOBS, Job, on_event=controller.child_event, label_selector=names.LABEL_JOB),

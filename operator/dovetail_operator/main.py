@@ -54,6 +54,8 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         leaves_bad_cards=settings.bad_card == "Restart",
         mps_directory=settings.mps_directory,
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
+        history_url=settings.history_url,
+        history_days=settings.history_days,
         half_life_seconds=settings.fair_share_half_life,
     )
 

@@ -31,8 +31,10 @@ class Observed:
 
     `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
     request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
-    `awaited`: the status of a job that depends on this one does not show yet what became of it. `overtaken` says why
-    the plan of a job that was let go does not hold any more.
+    `awaited`: the status of a job that depends on this one does not show yet what became of it. `recorded`: the history
+    has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more.
+    `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
+    `notice` is there for a job that runs and has to make way.
     """
 
     job: GPUJob
@@ -55,6 +57,8 @@ class Observed:
 def is_child(child: Job, *, job: GPUJob) -> bool:
     """Whether the batch Job belongs to this very GPUJob."""
     return any(owner.controller and owner.uid == job.metadata.uid for owner in child.metadata.owner_references)
+    tasks: tuple[GPUJob, ...] = ()
+    recorded: bool = True
 
 
 def true_condition(child: Job, *types: str) -> Condition | None:

@@ -52,8 +52,8 @@ def _finished(seen: Observed) -> Outcome:
     if ttl is None or status.completion_time is None:
         return Outcome(status=status, actions=tuple(actions))
     due = moment(status.completion_time) + timedelta(seconds=ttl)
-    if due <= seen.now and seen.awaited:
-        # Gone before those that wait for it have noted its end, it would be waited for for ever.
+    if due <= seen.now and (seen.awaited or not seen.recorded):
+        # Gone before those that wait for it have noted its end, it would be waited for for ever; and the history keeps it.
         return Outcome(status=status, actions=tuple(actions), wake_at=seen.now + timedelta(seconds=_NOTING_SECONDS))
     if due <= seen.now:
         return Outcome(status=status, actions=(DeleteGPUJob(),))

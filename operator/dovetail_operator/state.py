@@ -22,6 +22,7 @@ from dovetail_operator.badcards import BadCards
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
+from dovetail_operator.history_due import Dues
 from dovetail_operator.plans import unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
@@ -52,6 +53,8 @@ class State:
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
+        # Records of jobs that are due; None where nobody keeps any.
+        self.dues: Dues | None = None
         self.numbers: dict[str, int] = {}
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
@@ -86,6 +89,8 @@ class State:
         known = self.jobs.get(key)
         if known is not None and known.metadata.uid == uid:
             del self.jobs[key]
+        if self.dues is not None:
+            self.dues.put(job)
             self._forget(known)
 
     def put_child(self, child: Job) -> None:
@@ -171,7 +176,9 @@ class State:
             ask=self.ask_of(job),
             memory=self.memory_of(job),
             dependencies=tuple(self.dependencies.states_of(job)),
-            awaited=self.dependencies.is_awaited(job),
+            awaited=self.dependencies.is_awaited(job) or self._is_unnoted_task(job),
+            tasks=self._tasks.of(job) if is_parent(job) else (),
+            recorded=self.dues is None or self.dues.is_kept(job),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
             obstacle=self.obstacle_of(job, now=now),
@@ -295,7 +302,9 @@ class State:
     def _forget(self, job: GPUJob) -> None:
         self.learning.drop(job)
         self.dependencies.drop(job)
-        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.numbers):
+        if self.dues is not None:
+            self.dues.drop(job)
+        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.notices, self.numbers):
             memory.pop(job.metadata.uid, None)
 
 

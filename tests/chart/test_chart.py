@@ -65,6 +65,7 @@ def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None
             "extender.timeoutSeconds=4",
             "extender.timeoutSeconds is 4, but must be above config.bind_deadline_seconds, which is 4",
         ),
+        ("operator.replicas=2", "each operator would keep a history of its own: set one of the two"),
         ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
     ],
 )
@@ -105,7 +106,8 @@ def test_the_chart_carries_exact_copies(copies: str, originals: Path) -> None:
 
 def test_the_crds_outlive_the_release(chart: list[dict[str, Any]]) -> None:
     crds = of_kind(chart, "CustomResourceDefinition")
-    assert {crd["metadata"]["name"] for crd in crds} == {f"gpujobs.{names.GROUP}", f"gpunodes.{names.GROUP}"}
+    kinds = {crd["metadata"]["name"].removesuffix(f".{names.GROUP}") for crd in crds}
+    assert kinds == {"gpujobs", "gpunodes", "gpuquotas", "historyqueries"}
     assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 
@@ -128,7 +130,7 @@ def test_no_component_may_read_a_secret_or_change_a_pod(chart: list[dict[str, An
 
 
 def test_operators_side_by_side_may_be_drained_one_at_a_time(render: Render) -> None:
-    alone, pair = render(), render(operator__replicas=2)
+    alone, pair = render(), render(operator__replicas=2, history__secretName="history")
     budgets = [each["metadata"]["name"] for each in alone if each["kind"] == "PodDisruptionBudget"]
     assert "dovetail-operator" not in budgets
     assert named(pair, "Deployment", "dovetail-operator")["spec"]["replicas"] == 2
@@ -136,6 +138,25 @@ def test_operators_side_by_side_may_be_drained_one_at_a_time(render: Render) -> 
     labels = named(pair, "Deployment", "dovetail-operator")["spec"]["template"]["metadata"]["labels"]
     assert budget["maxUnavailable"] == 1
     assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_history_is_on_a_volume_or_in_a_database_where_that_is_asked_for(render: Render) -> None:
+    def volume_and_url(**values: Any) -> tuple[Any, Any]:
+        chart = render(**values)
+        (volume,) = [each for each in pods(chart)["dovetail-operator"]["volumes"] if each["name"] == "history"]
+        env = {each["name"]: each for each in containers(chart)["operator"]["env"]}
+        return volume, env["DOVETAIL_HISTORY_URL"]
+
+    volume, url = volume_and_url()
+    assert (volume["emptyDir"], url["value"]) == ({}, "sqlite:////var/lib/dovetail/history.db")
+    volume, url = volume_and_url(history__persistence__enabled=True)
+    assert (volume["persistentVolumeClaim"], url["value"]) == ({"claimName": "dovetail-history"}, url["value"])
+    kept = render(history__persistence__enabled=True)
+    assert named(kept, "PersistentVolumeClaim", "dovetail-history")["metadata"]["annotations"] == {
+        "helm.sh/resource-policy": "keep"
+    }
+    volume, url = volume_and_url(history__secretName="pg")
+    assert ("emptyDir" in volume, url["valueFrom"]) == (True, {"secretKeyRef": {"name": "pg", "key": "url"}})
 
 
 def test_only_the_extender_may_bind(chart: list[dict[str, Any]]) -> None:

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crd import files, gpujob_crd, gpunode_crd, gpuquota_crd
+from dovetail.api.crd import files, gpujob_crd, gpunode_crd, gpuquota_crd, historyquery_crd
 
 ROOT = Path(__file__).parents[2]
-KINDS = {"gpujobs": gpujob_crd(), "gpunodes": gpunode_crd(), "gpuquotas": gpuquota_crd()}
+KINDS = {
+    "gpujobs": gpujob_crd(),
+    "gpunodes": gpunode_crd(),
+    "gpuquotas": gpuquota_crd(),
+    "historyqueries": historyquery_crd(),
+}
 
 
 def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api import gpuquota
+from dovetail.api import gpuquota, historyquery
 from dovetail.api.gpujob import GPUJob, rules, running_rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
@@ -87,6 +87,17 @@ def gpuquota_crd() -> Schema:
     _say_allowed(spec["properties"], names=("per",))
     columns = [_column(*column) for column in gpuquota.COLUMNS]
     return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
+
+
+def historyquery_crd() -> Schema:
+    """The CustomResourceDefinition of HistoryQuery."""
+    schema = structural_schema(historyquery.HistoryQuery)
+    schema["required"] = []
+    _say_allowed(schema["properties"]["spec"]["properties"], names=("groupBy",))
+    columns = [_column(*column) for column in historyquery.COLUMNS]
+    return _crd(
+        "HistoryQuery", plural="historyqueries", short=["hq"], scope="Namespaced", columns=columns, schema=schema
+    )
 
 
 def structural_schema(kind: type[msgspec.Struct]) -> Schema:
@@ -191,6 +202,7 @@ def files() -> dict[str, str]:
         "gpujobs.yaml": render(gpujob_crd()),
         "gpunodes.yaml": render(gpunode_crd()),
         "gpuquotas.yaml": render(gpuquota_crd()),
+        "historyqueries.yaml": render(historyquery_crd()),
     }
 
 

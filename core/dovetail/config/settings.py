@@ -277,6 +277,15 @@ class Settings(BaseSettings):
         description="What becomes of the jobs on a device that is unhealthy: they are told (Report), or started anew "
         "elsewhere without costing a retry (Restart).",
     )
+    history_url: str = Field(
+        default="sqlite:////var/lib/dovetail/history.db",
+        description="Where records of jobs that have ended are kept. A URL with a password belongs into the environment "
+        "(DOVETAIL_HISTORY_URL).",
+        json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
+    )
+    history_days: WholeNumber = _number(
+        400, low=1, high=36500, unit="days", description="How long these records are kept."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
     )

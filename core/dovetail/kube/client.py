@@ -251,6 +251,31 @@ class Client:
         path = resource.path(namespace=namespace, name=name)
         await self._transport.send("DELETE", path, body=options, deadline_seconds=deadline_seconds)
 
+    async def log(
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        container: str | None = None,
+        tail_lines: int | None = None,
+        deadline_seconds: float | None = None,
+    ) -> bytes:
+        """The last lines that a container of a pod has printed. Raises `NotFound`, and what its kubelet answers."""
+        path = PODS.path(namespace=namespace, name=pod, subresource="log")
+        return await self._transport.send(
+            "GET", path, query=_log_query(container, tail_lines=tail_lines), deadline_seconds=deadline_seconds
+        )
+
+    @asynccontextmanager
+    async def follow_log(
+        self, pod: str, *, namespace: str, container: str | None = None, tail_lines: int | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The same as it is printed, until the container ends."""
+        path = PODS.path(namespace=namespace, name=pod, subresource="log")
+        query = {**_log_query(container, tail_lines=tail_lines), "follow": "true"}
+        async with self._transport.stream(path, query=query, silence_seconds=None) as chunks:
+            yield chunks
+
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """Bind a pod to a node; the API server merges the annotations into the pod in the same transaction.
 
@@ -290,6 +315,11 @@ class Client:
 def selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
     """Both selectors as query parameters; those that are None are left out."""
     both = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def _log_query(container: str | None, *, tail_lines: int | None) -> dict[str, str]:
+    both = {"container": container, "tailLines": None if tail_lines is None else str(tail_lines)}
     return {name: value for name, value in both.items() if value is not None}
 
 

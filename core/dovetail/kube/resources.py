@@ -61,3 +61,4 @@ GPUNODES: Final = Resource(
 GPUQUOTAS: Final = Resource(
     group=names.GROUP, version=names.VERSION, plural="gpuquotas", kind="GPUQuota", namespaced=False
 )
+HISTORYQUERIES: Final = Resource(group=names.GROUP, version=names.VERSION, plural="historyqueries", kind="HistoryQuery")

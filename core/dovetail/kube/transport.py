@@ -71,8 +71,10 @@ class Transport:
             self._session = None
 
     @asynccontextmanager
-    async def stream(self, path: str, *, query: Query, silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a long GET in chunks as they arrive. One attempt."""
+    async def stream(
+        self, path: str, *, query: Query, silence_seconds: float | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The body of a long GET in chunks as they arrive. One attempt. Silence is borne where there is no limit."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds)
         async with self._open("GET", path, query=query, timeout=timeout) as response:
             yield self._chunks(response)

@@ -1,0 +1,134 @@
+"""What is kept of a job that has ended, and what such records add up to. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from statistics import fmean, median
+from typing import Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
+from dovetail.api.historyquery import Grouping, HistorySums, JobRecord
+
+_MOST_DEVICES: Final = 64
+_MOST_NODES: Final = 64
+_MOST_TEXT: Final = 1000
+DELETED: Final = "Deleted"
+
+
+def is_worth_keeping(job: GPUJob) -> bool:
+    """Whether there is something to keep: it has ended, or runs and would be missed if it went now."""
+    return job.status.phase in FINISHED or (job.status.phase == "Running" and job.status.start_time is not None)
+
+
+def record_of(job: GPUJob) -> JobRecord:
+    """The record of a job as its status tells it."""
+    status = job.status
+    phase: Phase = status.phase if status.phase in FINISHED else "Running"
+    run_seconds = status.earlier_run_seconds + _seconds(status.start_time, status.completion_time)
+    gpus = _gpus(status.devices, otherwise=status.gpus)
+    measured = status.measured
+    return JobRecord(
+        uid=job.metadata.uid,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        number=status.number,
+        user=job.metadata.annotations.get(names.USER, ""),
+        phase=phase,
+        reason=status.reason,
+        message=status.message[:_MOST_TEXT],
+        request=status.request,
+        gpus=gpus,
+        workers=job.spec.workers,
+        priority=job.spec.priority,
+        attempts=status.attempt,
+        nodes=status.nodes[:_MOST_NODES],
+        devices=list(dict.fromkeys(device.uuid for device in status.devices))[:_MOST_DEVICES],
+        submitted=job.metadata.creation_timestamp,
+        started=status.start_time,
+        ended=status.completion_time if phase in FINISHED else None,
+        wait_seconds=_wait_seconds(job),
+        run_seconds=run_seconds,
+        gpu_seconds=gpus * run_seconds,
+        peak_mib=status.memory.peak_mib if status.memory else 0,
+        mean_utilization=measured.mean_utilization if measured else None,
+    )
+
+
+def cut_short(record: JobRecord, *, now: datetime, message: str) -> JobRecord:
+    """The record of a job whose object was deleted before it had ended."""
+    ended = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    run_seconds = record.run_seconds + _seconds(record.started, ended)
+    return msgspec.structs.replace(
+        record,
+        phase="Cancelled",
+        reason=DELETED,
+        message=message,
+        ended=ended,
+        run_seconds=run_seconds,
+        gpu_seconds=record.gpus * run_seconds,
+    )
+
+
+def summed(records: Iterable[JobRecord], *, by: Grouping) -> list[HistorySums]:
+    """What records add up to, by group; the group with the most GPU time first."""
+    groups: dict[str, list[JobRecord]] = defaultdict(list)
+    for record in records:
+        groups[_group(record, by=by)].append(record)
+    found = [_sums(group, members) for group, members in groups.items()]
+    return sorted(found, key=lambda sums: (-sums.gpu_seconds, sums.group))
+
+
+def _group(record: JobRecord, *, by: Grouping) -> str:
+    match by:
+        case "User":
+            return record.user
+        case "Name":
+            return record.name
+        case "Day":
+            return (record.ended or "")[:10]
+        case _:
+            return ""
+
+
+def _sums(group: str, records: Sequence[JobRecord]) -> HistorySums:
+    waits = sorted(record.wait_seconds for record in records if record.wait_seconds is not None)
+    measured = [
+        (record.mean_utilization, record.gpu_seconds)
+        for record in records
+        if record.mean_utilization is not None and record.gpu_seconds > 0
+    ]
+    weight = sum(seconds for _, seconds in measured)
+    return HistorySums(
+        group=group,
+        jobs=len(records),
+        by_phase=dict(sorted(Counter(record.phase for record in records).items())),
+        gpu_seconds=sum(record.gpu_seconds for record in records),
+        run_seconds=sum(record.run_seconds for record in records),
+        mean_wait_seconds=fmean(waits) if waits else None,
+        median_wait_seconds=median(waits) if waits else None,
+        # The smallest value that at least 95 % do not exceed.
+        p95_wait_seconds=waits[-(-95 * len(waits) // 100) - 1] if waits else None,
+        peak_mib=max((record.peak_mib for record in records), default=0),
+        mean_utilization=sum(mean * seconds for mean, seconds in measured) / weight if weight else None,
+    )
+
+
+def _gpus(devices: Sequence[AssignedDevice], *, otherwise: int) -> float:
+    """GPUs that the job holds or held; what it asked for where nobody knows which they were."""
+    return sum(device.share_milli for device in devices) / 1000 if devices else float(otherwise)
+
+
+def _wait_seconds(job: GPUJob) -> float | None:
+    status = job.status
+    first = next((attempt.start_time for attempt in status.attempts if attempt.start_time), status.start_time)
+    return None if first is None else _seconds(job.metadata.creation_timestamp, first)
+
+
+def _seconds(start: str | None, end: str | None) -> float:
+    """Seconds between two RFC 3339 times; 0 where one is missing, or clocks disagree."""
+    if not start or not end:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())

@@ -1,0 +1,131 @@
+"""Questions about the history, asked as objects (HistoryQuery) and answered in their status.
+
+So whoever may ask is the API server's business, as with everything else, and no program needs a way to the operator.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import FINISHED
+from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus, JobRecord
+from dovetail.history import summed
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.kube.resources import HISTORYQUERIES
+from dovetail.logs import get_logger
+from dovetail_operator.history_store import HistoryError, HistoryStore
+
+log = get_logger("dovetail.operator.history")
+
+# Who asked takes the answer and deletes the question; this is for those who did not.
+KEPT_SECONDS: Final = 60.0
+# etcd takes 1.5 MiB an object.
+_MOST_BYTES: Final = 900_000
+
+
+class Answers:
+    """Answers each question once, in the order in which they come."""
+
+    def __init__(self, client: Client, store: HistoryStore) -> None:
+        self._client = client
+        self._store = store
+        self._asked: deque[HistoryQuery] = deque()
+        self._arrived = asyncio.Event()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._old: asyncio.Queue[HistoryQuery] = asyncio.Queue()
+        self._reflector = Reflector(client, HISTORYQUERIES, HistoryQuery, on_event=self._on_event)
+
+    async def run(self) -> None:
+        """Answer until cancelled. The store must be open."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            tasks.create_task(self._answer_always())
+            tasks.create_task(self._tidy_always())
+
+    def _on_event(self, type_: EventType, query: HistoryQuery) -> None:
+        uid = query.metadata.uid
+        if type_ == "DELETED":
+            if timer := self._timers.pop(uid, None):
+                timer.cancel()
+        elif query.status.answered:
+            if uid not in self._timers:
+                loop = asyncio.get_running_loop()
+                self._timers[uid] = loop.call_later(KEPT_SECONDS, self._old.put_nowait, query)
+        elif type_ == "ADDED":
+            self._asked.append(query)
+            self._arrived.set()
+
+    async def _answer_always(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._asked:
+                query = self._asked.popleft()
+                try:
+                    await self._answer(query)
+                except (NotFound, Conflict):
+                    # Nobody waits for it any more.
+                    continue
+                except KubeError as error:
+                    log.warning("a question stays open", query=key_of(query.metadata), error=str(error))
+
+    async def _answer(self, query: HistoryQuery) -> None:
+        status = await asyncio.to_thread(answer, self._store, query)
+        meta = query.metadata
+        patch = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": msgspec.to_builtins(status),
+        }
+        await self._client.patch(
+            HISTORYQUERIES, meta.name, patch, as_type=HistoryQuery, namespace=meta.namespace, subresource="status"
+        )
+
+    async def _tidy_always(self) -> None:
+        while True:
+            query = await self._old.get()
+            meta = query.metadata
+            try:
+                await self._client.delete(HISTORYQUERIES, meta.name, namespace=meta.namespace, uid=meta.uid)
+            except (NotFound, Conflict):
+                continue
+            except KubeError as error:
+                log.warning("an answer stays for now", query=key_of(meta), error=str(error))
+
+
+def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
+    """The answer, which is a sentence where the question cannot be answered. Blocks."""
+    question, namespace = query.spec, query.metadata.namespace
+    try:
+        _check(question)
+        if question.group_by is not None:
+            return HistoryQueryStatus(answered=True, sums=summed(store.all(namespace, question), by=question.group_by))
+        records, after = store.find(namespace, question)
+    except (HistoryError, ValueError) as error:
+        return HistoryQueryStatus(answered=True, message=str(error))
+    kept = _that_fit(records)
+    if len(kept) < len(records):
+        after = f"{kept[-1].ended} {kept[-1].uid}"
+    return HistoryQueryStatus(answered=True, records=kept, next=after)
+
+
+def _check(question: HistoryQuerySpec) -> None:
+    for phase in question.phases:
+        if phase not in FINISHED:
+            allowed = ", ".join(sorted(FINISHED))
+            raise ValueError(f'phases "{phase}": a job that has ended is one of {allowed}')
+    if question.after and " " not in question.after:
+        raise ValueError(f'after "{question.after}": give what the answer before said in `next`')
+
+
+def _that_fit(records: list[JobRecord]) -> list[JobRecord]:
+    """The first records, as many as one object holds; at least one."""
+    total = 0
+    for at, record in enumerate(records):
+        total += len(msgspec.json.encode(record))
+        if total > _MOST_BYTES and at:
+            return records[:at]
+    return records

@@ -1,0 +1,207 @@
+"""Where records of jobs are kept: SQLite in a file, or PostgreSQL, by URL. Every call blocks; call it in a thread.
+
+SQLAlchemy's Core, because the same statements then hold for both, with the pool and the reconnecting that PostgreSQL
+needs. A record is keyed by its job's UID and is final once it has an end: what is written again is as good as nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sql
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+
+from dovetail.api.historyquery import MOST_LOGS, HistoryQuerySpec, JobRecord
+
+_METADATA: Final = sql.MetaData()
+# Times as sortable text in UTC, as they come; the whole record as JSON beside what is searched for.
+_JOBS: Final = sql.Table(
+    "dovetail_jobs",
+    _METADATA,
+    sql.Column("uid", sql.String(64), primary_key=True),
+    sql.Column("namespace", sql.String(63), nullable=False),
+    sql.Column("name", sql.String(253), nullable=False),
+    sql.Column("number", sql.Integer),
+    sql.Column("user", sql.String(253), nullable=False),
+    sql.Column("phase", sql.String(32), nullable=False),
+    sql.Column("ended", sql.String(32)),
+    sql.Column("gpu_seconds", sql.Float, nullable=False),
+    sql.Column("record", sql.Text, nullable=False),
+    sql.Column("log", sql.Text, nullable=False, server_default=""),
+    sql.Index("dovetail_jobs_by_end", "namespace", "ended"),
+)
+_CHUNK: Final = 500
+_LOCK_SECONDS: Final = 10
+_UTC: Final = "%Y-%m-%dT%H:%M:%SZ"
+UsedBy = Mapping[tuple[str, str], float]
+
+
+class HistoryError(Exception):
+    """The store cannot be used; the sentence names it without its password."""
+
+    def __init__(self, where: str, *, problem: str) -> None:
+        super().__init__(f"history {where}: {problem}")
+
+
+class HistoryStore:
+    """The records in one database."""
+
+    def __init__(self, url: str) -> None:
+        """Raises `HistoryError` for a URL that is none, or names a database whose driver is not there."""
+        try:
+            parsed = make_url(url)
+            if parsed.get_backend_name() == "postgresql":
+                parsed = parsed.set(drivername="postgresql+psycopg")
+            elif parsed.get_backend_name() != "sqlite":
+                raise HistoryError(parsed.render_as_string(), problem="allowed are sqlite:///FILE and postgresql://…")
+            self.where = parsed.render_as_string()
+            self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+            waiting = {"timeout": _LOCK_SECONDS} if self._file else {"connect_timeout": _LOCK_SECONDS}
+            self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=waiting)
+        except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
+            raise HistoryError("url", problem=str(error)) from error
+        self._insert = (sqlite if self._file else postgresql).insert
+
+    def open(self) -> None:
+        """Make the table where there is none. Raises `HistoryError`."""
+        try:
+            if self._file is not None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                with self._engine.connect() as connection:
+                    # Readers do not wait for the writer, and a crash loses nothing that was committed.
+                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            _METADATA.create_all(self._engine)
+        except (OSError, sql.exc.SQLAlchemyError) as error:
+            raise HistoryError(self.where, problem=_brief(error)) from error
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._engine.dispose()
+
+    def write(self, records: Iterable[JobRecord]) -> list[JobRecord]:
+        """Keep records; those that are final already stay as they are. Returns the ones that became final by this."""
+        records = list(records)
+        try:
+            with self._engine.begin() as connection:
+                return [record for record in records if self._upsert(connection, record) and record.ended]
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=_brief(error)) from error
+
+    def _upsert(self, connection: sql.Connection, record: JobRecord) -> bool:
+        row = _row(record)
+        statement = self._insert(_JOBS).values(row)
+        changed = {name: statement.excluded[name] for name in row if name != "uid"}
+        done = connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=[_JOBS.c.uid], set_=changed, where=_JOBS.c.ended.is_(None)
+            ).returning(_JOBS.c.uid)
+        )
+        return done.first() is not None
+
+    def final(self, uids: Sequence[str]) -> set[str]:
+        """Which of these jobs have a final record."""
+        found: set[str] = set()
+        for start in range(0, len(uids), _CHUNK):
+            chosen = _JOBS.c.uid.in_(uids[start : start + _CHUNK]) & _JOBS.c.ended.is_not(None)
+            found |= {row.uid for row in self._read(sql.select(_JOBS.c.uid).where(chosen))}
+        return found
+
+    def unfinished(self) -> list[JobRecord]:
+        """Records of jobs that had begun and of which no end is known."""
+        return [_record(row) for row in self._read(sql.select(_JOBS.c.record).where(_JOBS.c.ended.is_(None)))]
+
+    def find(self, namespace: str, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
+        """The records of a page, the latest end first, and where the next page begins ("" after the last)."""
+        limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
+        columns = (_JOBS.c.record, _JOBS.c.log) if question.logs else (_JOBS.c.record,)
+        wanted = sql.select(*columns).where(*_conditions(namespace, question), *_after(question.after))
+        rows = self._read(wanted.order_by(_JOBS.c.ended.desc(), _JOBS.c.uid).limit(limit + 1))
+        records = [_record(row) for row in rows[:limit]]
+        more = len(rows) > limit
+        return records, f"{records[-1].ended} {records[-1].uid}" if more else ""
+
+    def all(self, namespace: str, question: HistoryQuerySpec) -> list[JobRecord]:
+        """All records that the question means, without logs."""
+        rows = self._read(sql.select(_JOBS.c.record).where(*_conditions(namespace, question)))
+        return [_record(row) for row in rows]
+
+    def used(self) -> UsedBy:
+        """GPU seconds of all records by namespace and user."""
+        summed = sql.select(_JOBS.c.namespace, _JOBS.c.user, sql.func.sum(_JOBS.c.gpu_seconds).label("seconds"))
+        rows = self._read(summed.where(_JOBS.c.ended.is_not(None)).group_by(_JOBS.c.namespace, _JOBS.c.user))
+        return MappingProxyType({(row.namespace, row.user): float(row.seconds) for row in rows})
+
+    def forget(self, *, before: datetime) -> int:
+        """Drop what ended before that time; how many records that were."""
+        try:
+            with self._engine.begin() as connection:
+                old = _JOBS.c.ended < before.strftime(_UTC)
+                return connection.execute(sql.delete(_JOBS).where(old)).rowcount
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=_brief(error)) from error
+
+    def _read(self, statement: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
+        try:
+            with self._engine.connect() as connection:
+                return connection.execute(statement).all()
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=_brief(error)) from error
+
+
+def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:
+    found: list[sql.ColumnElement[bool]] = [_JOBS.c.namespace == namespace, _JOBS.c.ended.is_not(None)]
+    if question.since:
+        found.append(_JOBS.c.ended >= _utc(question.since))
+    if question.until:
+        found.append(_JOBS.c.ended < _utc(question.until))
+    if question.names or question.numbers:
+        found.append(sql.or_(_JOBS.c.name.in_(question.names), _JOBS.c.number.in_(question.numbers)))
+    for column, wanted in ((_JOBS.c.user, question.users), (_JOBS.c.phase, question.phases)):
+        if wanted:
+            found.append(column.in_(wanted))
+    return found
+
+
+def _after(place: str) -> list[sql.ColumnElement[bool]]:
+    """What comes after that place, in the order of the pages."""
+    if not place:
+        return []
+    ended, _, uid = place.partition(" ")
+    return [sql.or_(_JOBS.c.ended < ended, sql.and_(_JOBS.c.ended == ended, _JOBS.c.uid > uid))]
+
+
+def _row(record: JobRecord) -> dict[str, Any]:
+    ended = _utc(record.ended) if record.ended else None
+    whole = msgspec.structs.replace(record, log="", ended=ended)
+    return {
+        "uid": record.uid,
+        "namespace": record.namespace,
+        "name": record.name,
+        "number": record.number,
+        "user": record.user,
+        "phase": record.phase,
+        "ended": ended,
+        "gpu_seconds": record.gpu_seconds,
+        "record": msgspec.json.encode(whole).decode(),
+        # PostgreSQL takes no NUL in text.
+        "log": record.log.replace("\x00", ""),
+    }
+
+
+def _record(row: sql.Row[Any]) -> JobRecord:
+    record = msgspec.json.decode(row.record, type=JobRecord)
+    log = getattr(row, "log", "")
+    return msgspec.structs.replace(record, log=log) if log else record
+
+
+def _utc(text: str) -> str:
+    """An RFC 3339 time such that times compare as text. Raises `ValueError` for what is none."""
+    return datetime.fromisoformat(text).astimezone(UTC).strftime(_UTC)
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(getattr(error, "orig", None) or error).split())[:300]

@@ -1,0 +1,112 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.historyquery import JobRecord
+from dovetail.history import cut_short, is_worth_keeping, record_of, summed
+
+
+def job(status: dict[str, Any], **meta: Any) -> GPUJob:
+    metadata = {
+        "name": "x", "namespace": "team", "uid": "u", "creationTimestamp": "2026-01-01T12:00:00Z",
+        "annotations": {"dovetail.dev/user": "ada"}, **meta,
+    }  # fmt: skip
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    return msgspec.convert({"metadata": metadata, "spec": {"gpu": 1, "template": template}, "status": status}, GPUJob)
+
+
+def device(index: int, *, share: int = 1000) -> dict[str, Any]:
+    return {
+        "worker": 0, "node": "a", "index": index, "uuid": f"GPU-{index}", "shareMilli": share, "memoryMiB": 1,
+    }  # fmt: skip
+
+
+RAN = {
+    "phase": "Succeeded", "gpus": 2, "startTime": "2026-01-01T12:01:00Z", "completionTime": "2026-01-01T12:11:00Z",
+    "number": 7, "nodes": ["a"], "devices": [device(0), device(1)],
+}  # fmt: skip
+
+
+def test_a_record_says_who_what_where_how_long_and_how_much() -> None:
+    found = record_of(job(RAN))
+    assert (found.user, found.number, found.phase, found.nodes) == ("ada", 7, "Succeeded", ["a"])
+    assert (found.wait_seconds, found.run_seconds, found.gpu_seconds) == (60, 600, 1200)
+    assert found.devices == ["GPU-0", "GPU-1"]
+
+
+def test_a_share_counts_as_a_share() -> None:
+    assert record_of(job(RAN | {"devices": [device(0, share=250)]})).gpu_seconds == 150
+
+
+def test_all_attempts_count_and_the_wait_ends_with_the_first() -> None:
+    first = {
+        "number": 1, "reason": "Failed", "message": "", "counted": True, "startTime": "2026-01-01T12:00:10Z",
+        "endTime": "2026-01-01T12:00:40Z",
+    }  # fmt: skip
+    found = record_of(job(RAN | {"attempt": 2, "attempts": [first], "earlierRunSeconds": 30}))
+    assert (found.attempts, found.wait_seconds, found.run_seconds, found.gpu_seconds) == (2, 10, 630, 1260)
+
+
+def test_a_job_that_never_ran_used_nothing() -> None:
+    found = record_of(job({"phase": "Cancelled", "gpus": 4, "completionTime": "2026-01-01T12:11:00Z"}))
+    assert (found.wait_seconds, found.run_seconds, found.gpu_seconds) == (None, 0, 0)
+
+
+def test_clocks_that_disagree_make_no_negative_times() -> None:
+    found = record_of(job(RAN | {"startTime": "2026-01-01T12:12:00Z"}, creationTimestamp="2026-01-01T12:30:00Z"))
+    assert (found.wait_seconds, found.run_seconds) == (0, 0)
+
+
+def test_a_job_that_was_deleted_while_it_ran_has_used_its_devices_until_then() -> None:
+    running = record_of(job(RAN | {"phase": "Running", "completionTime": None}))
+    assert (running.phase, running.ended) == ("Running", None)
+    found = cut_short(running, now=datetime(2026, 1, 1, 12, 2, tzinfo=UTC), message="gone")
+    assert (found.phase, found.reason, found.ended) == ("Cancelled", "Deleted", "2026-01-01T12:02:00Z")
+    assert found.gpu_seconds == 120
+
+
+@pytest.mark.parametrize(
+    ("status", "kept"),
+    [
+        ({}, False),
+        ({"phase": "Queued"}, False),
+        ({"phase": "Running", "startTime": "2026-01-01T12:01:00Z"}, True),
+        ({"phase": "TimedOut"}, True),
+    ],
+)
+def test_what_has_begun_or_ended_is_worth_keeping(status: dict[str, Any], kept: bool) -> None:
+    assert is_worth_keeping(job(status)) is kept
+
+
+def record(user: str = "ada", **more: Any) -> JobRecord:
+    told = {
+        "uid": "u", "namespace": "team", "name": "x", "user": user, "phase": "Succeeded", "gpuSeconds": 10,
+        "submitted": "2026-01-01T12:00:00Z", "ended": "2026-01-02T00:00:00Z", **more,
+    }  # fmt: skip
+    return msgspec.convert(told, JobRecord)
+
+
+def test_records_add_up_by_group_and_the_largest_comes_first() -> None:
+    records = [record(), record("bob", gpuSeconds=50, phase="Failed"), record()]
+    found = summed(records, by="User")
+    assert [(each.group, each.jobs, each.gpu_seconds, each.by_phase) for each in found] == [
+        ("bob", 1, 50, {"Failed": 1}),
+        ("ada", 2, 20, {"Succeeded": 2}),
+    ]
+    assert [each.group for each in summed(records, by="Day")] == ["2026-01-02"]
+    assert [each.jobs for each in summed(records, by="Nothing")] == [3]
+    assert summed([], by="Nothing") == []
+
+
+def test_waits_are_summed_up_over_those_that_ran() -> None:
+    (found,) = summed([*(record(waitSeconds=each) for each in range(1, 101)), record()], by="Nothing")
+    assert (found.mean_wait_seconds, found.median_wait_seconds, found.p95_wait_seconds) == (50.5, 50.5, 95)
+
+
+def test_utilization_counts_by_the_time_that_it_was_measured_for() -> None:
+    records = [record(meanUtilization=0.9, gpuSeconds=30), record(meanUtilization=0.1, gpuSeconds=10), record()]
+    (found,) = summed(records, by="Nothing")
+    assert found.mean_utilization == pytest.approx(0.7)

@@ -1,0 +1,157 @@
+"""Both databases keep the same promises."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
+from dovetail_operator.history_store import HistoryError, HistoryStore
+from tests.operator_ import postgres
+from tests.operator_.builders import at
+
+
+def record(number: int = 1, *, ended: float | None = 0.0, **more: Any) -> JobRecord:
+    told = {
+        "uid": f"uid-{number}", "namespace": "team", "name": f"job-{number}", "number": number, "user": "ada",
+        "phase": "Running" if ended is None else "Succeeded", "submitted": at(-100), "gpus": 2.0, "gpuSeconds": 20.0,
+        "ended": None if ended is None else at(ended), **more,
+    }  # fmt: skip
+    return msgspec.convert(told, JobRecord)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HistoryStore]:
+    url = f"sqlite:///{tmp_path}/deep/history.db"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql")
+    store = HistoryStore(url)
+    store.open()
+    yield store
+    store.forget(before=datetime(2100, 1, 1, tzinfo=UTC))
+    store.close()
+
+
+def names(store: HistoryStore, namespace: str = "team", **question: Any) -> list[str]:
+    return [each.name for each in store.find(namespace, HistoryQuerySpec(**question))[0]]
+
+
+def test_a_record_is_read_as_it_was_written(store: HistoryStore) -> None:
+    wanted = record(devices=["GPU-1"], nodes=["a"], message="Worker 0 failed: “no”", log="one\ntwo")
+    assert store.write([wanted]) == [wanted]
+    assert store.find("team", HistoryQuerySpec(logs=True)) == ([wanted], "")
+    assert store.find("team", HistoryQuerySpec())[0][0].log == ""
+
+
+def test_what_is_final_stays_as_it_is_however_often_it_is_written(store: HistoryStore) -> None:
+    store.write([record()])
+    assert store.write([record(phase="Failed", gpuSeconds=99.0)]) == []
+    assert store.used() == {("team", "ada"): 20.0}
+    assert store.final(["uid-1", "uid-2"]) == {"uid-1"}
+
+
+def test_a_job_that_runs_is_known_and_becomes_final_once(store: HistoryStore) -> None:
+    assert store.write([record(ended=None)]) == []
+    assert [each.uid for each in store.unfinished()] == ["uid-1"]
+    assert (names(store), store.final(["uid-1"]), store.used()) == ([], set(), {})
+    assert [each.uid for each in store.write([record()])] == ["uid-1"]
+    assert store.unfinished() == []
+
+
+def test_a_question_narrows_by_namespace_time_user_name_number_and_phase(store: HistoryStore) -> None:
+    store.write(
+        [
+            record(1, ended=0),
+            record(2, ended=60, user="bob"),
+            record(3, ended=120, phase="Failed"),
+            record(4, ended=180, namespace="other"),
+        ]
+    )
+    assert names(store) == ["job-3", "job-2", "job-1"]
+    assert names(store, since=at(60)) == ["job-3", "job-2"]
+    assert names(store, until=at(60)) == ["job-1"]
+    assert names(store, users=["bob"]) == ["job-2"]
+    assert names(store, names=["job-1"], numbers=[3]) == ["job-3", "job-1"]
+    assert names(store, phases=["Failed"]) == ["job-3"]
+    assert names(store, "other") == ["job-4"]
+    assert [each.name for each in store.all("team", HistoryQuerySpec(limit=1))] == ["job-1", "job-2", "job-3"]
+
+
+def test_times_of_other_zones_mean_the_same_moment(store: HistoryStore) -> None:
+    store.write([record(ended=0)])
+    assert names(store, since="2026-01-01T13:00:00+01:00") == ["job-1"]
+    assert names(store, since="2026-01-01T13:00:01+01:00") == []
+
+
+def test_pages_follow_one_another_without_gap_or_repetition(store: HistoryStore) -> None:
+    # Several ends in the same second, as gangs have them.
+    store.write([record(number, ended=number // 3) for number in range(1, 11)])
+    found: list[str] = []
+    after = ""
+    while True:
+        page, after = store.find("team", HistoryQuerySpec(limit=4, after=after))
+        found += [each.name for each in page]
+        if not after:
+            break
+    assert sorted(found) == sorted(f"job-{number}" for number in range(1, 11))
+    assert len(found) == 10
+
+
+def test_old_records_are_forgotten(store: HistoryStore) -> None:
+    store.write([record(1, ended=0), record(2, ended=60), record(3, ended=None)])
+    assert store.forget(before=datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)) == 1
+    assert names(store) == ["job-2"]
+    assert len(store.unfinished()) == 1
+    store.write([record(3)])
+
+
+def test_a_log_with_bytes_that_no_text_has_is_kept_without_them(store: HistoryStore) -> None:
+    store.write([record(log="a\x00b")])
+    assert store.find("team", HistoryQuerySpec(logs=True))[0][0].log == "ab"
+
+
+def test_another_process_reads_what_is_written(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    writer, reader = HistoryStore(url), HistoryStore(url)
+    for store in (writer, reader):
+        store.open()
+    writer.write([record()])
+    assert names(reader) == ["job-1"]
+    writer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("mysql://u:secret@db/x", "history mysql://u:***@db/x: allowed are sqlite:///FILE and postgresql://…"),
+        ("history.db", "history url: Could not parse SQLAlchemy URL"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_a_sentence_without_its_password(url: str, sentence: str) -> None:
+    with pytest.raises(HistoryError) as refused:
+        HistoryStore(url)
+    assert str(refused.value).startswith(sentence)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:
+    store = HistoryStore(f"postgresql://me:secret@/x?host={tmp_path}")
+    with pytest.raises(HistoryError, match="history postgresql") as refused:
+        store.open()
+    assert "secret" not in str(refused.value)
+    (tmp_path / "file").write_text("")
+    blocked = HistoryStore(f"sqlite:///{tmp_path}/file/history.db")
+    with pytest.raises(HistoryError, match="history sqlite"):
+        blocked.open()
