@@ -71,6 +71,13 @@ class Evictor:
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
 
+    def making_way_for(self, key: str) -> str:
+        """What the waiting job is told of those that make way for it; empty where nobody does."""
+        count = sum(order.by.key == key for order in self.orders.values())
+        if not count:
+            return ""
+        return f"; {count} job{'s' if count > 1 else ''} of lower priority make{'' if count > 1 else 's'} way for it"
+
     def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> Room | None:
         """The room of a job for which others have made way: they have all left, though their pods may not be gone.
 

@@ -1,0 +1,84 @@
+"""Who may make way for whom, out of the operator's state, and what those are told who do. No I/O."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.kube.objects import Pod
+from dovetail.queue.candidates import Candidate
+from dovetail.queue.preemption import Order, Rules, Running
+from dovetail_operator.durations import moment
+from dovetail_operator.observed import Notice, is_on_the_way, true_condition
+from dovetail_operator.state import State
+
+_HOUR: Final = timedelta(hours=1)
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def rules_now(state: State, *, now: datetime) -> Rules:
+    """The configured rules, with as many jobs left as may still be told to make way within the hour."""
+    rules = state.preemption
+    return replace(rules, left=max(0, rules.left - _spent(state, now=now))) if rules.gap else rules
+
+
+def running_jobs(state: State, *, now: datetime) -> list[Running]:
+    """The jobs that run, and those that have just made way; none where nobody ever does."""
+    if not state.preemption.gap:
+        return []
+    return [found for key, job in state.jobs.items() if (found := _running(state, key, job, now=now)) is not None]
+
+
+def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
+    """What the jobs that make way are told, by their UIDs."""
+    grace_seconds = state.preemption.grace_seconds
+    by_uid = {job.metadata.uid: job for job in state.jobs.values() if job.metadata.uid in orders}
+    return {
+        uid: Notice(by=order.by.key, message=_for_whom(by_uid[uid], order.by), grace_seconds=grace_seconds)
+        for uid, order in orders.items()
+        if uid in by_uid
+    }  # fmt: skip
+
+
+def _spent(state: State, *, now: datetime) -> int:
+    """How many jobs were told to make way within the hour, or are told so now."""
+    known = [job.status.preemption for job in state.jobs.values() if job.status.preemption is not None]
+    recent = sum(each.last_time is not None and moment(each.last_time) > now - _HOUR for each in known)
+    return recent + sum(each.at is not None for each in known)
+
+
+def _running(state: State, key: str, job: GPUJob, *, now: datetime) -> Running | None:
+    child, made = state.child_of(job), job.status.preemption
+    yields_to = made.by if made is not None else ""
+    if job.status.phase in FINISHED:
+        return None
+    if is_on_the_way(job, child) and child is not None:
+        start, pods = job.status.start_time, state.pods_of(child)
+        if start is None or job.spec.suspend or true_condition(child, "SuccessCriteriaMet", "FailureTarget"):
+            return None
+        run_seconds, left = (now - moment(start)).total_seconds(), False
+    elif yields_to:
+        pods, run_seconds, left = tuple(state.pods_named(key)), 0.0, True
+    else:
+        return None
+    return Running(
+        key=job.metadata.uid,
+        priority=job.spec.priority,
+        run_seconds=run_seconds,
+        claims=(*_claims(pods), *(f"{job.metadata.uid}/{worker}" for worker in range(job.spec.workers))),
+        preempted=made.count if made is not None else 0,
+        yields_to=yields_to,
+        left=left,
+    )
+
+
+def _claims(pods: Iterable[Pod]) -> list[str]:
+    return [pod.metadata.uid for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]
+
+
+def _for_whom(job: GPUJob, by: Candidate) -> str:
+    namespace, _, name = by.name.partition("/")
+    # Names of other namespaces are nobody's business here.
+    who = name if namespace == job.metadata.namespace else "a job of another namespace"
+    return f"Makes way for {who} of priority {by.priority}, its own is {job.spec.priority}"
