@@ -50,7 +50,7 @@ securityContext:
 
 {{/* Of the agent's container: all capabilities dropped; user 0 only where a path of the host is root's alone. */}}
 {{- define "dovetail.agentSecurity" -}}
-{{- $root := and .perNode .root.Values.agent.podResources.enabled -}}
+{{- $root := and .perNode (or .root.Values.agent.podResources.enabled .root.Values.agent.turns.enabled) -}}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -126,6 +126,10 @@ readinessProbe:
     {{- if .root.Values.mps.enabled }}
     - --mps-state=/mps/mps.json
     {{- end }}
+    {{- if .root.Values.agent.turns.enabled }}
+    - --turns=/turns
+    - --cgroups=/cgroup
+    {{- end }}
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -149,6 +153,22 @@ readinessProbe:
     {{- if and .perNode .root.Values.mps.enabled }}
     - {name: mps-state, mountPath: /mps, readOnly: true}
     {{- end }}
+    {{- if and .perNode .root.Values.agent.turns.enabled }}
+    {{- include "dovetail.turnsMounts" . | nindent 4 }}
+    {{- end }}
+{{- end }}
+
+{{/* What turns take on a node: the cgroups of pods, and where agent and watchdog tell each other who was frozen. */}}
+{{- define "dovetail.turnsMounts" -}}
+- {name: cgroups, mountPath: /cgroup}
+- {name: turns, mountPath: /turns}
+{{- end }}
+
+{{- define "dovetail.turnsVolumes" -}}
+- name: cgroups
+  hostPath: {path: {{ .Values.agent.turns.cgroups }}, type: Directory}
+- name: turns
+  hostPath: {path: {{ .Values.agent.turns.directory }}, type: DirectoryOrCreate}
 {{- end }}
 
 {{/* kube-scheduler's configuration: our profile, and the extender beside it for the pods that ask our resources. */}}
