@@ -1,6 +1,7 @@
 """Which features an agent has."""
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from dovetail_agent.feature import Feature
 from dovetail_agent.freezer_groups import freezer_at
 from dovetail_agent.freezer_marks import Marks
 from dovetail_agent.mps_feature import MpsFeature
+from dovetail_agent.startup import StartupTree
 from dovetail_agent.strangers_feature import StrangersFeature
 from dovetail_agent.telling import Teller
 from dovetail_agent.turns_feature import TurnsFeature
@@ -24,6 +26,7 @@ _COMPONENT: Final = "dovetail-agent"
 def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:
     """All that the command line and the configuration ask for, in the order in which they amend the report."""
     return (
+        StartupTree(sys.stdout),
         *_kubelet(args, settings=settings),
         *_watchful(settings, client=client),
         *_turns(args, settings=settings),

@@ -5,11 +5,12 @@ from typing import Final
 
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
-from dovetail.api.gpujob import Mode
-from dovetail.asks import host_request
+from dovetail.api.gpujob import Mode, Workload
+from dovetail.asks import host_request, workload_in
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 from dovetail.pods.vendor import vendor_devices
+from dovetail.requests import RequestError
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 log = get_logger(__name__)
@@ -26,6 +27,7 @@ class Tenant:
 
     `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
     kubelet picks those, and `devices` has them once it has said which. `leaving`: it was told to end.
+    `purpose` is what it says it does.
     `reservation`: it keeps its devices for others, who may use them from outside the cluster.
     """
 
@@ -43,6 +45,7 @@ class Tenant:
     priority: int = DEFAULT_PRIORITY
     leaving: bool = False
     reservation: bool = False
+    purpose: Workload | None = None
 
 
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
@@ -67,6 +70,7 @@ def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
         priority=_priority_of(pod),
         leaving=pod.metadata.deletion_timestamp is not None,
         reservation=pod.metadata.labels.get(names.LABEL_RESERVATION) == "true",
+        purpose=_purpose_of(pod),
     )
 
 
@@ -83,6 +87,13 @@ def promised_milli(tenant: Tenant, *, uuid: str) -> int:
 def _priority_of(pod: Pod) -> int:
     text = pod.metadata.annotations.get(names.PRIORITY, "")
     return min(int(text), _MAX_PRIORITY) if text.isascii() and text.isdigit() else DEFAULT_PRIORITY
+
+
+def _purpose_of(pod: Pod) -> Workload | None:
+    try:
+        return workload_in(pod.metadata.annotations)
+    except RequestError:  # a word that was never taken tells nothing
+        return None
 
 
 def _allocation_of(pod: Pod) -> Allocation | None:
