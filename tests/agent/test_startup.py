@@ -50,9 +50,8 @@ async def test_every_device_is_told_with_what_it_is_and_does() -> None:
 
 async def test_a_sick_device_says_why() -> None:
     sick = Device(
-        index=0, uuid="GPU-0", vendor="nvidia", model="V100", memory_mib=1,
-        health="Unhealthy", health_reason="GpuIsLost",
-    )  # fmt: skip
+        index=0,
+        uuid="GPU-0",
         vendor="nvidia",
         model="V100",
         memory_mib=1,
