@@ -27,10 +27,10 @@ from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
-from dovetail_operator.memory import Learning
 from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers
 from dovetail_operator.history_store import HistoryStore
+from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
@@ -53,10 +53,10 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
     run_times: RunTimes = field(default_factory=RunTimes)
-    leaves_bad_cards: bool = False
-    mps_directory: str = ""
     history_url: str = "sqlite://"
     history_days: int = 400
+    leaves_bad_cards: bool = False
+    mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
 
 
@@ -99,14 +99,14 @@ class Operator:
             mps_directory=options.mps_directory,
         )
         registry.register(JobsCollector(state))
-        self._notes = QuotaNotes(client, state, now=_now)
-        self._reflectors = _reflectors(client, self._controller)
-
         store = HistoryStore(options.history_url)
         self._history = History(
             client, state, store, keep_days=options.history_days, registry=registry, now=_now, rng=rng
         )
         self._answers = Answers(client, store)
+        self._notes = QuotaNotes(client, state, now=_now)
+        self._reflectors = _reflectors(client, self._controller)
+
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """What has to be complete before the operator decides anything, each as a check for /readyz."""
         checks: dict[str, Callable[[], str | None]] = {
@@ -125,13 +125,9 @@ class Operator:
             for reflector in self._reflectors:
                 await reflector.synced.wait()
             tasks.create_task(self._controller.run())
+            tasks.create_task(self._keep_history())
             tasks.create_task(self._notes.run())
 
-
-def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
-            tasks.create_task(self._keep_history())
-    return [
-        Reflector(client, NODES, Node, on_event=controller.node_event),
     async def _keep_history(self) -> None:
         """Beside the queue, which does not wait for a database that is away."""
         async with asyncio.TaskGroup() as tasks:
@@ -139,6 +135,10 @@ def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
             await self._history.synced.wait()
             tasks.create_task(self._answers.run())
 
+
+def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
+    return [
+        Reflector(client, NODES, Node, on_event=controller.node_event),
         Reflector(client, GPUNODES, GPUNode, on_event=controller.gpunode_event),
         Reflector(client, PODS, Pod, on_event=controller.pod_event),
         Reflector(client, JOBS, Job, on_event=controller.child_event, label_selector=names.LABEL_JOB),

@@ -33,8 +33,6 @@ class Observed:
     request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
     `awaited`: the status of a job that depends on this one does not show yet what became of it. `recorded`: the history
     has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more.
-    `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
-    `notice` is there for a job that runs and has to make way.
     """
 
     job: GPUJob
@@ -48,6 +46,7 @@ class Observed:
     memory: MemoryUse | None = None
     dependencies: tuple[DependencyStatus, ...] = ()
     awaited: bool = False
+    recorded: bool = True
     overtaken: str = ""
     bad_cards: tuple[BadCard, ...] = ()
     leaves_bad_cards: bool = False
@@ -57,8 +56,6 @@ class Observed:
 def is_child(child: Job, *, job: GPUJob) -> bool:
     """Whether the batch Job belongs to this very GPUJob."""
     return any(owner.controller and owner.uid == job.metadata.uid for owner in child.metadata.owner_references)
-    tasks: tuple[GPUJob, ...] = ()
-    recorded: bool = True
 
 
 def true_condition(child: Job, *types: str) -> Condition | None:

@@ -20,9 +20,9 @@ from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
 from dovetail_operator.dependencies import Dependencies
+from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Observed, Obstacle, is_child
-from dovetail_operator.history_due import Dues
 from dovetail_operator.plans import unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
@@ -47,14 +47,14 @@ class State:
         self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
         self.dependencies = Dependencies(self.jobs)
+        # Records of jobs that are due; None where nobody keeps any.
+        self.dues: Dues | None = None
         self.verdicts: dict[str, Verdict] = {}
         # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
         self.overtaken: dict[str, str] = {}
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
-        # Records of jobs that are due; None where nobody keeps any.
-        self.dues: Dues | None = None
         self.numbers: dict[str, int] = {}
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
@@ -82,6 +82,8 @@ class State:
         self.jobs[key] = job
         self.learning.put(job)
         self.dependencies.put(job)
+        if self.dues is not None:
+            self.dues.put(job)
         return True
 
     def drop_job(self, key: str, *, uid: str) -> None:
@@ -89,8 +91,6 @@ class State:
         known = self.jobs.get(key)
         if known is not None and known.metadata.uid == uid:
             del self.jobs[key]
-        if self.dues is not None:
-            self.dues.put(job)
             self._forget(known)
 
     def put_child(self, child: Job) -> None:
@@ -176,8 +176,7 @@ class State:
             ask=self.ask_of(job),
             memory=self.memory_of(job),
             dependencies=tuple(self.dependencies.states_of(job)),
-            awaited=self.dependencies.is_awaited(job) or self._is_unnoted_task(job),
-            tasks=self._tasks.of(job) if is_parent(job) else (),
+            awaited=self.dependencies.is_awaited(job),
             recorded=self.dues is None or self.dues.is_kept(job),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
@@ -304,7 +303,7 @@ class State:
         self.dependencies.drop(job)
         if self.dues is not None:
             self.dues.drop(job)
-        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.notices, self.numbers):
+        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.numbers):
             memory.pop(job.metadata.uid, None)
 
 
