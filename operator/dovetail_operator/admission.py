@@ -16,10 +16,20 @@ from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import Start, foresee
 from dovetail.queue.gate import Gate
+from dovetail.queue.preemption import Evictor, Order
 from dovetail_operator.counting import counted_jobs
 from dovetail_operator.durations import timestamp
+from dovetail_operator.evictions import rules_now, running_jobs
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
-from dovetail_operator.plans import Doubt, doubt_about, doubt_of_refusal, open_nodes, placement_of, refused_since
+from dovetail_operator.plans import (
+    Doubt,
+    doubt_about,
+    doubt_of_refusal,
+    open_nodes,
+    placement_of,
+    refused_since,
+    reserved_room,
+)
 from dovetail_operator.quotas import spec_in_pools
 from dovetail_operator.runtimes import leaving_soon
 from dovetail_operator.state import State
@@ -37,7 +47,7 @@ class Cycle:
 
     `leaving` says when the bound pods of jobs are taken to end, from `now` on; `going` are those that are about to.
     `doubts` are about plans that do not seem to hold, by UID; `planned` has the keys of jobs at work whose workers are
-    not all bound.
+    not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided.
     """
 
     now: datetime
@@ -49,6 +59,7 @@ class Cycle:
     sites: dict[str, list[str]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     planned: dict[str, str] = field(default_factory=dict)
+    orders: dict[str, Order] = field(default_factory=dict)
 
 
 def survey(state: State, *, now: datetime) -> Cycle:
@@ -87,15 +98,20 @@ def survey(state: State, *, now: datetime) -> Cycle:
 def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:
     """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID."""
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    position = 0
-    for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=_gate(state, cycle)):
+    running, rules = running_jobs(state, now=cycle.now), rules_now(state, now=cycle.now)
+    evictor = Evictor(running=running, rules=rules, orders=cycle.orders)
+    gate, position = _gate(state, cycle), 0
+    for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor):
         if isinstance(verdict, Admitted) or verdict.reason == "ExceedsCapacity":
             # What can never have room here stands in nobody's way.
             yield verdict
             continue
         position += 1
         known = (foreseen or {}).get(verdict.key, QueuePlace(position=1))
-        yield replace(verdict, queue=msgspec.structs.replace(known, position=position))
+        message = verdict.message + evictor.making_way_for(verdict.key)
+        reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
+        place = msgspec.structs.replace(known, position=position, reserved=reserved)
+        yield replace(verdict, message=message, queue=place, kept=None)
 
 
 def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
@@ -140,7 +156,8 @@ class Teller:
         """Whether the job is not told `verdict` now. `rank` counts the queue from 0, `now` is in seconds."""
         if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
             early = now < self._told_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
-            if rank >= RENEWED_JOBS or (early and not _is_first_estimate(verdict, before)):
+            urgent = _is_first_estimate(verdict, before) or _keeps_other_room(verdict, before)
+            if rank >= RENEWED_JOBS or (early and not urgent):
                 return True
         self._told_at[verdict.key] = now
         return False
@@ -153,6 +170,13 @@ class Teller:
 def _is_first_estimate(verdict: Waits, before: Waits) -> bool:
     known, news = before.queue, verdict.queue
     return news is not None and news.estimated_start is not None and (known is None or known.estimated_start is None)
+
+
+def _keeps_other_room(verdict: Waits, before: Waits) -> bool:
+    """Whether other room is kept for the job than before: the extender goes by what the status says."""
+    known = before.queue.reserved if before.queue else None
+    news = verdict.queue.reserved if verdict.queue else None
+    return (known and known.kept) != (news and news.kept)
 
 
 def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list[str]]) -> Candidate | None:

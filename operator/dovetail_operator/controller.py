@@ -25,18 +25,21 @@ from dovetail.kube.retry import BACKOFF
 from dovetail.logs import get_logger
 from dovetail.queue.admission import Verdict, Waits
 from dovetail.workqueue import WorkQueue
-from dovetail_operator import effects
+from dovetail_operator import effects, notices, taskeffects
+from dovetail_operator.actions import Action, ChangeTask, CreateJob, CreateTask, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
-from dovetail_operator.counting import departed
+from dovetail_operator.arrays import parent_key
 from dovetail_operator.badcards import announcement_of
+from dovetail_operator.counting import departed
 from dovetail_operator.durations import moment
+from dovetail_operator.evictions import notices_of
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Observed, Obstacle, wants_admission
 from dovetail_operator.plans import Doubts, is_told_first
+from dovetail_operator.preempting import is_due
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.stages import Action, CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.state import State
 
 log = get_logger("dovetail.operator")
@@ -53,6 +56,8 @@ _CLOCK_SECONDS: Final = 5.0
 # How long until plans that do not seem to hold are looked at again, without any change.
 _DOUBT_SECONDS: Final = 1.0
 _UNPROCESSABLE: Final = 422
+# How long until it is looked again who may make way, without any change.
+_EVICTION_SECONDS: Final = 5.0
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
@@ -123,6 +128,8 @@ class Controller:
         self.queue.forget(key)
         self._unsettled.set()
         self._wake_dependents(key)
+        if (parent := parent_key(job)) is not None:
+            self.queue.add(parent)
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """A batch Job with our label has changed."""
@@ -179,6 +186,9 @@ class Controller:
 
     def _wake_dependents(self, key: str) -> None:
         """What became of a job decides on those that wait for it."""
+        job = self.state.jobs.get(key)
+        if job is not None and (parent := parent_key(job)) is not None:
+            self.queue.add(parent)
         for dependent in self.state.dependencies.dependents_of(key):
             self.queue.add(dependent)
             self._unsettled.set()
@@ -251,6 +261,26 @@ class Controller:
                 self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key])
             await breath.take()
         self._doubt(cycle)
+        self._make_way(cycle)
+
+    def _make_way(self, cycle: Cycle) -> None:
+        """Let those be told that have to make way now, and those that have not any more."""
+        before, now = self.state.notices, notices_of(cycle.orders, state=self.state)
+        self.state.notices = now
+        for key, job in self.state.jobs.items() if before or now else ():
+            if before.get(job.metadata.uid) != now.get(job.metadata.uid):
+                self.queue.add(key)
+        if self.state.preemption.gap and cycle.waiting:
+            # Time alone makes jobs old enough to make way.
+            self._renew_later(_EVICTION_SECONDS)
+
+    def _still_makes_way(self, seen: Observed) -> bool:
+        """Whether the start for which the job is about to be ended is proven as things are at this moment."""
+        cycle = survey(self.state, now=self._now())
+        for _ in decide(self.state, cycle):
+            pass
+        order = cycle.orders.get(seen.job.metadata.uid)
+        return order is not None and seen.notice is not None and order.by.key == seen.notice.by
 
     def _doubt(self, cycle: Cycle) -> None:
         """Find the plans that are overtaken; their jobs get dirty."""
@@ -281,13 +311,15 @@ class Controller:
         while True:
             await self._looked.wait()
             self._looked.clear()
-            started = time.monotonic()
+            started, failure = time.monotonic(), None
             try:
                 await self._foresee()
             except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
-                _log_failure("starts are foreseen again", error, _FORESIGHT_SECONDS)
-                self._looked.set()
+                failure = error
             took = time.monotonic() - started
+            if failure is not None:
+                _log_failure("starts are foreseen again", failure, _FORESIGHT_SECONDS)
+                self._looked.set()
             await asyncio.sleep(max(_FORESIGHT_SECONDS, took / _FORESIGHT_SHARE))
 
     async def _foresee(self) -> None:
@@ -304,8 +336,9 @@ class Controller:
         for uid, place in foreseen.items():
             told = self.state.verdicts.get(uid)
             if isinstance(told, Waits) and told.queue is not None:
-                position = told.queue.position
-                news = replace(told, queue=msgspec.structs.replace(place, position=position))
+                position, reserved = told.queue.position, told.queue.reserved
+                queue = msgspec.structs.replace(place, position=position, reserved=reserved)
+                news = replace(told, queue=queue)
                 if news != told:
                     self._take_over(news, told, rank=position - 1, key=cycle.keys[uid])
         # Time alone changes what may be expected.
@@ -335,6 +368,9 @@ class Controller:
             # Perhaps its time has just come, of which no change tells.
             self._unsettled.set()
             return
+        if is_due(seen) and not self._still_makes_way(seen):
+            self.state.notices.pop(seen.job.metadata.uid, None)
+            seen = replace(seen, notice=None)
         outcome = reconcile(seen)
         # What the annotation of the pods names has to stand in the status before there are any.
         told = is_told_first(outcome.status, before=seen.job.status)
@@ -347,6 +383,8 @@ class Controller:
                 return
         if not told:
             await self._tell(seen.job, outcome.status)
+        for notice in outcome.notify:
+            await notices.notify(self._client, notice.pod, at=notice.at)
         if outcome.wake_at is not None:
             self.queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
 
@@ -385,6 +423,17 @@ class Controller:
                 await effects.delete_job(self._client, seen.child)
             case DeleteGPUJob():
                 await effects.delete_gpujob(self._client, seen.job)
+            case CreateTask():
+                return self._took(seen.job, await taskeffects.create(self._client, seen.job, action))
+            case ChangeTask():
+                return self._took(seen.job, await taskeffects.change(self._client, action))
+        return True
+
+    def _took(self, parent: GPUJob, found: GPUJob | Obstacle) -> bool:
+        if isinstance(found, Obstacle):
+            self._refuse(parent, found)
+            return False
+        self.job_changed(found)
         return True
 
     async def _patch(self, child: Job, action: PatchJob) -> bool:
@@ -403,11 +452,7 @@ class Controller:
             self._client, seen.job, action, term=self._term(), mps_directory=self._mps_directory
         )
         if isinstance(found, Obstacle):
-            self.state.refuse(seen.job, found)
-            wait = _OBSTACLE_SECONDS.get(found.reason, _OBSTACLE_SECONDS_ELSE)
-            asyncio.get_running_loop().call_later(wait, self._relent, seen.job)
-            # The room that was kept for it is free again.
-            self._unsettled.set()
+            self._refuse(seen.job, found)
             return False
         self.state.put_child(found)
         self._count_admission(seen.job)
@@ -415,8 +460,16 @@ class Controller:
         self._unsettled.set()
         return True
 
+    def _refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
+        self.state.refuse(job, obstacle)
+        wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)
+        asyncio.get_running_loop().call_later(wait, self._relent, job)
+        # The room that was kept for it is free again.
+        self._unsettled.set()
+
     def _relent(self, job: GPUJob) -> None:
         self.state.relent(job)
+        self.queue.add(key_of(job.metadata))
         self._unsettled.set()
 
     def _count_admission(self, job: GPUJob) -> None:

@@ -6,17 +6,18 @@ template after that: kube-scheduler then looks at those nodes only, and the exte
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from dovetail import names, plans
-from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Placement
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, KeptOnNode, Placement, ReservedRoom
 from dovetail.cluster import ClusterView
+from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Job, Pod
-from dovetail.queue.admission import Admitted, Verdict
-from dovetail_operator.durations import moment
+from dovetail.queue.admission import Admitted, Kept, Verdict
+from dovetail_operator.durations import moment, timestamp
 from dovetail_operator.observed import Obstacle, true_condition, worker_of
 
 Manifest = dict[str, Any]
@@ -43,6 +44,21 @@ def placement_of(job: GPUJob, verdict: Verdict | None) -> Placement | None:
     if known is not None and msgspec.structs.replace(planned, generation=known.generation) == known:
         return known
     return planned
+
+
+def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
+    """What a waiting job has reserved, as its status says it."""
+    free: dict[str, list[Claim]] = {}
+    for claim in kept.now:
+        free.setdefault(claim.node, []).append(claim)
+    texts = {node: plans.kept_texts(claims) for node, claims in free.items()}
+    return ReservedRoom(
+        time=timestamp(now + timedelta(seconds=kept.at_seconds + 0.5)),
+        nodes=plans.planned_nodes(kept.claims),
+        kept=[KeptOnNode(name=node, keeps=keeps) for node, keeps in texts.items() if keeps],
+        mode=kept.claims[0].mode,
+        resource=kept.claims[0].resource,
+    )
 
 
 def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus) -> bool:

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJob, Placement
+from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
 from dovetail.asks import ask_of_job
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Node
-from dovetail.queue.admission import Admitted, Verdict
-from dovetail_operator.admission import decide, survey
+from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail_operator.actions import CreateJob, PatchJob
+from dovetail_operator.admission import Teller, decide, survey
 from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, with_plan
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.stages import CreateJob, PatchJob
 from dovetail_operator.state import State
 from dovetail_operator.workload import build_job
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
@@ -283,3 +283,44 @@ def test_a_verdict_whose_plan_is_lost_before_anything_was_made_of_it_is_taken_ba
     state.verdicts["uid-x"] = verdict
     cordon(state, "a")
     assert doubts(state) == {"uid-x": Doubt(why="node a is cordoned")}
+
+
+def occupied(state: State, *, gpus: int, seconds: float, node: str = "a") -> None:
+    """A job with a limit runs there for so long yet."""
+    runs = make_job("runs", status={"number": 1}, gpu=gpus, activeDeadlineSeconds=int(seconds))
+    state.put_job(runs)
+    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    state.pod_changed("ADDED", make_pod(node=node, devices=gpus, owner="uid-child-runs", created=-60))
+
+
+def test_what_is_kept_for_the_first_job_that_waits_stands_in_its_status() -> None:
+    state = make_state(a=4)
+    occupied(state, gpus=3, seconds=3600)
+    state.put_job(make_job("large", status={"number": 2}, gpu=4))
+    state.put_job(make_job("next", status={"number": 3}, gpu=2))
+    found = {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
+    large, following = found["uid-large"], found["uid-next"]
+    assert isinstance(large, Waits)
+    assert isinstance(following, Waits)
+    assert large.queue is not None
+    assert following.queue is not None
+    assert msgspec.to_builtins(large.queue.reserved) == {
+        "time": at(3600 + 30),
+        "nodes": [{"name": "a", "workers": 1}],
+        "kept": [{"name": "a", "keeps": ["1"]}],
+        "mode": "Exclusive",
+        "resource": "",
+    }
+    assert following.queue.reserved is None
+
+
+def test_other_room_that_is_kept_is_told_at_once() -> None:
+    teller = Teller()
+    room = ReservedRoom(time=at(0), nodes=[], kept=[KeptOnNode(name="a", keeps=["1"])])
+    told = Waits(key="x", reason="Resources", message="", queue=QueuePlace(position=1, reserved=room))
+    later = msgspec.structs.replace(room, time=at(9))
+    more = msgspec.structs.replace(room, kept=[KeptOnNode(name="a", keeps=["2"])])
+    assert not teller.hold_back(told, None, rank=0, now=0)
+    for news, held_back in ((later, True), (more, False), (None, False)):
+        verdict = replace(told, queue=QueuePlace(position=1, reserved=news))
+        assert teller.hold_back(verdict, told, rank=0, now=1) == held_back
