@@ -83,13 +83,13 @@ def test_mpi_reads_its_hosts_from_a_file() -> None:
     built = pod(workers=2, gpu=2, distributed={"framework": "MPI"})
     assert built["metadata"]["annotations"]["dovetail.dev/mpi-hostfile"] == "x-0.x slots=2\nx-1.x slots=2\n"
     assert environment(built)["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"
-    (volume,) = built["spec"]["volumes"]
+    *_, volume = built["spec"]["volumes"]
     (item,) = volume["downwardAPI"]["items"]
     assert (item["path"], item["fieldRef"]["fieldPath"]) == (
         "hostfile",
         "metadata.annotations['dovetail.dev/mpi-hostfile']",
     )
-    (mount,) = built["spec"]["containers"][0]["volumeMounts"]
+    *_, mount = built["spec"]["containers"][0]["volumeMounts"]
     assert (mount["name"], mount["mountPath"]) == (volume["name"], "/etc/mpi")
 
 
