@@ -60,6 +60,10 @@ HOSTFILE: Final = f"{GROUP}/mpi-hostfile"
 LABEL_ARRAY: Final = f"{GROUP}/array"
 LABEL_TASK: Final = f"{GROUP}/task"
 PARAMETERS: Final = f"{GROUP}/parameters"
+# On a task that is held because the whole array is.
+HELD_WITH: Final = f"{GROUP}/held-with-array"
+# On the batch Job of a GPUJob that no GPU here could ever serve: it runs on the CPU.
+DEVICE: Final = f"{GROUP}/device"
 
 # By which Kueue takes a job: the name of one of its local queues.
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -75,6 +79,12 @@ MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
 PLAN: Final = f"{GROUP}/plan"
 # On a pod of an Indexed Job, by the Job controller: which of them it is, from 0.
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+# On the pods of a GPUJob, by the operator: when they are going to be ended so that another job may start (RFC 3339); a
+# file in the first container of each shows it.
+PREEMPTING_AT: Final = f"{GROUP}/preempting-at"
+NOTICE_VOLUME: Final = "dovetail-notice"
+NOTICE_FOLDER: Final = "/etc/dovetail"
 
 # Pod labels.
 LABEL_JOB: Final = f"{GROUP}/job"
@@ -94,6 +104,7 @@ ENV_CUDA_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 ENV_GPU_UUIDS: Final = "DOVETAIL_GPU_UUIDS"
 ENV_JOB_ID: Final = "DOVETAIL_JOB_ID"
 ENV_TASK_ID: Final = "DOVETAIL_ARRAY_TASK_ID"
+ENV_SLURM_TASK_ID: Final = "SLURM_ARRAY_TASK_ID"
 ENV_GFLOW_TASK_ID: Final = "GFLOW_ARRAY_TASK_ID"
 NO_DEVICES: Final = "void"
 

@@ -14,8 +14,8 @@ from dovetail.kube.resources import GPUJOBS, JOBS, Resource
 from dovetail.names import TERM
 from dovetail.pods.mps import job_with_mps
 from dovetail_operator import services
+from dovetail_operator.actions import CreateJob, PatchJob
 from dovetail_operator.observed import Obstacle, is_child
-from dovetail_operator.stages import CreateJob, PatchJob
 from dovetail_operator.workload import Manifest
 
 

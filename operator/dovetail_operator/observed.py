@@ -26,6 +26,15 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """The job is to make way for the job `by`, and how long it is told beforehand."""
+
+    by: str
+    message: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One GPUJob with all that bears on it.
 
@@ -33,6 +42,8 @@ class Observed:
     request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
     `awaited`: the status of a job that depends on this one does not show yet what became of it. `recorded`: the history
     has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more.
+    `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
+    `notice` is there for a job that runs and has to make way.
     """
 
     job: GPUJob
@@ -46,10 +57,12 @@ class Observed:
     memory: MemoryUse | None = None
     dependencies: tuple[DependencyStatus, ...] = ()
     awaited: bool = False
+    tasks: tuple[GPUJob, ...] = ()
     recorded: bool = True
     overtaken: str = ""
     bad_cards: tuple[BadCard, ...] = ()
     leaves_bad_cards: bool = False
+    notice: Notice | None = None
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 
@@ -79,6 +92,11 @@ def is_parent(job: GPUJob) -> bool:
     return job.spec.array is not None or job.spec.sweep is not None
 
 
+def is_ours(job: GPUJob) -> bool:
+    """Whether Dovetail looks after the job at all."""
+    return job.spec.managed_by in {None, names.MANAGER}
+
+
 def is_external(job: GPUJob) -> bool:
     """Whether another queue lets the job go: Kueue, by the label that names one of its queues."""
     return bool(job.metadata.labels.get(names.KUEUE_QUEUE))
@@ -99,7 +117,7 @@ def wants_admission(job: GPUJob, child: Job | None) -> bool:
     """Whether the queue is to decide on this job: nothing of it runs, and nothing holds it back."""
     if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
         return False
-    if is_parent(job) or is_external(job):
+    if is_parent(job) or is_external(job) or not is_ours(job):
         return False
     return child is None or (child.spec.suspend and not has_ended(child) and not is_past(job, child))
 

@@ -9,13 +9,14 @@ from typing import Final
 
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.kube.objects import Job, Pod
-from dovetail_operator import attempts
+from dovetail_operator import arrays, attempts, preempting
+from dovetail_operator.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.durations import human, moment, timestamp
-from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, is_past, true_condition
+from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, is_parent, is_past, true_condition
 from dovetail_operator.plans import placement_of
 from dovetail_operator.runtimes import begin_of
-from dovetail_operator.stages import Action, DeleteGPUJob, DeleteJob, Stage, stage_of
+from dovetail_operator.stages import Stage, stage_of
 
 _NODES_IN_LINE: Final = 4
 _REFRESH_SECONDS: Final = 10
@@ -28,6 +29,7 @@ class Outcome:
 
     status: GPUJobStatus
     actions: tuple[Action, ...] = ()
+    notify: tuple[preempting.NotifyPod, ...] = ()
     wake_at: datetime | None = None
 
 
@@ -37,10 +39,24 @@ def reconcile(seen: Observed) -> Outcome:
         return Outcome(status=seen.job.status)
     if is_finished(seen.job):
         return _finished(seen)
-    stage = stage_of(seen)
+    if is_parent(seen.job):
+        return _of_array(seen)
+    stage = preempting.with_preemption(seen, stage_of(seen))
     status = _status(seen, stage)
     wake_at = seen.now if stage.ended else _next_refresh(seen, status)
-    return Outcome(status=status, actions=stage.actions, wake_at=wake_at)
+    due = preempting.due_at(status)
+    return Outcome(
+        status=status,
+        actions=stage.actions,
+        notify=preempting.to_notify(seen),
+        wake_at=min((at for at in (wake_at, due) if at is not None), default=None),
+    )
+
+
+def _of_array(seen: Observed) -> Outcome:
+    status, actions = arrays.reconcile(seen)
+    wake_at = seen.now if actions else _next_refresh(seen, status)
+    return Outcome(status=status, actions=actions, wake_at=wake_at)
 
 
 def _finished(seen: Observed) -> Outcome:
@@ -78,6 +94,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
         queue=stage.queue,
         placement=placement,
+        preemption=preempting.preemption_of(seen, stage),
         plans=before.plans if placement is None else placement.generation,
         dependencies=list(seen.dependencies),
         workers_active=len(active),

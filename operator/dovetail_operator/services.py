@@ -34,8 +34,9 @@ def in_the_way(meta: ObjectMeta, *, kind: str, of: GPUJob) -> Obstacle:
     """What is to be said of an object that has a name which this GPUJob needs."""
     if is_of_an_earlier_one(meta, than=of):
         return Obstacle(reason="Evaluating", message=f"Waiting for the {kind} of an earlier GPUJob of this name to go")
+    name = of.metadata.name
     return Obstacle(
-        message=f"A {kind} named {of.metadata.name} exists and is not this GPUJob's: delete it, or submit under another name"
+        message=f"A {kind} named {name} exists and is not this GPUJob's: delete it, or submit under another name"
     )
 
 

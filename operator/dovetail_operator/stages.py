@@ -1,6 +1,6 @@
 """Where a job is: phase, reason and sentence out of what is observed, and what has to be done. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -8,39 +8,12 @@ from dovetail.api.gpujob import Attempt, Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
 from dovetail_operator import attempts, badcards, rendezvous
+from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
 from dovetail_operator.plans import placement_of, resumed
-from dovetail_operator.workload import Manifest, build_job
+from dovetail_operator.workload import build_job
 
 _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateJob:
-    """Create the batch Job, after the Service by which its workers meet."""
-
-    manifest: Manifest
-    service: Manifest | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatchJob:
-    """Change these fields of the batch Job's spec."""
-
-    spec: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteJob:
-    """Delete the batch Job, and by that its pods."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGPUJob:
-    """Delete the GPUJob: its time to be kept is over."""
-
-
-Action = CreateJob | PatchJob | DeleteJob | DeleteGPUJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,16 @@ from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Admitted, Verdict
+from dovetail.queue.preemption import Rules
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
+from dovetail_operator.arrays import TaskIndex, has_to_note, parent_key, parent_uid
 from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
-from dovetail_operator.observed import Observed, Obstacle, is_child
+from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
 from dovetail_operator.plans import unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
@@ -40,9 +42,13 @@ class State:
         learning: Learning | None = None,
         run_times: RunTimes | None = None,
         quotas: Quotas | None = None,
+        preemption: Rules | None = None,
     ) -> None:
         self.view = view
         self.quotas = quotas or Quotas()
+        self.preemption = preemption or Rules()
+        # What jobs that make way are told, by UID: the queue's finding, as the verdicts are.
+        self.notices: dict[str, Notice] = {}
         self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
         self.jobs: dict[str, GPUJob] = {}
@@ -56,6 +62,7 @@ class State:
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
         self.numbers: dict[str, int] = {}
+        self._tasks = TaskIndex()
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
         self._children: dict[str, Job] = {}
@@ -163,7 +170,7 @@ class State:
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """All that bears on one GPUJob; None when there is none of that name."""
         job = self.jobs.get(key)
-        if job is None:
+        if job is None or not is_ours(job):
             return None
         child = self.child_of(job)
         pods = self.pods_of(child)
@@ -176,7 +183,8 @@ class State:
             ask=self.ask_of(job),
             memory=self.memory_of(job),
             dependencies=tuple(self.dependencies.states_of(job)),
-            awaited=self.dependencies.is_awaited(job),
+            awaited=self.dependencies.is_awaited(job) or self._is_unnoted_task(job),
+            tasks=self._tasks.of(job) if is_parent(job) else (),
             recorded=self.dues is None or self.dues.is_kept(job),
             number=self.number_of(job),
             verdict=self.verdicts.get(job.metadata.uid),
@@ -184,7 +192,12 @@ class State:
             overtaken=self.overtaken.get(job.metadata.uid, ""),
             bad_cards=self._bad_cards.of(pods, ledger=self.view.ledger),
             leaves_bad_cards=self.leaves_bad_cards,
+            notice=self.notices.get(job.metadata.uid),
         )
+
+    def _is_unnoted_task(self, job: GPUJob) -> bool:
+        parent = self.jobs.get(parent_key(job) or "")
+        return parent is not None and parent.metadata.uid == parent_uid(job) and has_to_note(parent, job)
 
     def child_of(self, job: GPUJob) -> Job | None:
         """The job's own batch Job; None also when one of its name is another's."""
@@ -194,6 +207,16 @@ class State:
     def pods_of(self, child: Job | None) -> tuple[Pod, ...]:
         """The pods of a batch Job."""
         return tuple(self._pods.get(child.metadata.uid, {}).values()) if child is not None else ()
+
+    def pods_named(self, key: str) -> list[Pod]:
+        """The pods of all batch Jobs that the GPUJob of that key has had."""
+        namespace, _, name = key.partition("/")
+        return [
+            pod
+            for pods in self._pods.values()
+            for pod in pods.values()
+            if pod.metadata.labels.get(names.LABEL_JOB) == name and pod.metadata.namespace == namespace
+        ]
 
     def leaving_pods(self, *, running: Container[str]) -> list[Pod]:
         """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
@@ -244,7 +267,7 @@ class State:
 
     def unnumbered(self) -> list[GPUJob]:
         """Jobs that wait for their number."""
-        return [job for job in self.jobs.values() if self.number_of(job) is None]
+        return [job for job in self.jobs.values() if self.number_of(job) is None and is_ours(job)]
 
     def missing_from(self, listed: Iterable[GPUJob], *, resource_version: str) -> list[GPUJob]:
         """Jobs that are known but were not in a list of that version: they went while nobody watched."""
@@ -299,11 +322,12 @@ class State:
         return [key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak)]
 
     def _forget(self, job: GPUJob) -> None:
+        self._tasks.drop(job)
         self.learning.drop(job)
         self.dependencies.drop(job)
         if self.dues is not None:
             self.dues.drop(job)
-        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.numbers):
+        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.notices, self.numbers):
             memory.pop(job.metadata.uid, None)
 
 

@@ -10,10 +10,10 @@ from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail.kube.objects import Job
 from dovetail_operator import attempts
+from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_on_the_way, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
-from dovetail_operator.stages import CreateJob, DeleteJob, PatchJob
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, see
 
 EXCEEDED = condition("Failed", reason="BackoffLimitExceeded", message="Job has reached the backoff limit")

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail_operator.actions import DeleteGPUJob, DeleteJob
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.stages import DeleteGPUJob, DeleteJob
 from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_state
 

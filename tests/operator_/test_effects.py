@@ -8,8 +8,8 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, ServerFault, TooManyRequests
 from dovetail.kube.objects import Job
 from dovetail_operator import effects
+from dovetail_operator.actions import CreateJob, PatchJob
 from dovetail_operator.observed import Obstacle
-from dovetail_operator.stages import CreateJob, PatchJob
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_child, make_job
 

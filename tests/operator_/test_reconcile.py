@@ -11,10 +11,10 @@ import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import find_condition
+from dovetail_operator.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import Observed, Obstacle
 from dovetail_operator.reconcile import Outcome, reconcile
-from dovetail_operator.stages import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from tests.operator_.builders import (
     LET_GO,
     NO_ROOM,

@@ -13,9 +13,9 @@ from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.queue.admission import Admitted, Waits
 from dovetail.vendor import Vendors
+from dovetail_operator.actions import CreateJob, DeleteJob
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.stages import CreateJob, DeleteJob
 from dovetail_operator.state import State
 from dovetail_operator.workload import Manifest
 from tests.operator_.builders import NOW, make_child, make_job, make_pod

@@ -141,6 +141,13 @@ class SweepSpec(Described, frozen=True, kw_only=True):
         Meta(description="Product: each value with each. Zip: the first values together, then the second ones."),
     ] = "Product"
     parallelism: Parallelism = None
+    name_template: Annotated[
+        str,
+        Meta(
+            description="How the tasks are called behind the job's own name, such as lr{lr}-{index}. Empty: their index.",
+            max_length=128,
+        ),
+    ] = ""
 
 
 class ReservationSpec(Described, frozen=True, kw_only=True):

@@ -42,7 +42,9 @@ SPEC: Final[list[Rule]] = [
     },
     {
         "rule": "has(self.sweep) == has(oldSelf.sweep) && (!has(self.sweep) || "
-        "(self.sweep.parameters == oldSelf.sweep.parameters && self.sweep.combine == oldSelf.sweep.combine))",
+        "(self.sweep.parameters == oldSelf.sweep.parameters && self.sweep.combine == oldSelf.sweep.combine && "
+        "has(self.sweep.nameTemplate) == has(oldSelf.sweep.nameTemplate) && "
+        "(!has(self.sweep.nameTemplate) || self.sweep.nameTemplate == oldSelf.sweep.nameTemplate)))",
         "message": "the parameters of a sweep cannot be changed: delete the job and submit it anew",
     },
     {

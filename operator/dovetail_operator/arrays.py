@@ -1,0 +1,256 @@
+"""An array or a sweep: its tasks are GPUJobs of their own, and its status tells how far they are. Pure.
+
+Which task comes next follows from the tasks that are there and from those whose end the status has noted: whoever
+starts anew at any point goes on from there, and no task comes twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
+from dovetail.api.meta import Condition, find_condition
+from dovetail_operator.actions import Action, ChangeTask, CreateTask
+from dovetail_operator.durations import human, moment, timestamp
+from dovetail_operator.observed import Observed
+from dovetail_operator.tasks import Task, TasksError, as_text, indexes_in, manifest_of, parallelism_of, tasks_of
+
+# In one go, so that a large array leaves the others their turn.
+_AT_ONCE: Final = 32
+_BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The tasks by what became of them: indexes of those that are over, and GPUJobs of those under way."""
+
+    tasks: Sequence[Task]
+    succeeded: frozenset[int]
+    failed: frozenset[int]
+    under_way: Sequence[GPUJob]
+
+    @property
+    def missing(self) -> list[Task]:
+        """Tasks that have no GPUJob yet."""
+        there = {task_index(each) for each in self.under_way} | self.succeeded | self.failed
+        return [task for task in self.tasks if task.index not in there]
+
+
+def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
+    """The status of an array or a sweep as it should be, and what has to be done first."""
+    try:
+        progress = progress_of(seen)
+    except TasksError as error:
+        return _told(seen, None, phase="Queued", reason="Invalid", message=str(error)), ()
+    actions = (*_changes(seen.job, progress), *_creations(seen, progress))[:_AT_ONCE]
+    phase, reason, message = _where(seen, progress)
+    return _told(seen, progress, phase=phase, reason=reason, message=message), actions
+
+
+def progress_of(seen: Observed) -> Progress:
+    """How far the tasks are, by those that are there and by what the status has noted. Raises `TasksError`."""
+    noted = seen.job.status.tasks
+    succeeded = set(_read(noted.succeeded_indexes if noted else ""))
+    failed = set(_read(noted.failed_indexes if noted else ""))
+    under_way = []
+    for each in seen.tasks:
+        index = task_index(each)
+        if index in succeeded | failed:
+            continue
+        if each.status.phase not in FINISHED:
+            under_way.append(each)
+        else:
+            (succeeded if each.status.phase == "Succeeded" else failed).add(index)
+    return Progress(
+        tasks=tasks_of(seen.job),
+        succeeded=frozenset(succeeded),
+        failed=frozenset(failed),
+        under_way=sorted(under_way, key=task_index),
+    )
+
+
+def task_index(task: GPUJob) -> int:
+    """Which task of its array a GPUJob is."""
+    text = task.metadata.labels.get(names.LABEL_TASK, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def has_to_note(parent: GPUJob, task: GPUJob) -> bool:
+    """Whether the status of the array does not show yet what became of this task."""
+    if parent.status.phase in FINISHED or parent.metadata.deletion_timestamp is not None:
+        return False
+    noted = parent.status.tasks
+    return noted is None or task_index(task) not in {*_read(noted.succeeded_indexes), *_read(noted.failed_indexes)}
+
+
+def _read(text: str) -> list[int]:
+    return indexes_in(text) if text else []
+
+
+def _changes(job: GPUJob, progress: Progress) -> list[Action]:
+    """What tasks under way have to be told: that they are cancelled, held, or let go again."""
+    changes: list[Action] = []
+    for each in progress.under_way:
+        held_with_us = names.HELD_WITH in each.metadata.annotations
+        if job.spec.cancel and not each.spec.cancel:
+            changes.append(ChangeTask(task=each, spec={"cancel": True}))
+        elif job.spec.suspend and not each.spec.suspend:
+            changes.append(ChangeTask(task=each, spec={"suspend": True}, annotations={names.HELD_WITH: "true"}))
+        elif not job.spec.suspend and each.spec.suspend and held_with_us:
+            changes.append(ChangeTask(task=each, spec={"suspend": False}, annotations={names.HELD_WITH: None}))
+    return changes
+
+
+def _creations(seen: Observed, progress: Progress) -> list[Action]:
+    if seen.job.spec.cancel or seen.job.spec.suspend or seen.obstacle is not None or seen.number is None:
+        return []
+    room = parallelism_of(seen.job) - len(progress.under_way)
+    return [CreateTask(manifest=manifest_of(task, parent=seen.job)) for task in progress.missing[: max(0, room)]]
+
+
+def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
+    job, total = seen.job, len(progress.tasks)
+    ended = len(progress.succeeded) + len(progress.failed)
+    if job.spec.cancel:
+        left, good = len(progress.under_way), len(progress.succeeded)
+        phase: Phase = "Running" if left else "Cancelled"
+        told = f"waiting for {left} tasks to end" if left else f"{good} of {total} tasks had succeeded"
+        return phase, "Cancelled", f"Cancelled by spec.cancel: {told}"
+    if ended >= total:
+        return _over(progress)
+    if job.spec.suspend:
+        return ("Suspended" if ended or progress.under_way else "Held"), "Held", "Held by spec.suspend, with its tasks"
+    if seen.obstacle is not None and not progress.under_way:
+        if seen.obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
+            return "Cancelled", seen.obstacle.reason, seen.obstacle.message
+        return "Queued", seen.obstacle.reason, seen.obstacle.message
+    return _under_way(progress, ended=ended)
+
+
+def _over(progress: Progress) -> tuple[Phase, str, str]:
+    if not progress.failed:
+        return "Succeeded", "", ""
+    total, failed = len(progress.tasks), as_text(progress.failed)
+    return "Failed", "TasksFailed", f"{len(progress.failed)} of {total} tasks failed: {failed}"
+
+
+def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
+    total = len(progress.tasks)
+    running = sum(each.status.phase == "Running" for each in progress.under_way)
+    told = f"{running} of {total} tasks run, {ended} have ended, {total - running - ended} wait"
+    if running or ended:
+        return "Running", "", told
+    first = next(iter(progress.under_way), None)
+    if first is None:
+        return "Queued", "Evaluating", "Its tasks are about to be made"
+    why = first.status.message or "it is being evaluated"
+    phase: Phase = "Starting" if any(each.status.phase in _BEGUN for each in progress.under_way) else "Queued"
+    return phase, first.status.reason or "Evaluating", f"{told}; task {task_index(first)}: {why}"
+
+
+def _told(seen: Observed, progress: Progress | None, *, phase: Phase, reason: str, message: str) -> GPUJobStatus:
+    before = seen.job.status
+    tasks = seen.tasks
+    start = min((each.status.start_time for each in tasks if each.status.start_time), default=before.start_time)
+    start = min((time for time in (start, before.start_time) if time), default=None)
+    end = None
+    if phase in FINISHED:
+        end = max((each.status.completion_time for each in tasks if each.status.completion_time), default=None)
+        end = end or timestamp(seen.now)
+    return msgspec.structs.replace(
+        before,
+        observed_generation=seen.job.metadata.generation,
+        number=seen.number,
+        phase=phase,
+        reason=reason,
+        message=message,
+        request=before.request if seen.ask is None else str(seen.ask.gpu or "cpu"),
+        gpus=sum(each.status.gpus for each in tasks if each.status.phase == "Running"),
+        dependencies=list(seen.dependencies),
+        tasks=before.tasks if progress is None else _counted(progress),
+        start_time=start,
+        completion_time=end,
+        elapsed="" if start is None or end is None else human((moment(end) - moment(start)).total_seconds()),
+        conditions=_conditions(seen, phase=phase, reason=reason, message=message),
+    )
+
+
+def _counted(progress: Progress) -> Tasks:
+    running = sum(each.status.phase == "Running" for each in progress.under_way)
+    over = len(progress.succeeded) + len(progress.failed)
+    return Tasks(
+        total=len(progress.tasks),
+        waiting=len(progress.tasks) - over - running,
+        running=running,
+        succeeded=len(progress.succeeded),
+        failed=len(progress.failed),
+        succeeded_indexes=as_text(progress.succeeded),
+        failed_indexes=as_text(progress.failed),
+    )
+
+
+def _conditions(seen: Observed, *, phase: Phase, reason: str, message: str) -> list[Condition]:
+    """Those of batch Job: Suspended while it is held, and at the end Complete or Failed."""
+    held = phase in {"Held", "Suspended"}
+    said: list[tuple[str, bool, str, str]] = []
+    if held or find_condition(seen.job.status.conditions, "Suspended") is not None:
+        said.append(("Suspended", held, "Held" if held else "Released", message if held else "No longer held"))
+    if phase in FINISHED:
+        over = ("Failed", True, reason, message)
+        said.append(("Complete", True, "TasksCompleted", "All tasks have succeeded") if phase == "Succeeded" else over)
+    return [_condition(seen, *each) for each in said]
+
+
+def _condition(seen: Observed, type_: str, holds: bool, reason: str, message: str) -> Condition:
+    status = "True" if holds else "False"
+    before = find_condition(seen.job.status.conditions, type_)
+    since = before.last_transition_time if before is not None and before.status == status else timestamp(seen.now)
+    return Condition(
+        type=type_,
+        status="True" if holds else "False",
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=seen.job.metadata.generation,
+    )
+
+
+class TaskIndex:
+    """Which GPUJobs are tasks of which array, by the array's UID. `put` and `drop` tell what changed."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, dict[str, GPUJob]] = {}
+
+    def put(self, job: GPUJob) -> None:
+        """A GPUJob is there, or has changed."""
+        if (parent := parent_uid(job)) is not None:
+            self._tasks.setdefault(parent, {})[job.metadata.uid] = job
+
+    def drop(self, job: GPUJob) -> None:
+        """A GPUJob is gone."""
+        parent = parent_uid(job)
+        siblings = self._tasks.get(parent or "")
+        if siblings is not None and parent is not None:
+            siblings.pop(job.metadata.uid, None)
+            if not siblings:
+                del self._tasks[parent]
+
+    def of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
+        """The tasks of an array that are there."""
+        return tuple(self._tasks.get(parent.metadata.uid, {}).values())
+
+
+def parent_uid(job: GPUJob) -> str | None:
+    """The UID of the array that a GPUJob is a task of."""
+    if names.LABEL_ARRAY not in job.metadata.labels:
+        return None
+    return next((owner.uid for owner in job.metadata.owner_references if owner.controller), None)
+
+
+def parent_key(job: GPUJob) -> str | None:
+    """`namespace/name` of the array that a GPUJob is a task of."""
+    name = job.metadata.labels.get(names.LABEL_ARRAY)
+    return None if name is None else f"{job.metadata.namespace}/{name}"
