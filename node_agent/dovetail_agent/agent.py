@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -112,6 +113,7 @@ class Agent:
             for reflector in self.reflectors:
                 await reflector.synced.wait()
             self.beside.start(group, wake=self._wake)
+            self._provider.listen(partial(_in_loop, asyncio.get_running_loop(), self._wake))
             group.create_task(
                 self._queue.serve(
                     self._look_at,
@@ -219,3 +221,9 @@ class Agent:
             return
         with suppress(NotFound):  # the node is gone: the watch says so
             await self._client.patch(NODES, node.metadata.name, patch, as_type=Node, subresource="status")
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """From another thread; nothing where the loop has ended meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

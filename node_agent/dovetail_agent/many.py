@@ -1,6 +1,6 @@
 """The cards of several vendors in one node, as one provider: a vendor whose driver is in trouble stops no other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -27,6 +27,11 @@ class ManyProvider:
     def serves(self, node: Node) -> bool:
         """Whether one of them does: they are all of one node."""
         return any(part.serves(node) for part in self._parts)
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """From each of them."""
+        for part in self._parts:
+            part.listen(news)
 
     def inventory(self, node: Node) -> Inventory:
         """All devices; of a vendor that cannot be read those last known. Raises `InventoryUnreadable` if none can."""

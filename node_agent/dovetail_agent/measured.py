@@ -1,6 +1,6 @@
 """The figures of a vendor's library as a provider: answers at once with what the watch's thread saw last."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,6 +26,10 @@ class MeasuredProvider:
     def serves(self, node: Node) -> bool:
         """Whether this is the node that the library tells of."""
         return node.metadata.name == self._node
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """After each look of the watch."""
+        self._watch.news = news
 
     def inventory(self, node: Node) -> Inventory:
         """The cards, and parts of such, that were found last. Raises `InventoryUnreadable`."""

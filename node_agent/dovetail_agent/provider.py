@@ -5,7 +5,7 @@
 InventoryUnreadable   the devices of a node cannot be told: which node, and why
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -124,6 +124,10 @@ class Provider(Protocol):
 
     def serves(self, node: Node) -> bool:
         """Whether this node's figures come from here."""
+        ...
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """Call `news` whenever there is something new to see, from whatever thread."""
         ...
 
     def inventory(self, node: Node) -> Inventory:

@@ -64,6 +64,9 @@ class SimulatedProvider:
         """Whether the node declares devices."""
         return names.SIMULATED_DEVICES in node.metadata.annotations
 
+    def listen(self, news: Callable[[], None]) -> None:
+        """Nothing is new but what nodes and pods say, which is heard anyway."""
+
     def inventory(self, node: Node) -> Inventory:
         """The declared devices. Raises `InventoryUnreadable` naming the field, its value and what is allowed."""
         declared = _declaration(node)

@@ -48,12 +48,17 @@ class Paces:
     ending: float = 1.0
 
 
+def _nobody() -> None:
+    pass
+
+
 class Watch:
     """Call `start`, then read `known`; `stop` ends it, unless a call hangs: then it ends with the process."""
 
     def __init__(self, driver: Driver, *, clock: Callable[[], datetime], paces: Paces, proc: Path = PROC) -> None:
         self.known = Known(problem="the devices have not been read yet")
         self.looked = threading.Event()
+        self.news: Callable[[], None] = _nobody
         self.paces = paces
         self._driver = driver
         self._clock = clock
@@ -88,6 +93,7 @@ class Watch:
         while not self._stopping.is_set():
             self._look()
             self.looked.set()
+            self.news()
             self._rest()
         self._close()
 

@@ -26,6 +26,9 @@ class Part:
     def serves(self, node: Any) -> bool:
         return node.metadata.name == "mixed"
 
+    def listen(self, news: Any) -> None:
+        self.news = news
+
     def inventory(self, node: Any) -> Inventory:
         if self.problem:
             raise InventoryUnreadable(node.metadata.name, problem=self.problem)
@@ -101,3 +104,11 @@ def test_it_was_measured_when_the_slowest_of_them_was() -> None:
     _, sample = seen(many)
     assert (sample.measured_at, sample.cpu_utilization) == (earlier, 0.5)
     assert replace(sample, devices=()).memory_utilization is None
+
+
+def test_the_news_of_each_of_them_is_news() -> None:
+    parts, heard = [Part("nvml", cards=1), Part("amd", cards=1)], []
+    ManyProvider(parts).listen(lambda: heard.append(1))
+    for part in parts:
+        part.news()
+    assert heard == [1, 1]

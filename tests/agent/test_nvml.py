@@ -1,5 +1,6 @@
 """NVIDIA's provider as the agent asks it: at once, with what is known, and with its age."""
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -88,3 +89,10 @@ def test_whom_kubelet_gave_what_is_not_for_nvml_to_say(nvml: Stub, watch_on: Wat
     nvml.play(Scenario())
     provider = provider_on(watch_on())
     assert provider.assignments(provider.inventory(NODE), node=NODE, tenants=[], previous=[]) == []
+
+
+def test_each_look_of_the_watch_is_news(nvml: Stub, watch_on: WatchOn) -> None:
+    nvml.play(Scenario(cards=1))
+    watch, heard = watch_on(paces=Paces(look=0.01, ending=0.01)), threading.Event()
+    provider_on(watch).listen(heard.set)
+    assert heard.wait(10)
