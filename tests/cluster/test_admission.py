@@ -16,7 +16,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection, load_connection
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import Node, Pod
-from dovetail.kube.resources import GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
+from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import manifest
 from tests.cluster.test_chart import rendered
@@ -290,18 +290,69 @@ async def agent(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterat
 
 
 async def test_an_agent_writes_for_its_own_node_only(agent: Client) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        # A policy counts a moment after it was made.
-        while not await refused(agent, GPUNODES, "v100-1"):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-    assert "may not write for node v100-1" in await refused(agent, NODES, "v100-1")
-    assert await refused(agent, GPUNODES, "v100-0") == await refused(agent, NODES, "v100-0") == ""
+    await until_the_policy_counts(agent)
+    sentence = 'the agent of node "v100-0" may not write for node v100-1'
+    assert sentence in await refused(agent, NODES, "v100-1", {"status": {}}, "status")
+    assert await refused(agent, GPUNODES, "v100-0", {"status": {}}, "status") == ""
 
 
-async def refused(agent: Client, resource: Resource, name: str) -> str:
-    """The sentence with which a write of an agent's is refused, one that changes nothing; empty when it is not."""
+# Of its Node an agent changes our amounts and nothing else; what it is told otherwise.
+OF_ITS_NODE: list[tuple[Manifest, str]] = [
+    ({"status": {"capacity": {"dovetail.dev/gpu-turn": "9"}}}, ""),
+    ({"status": {"capacity": {"cpu": "9k"}}}, "and no other, such as cpu"),
+    ({"status": {"capacity": {"x.y/gpu": "1"}}}, "and no other, such as x.y/gpu"),
+    ({"status": {"allocatable": {"memory": None}}}, "and no other, such as memory"),
+    ({"status": {"conditions": None}}, "nothing else of its Node, such as conditions"),
+    ({"metadata": {"labels": {"a": "b"}}}, "nothing else of its Node, such as labels"),
+]
+
+
+async def test_an_agent_changes_nothing_of_its_node_but_our_amounts(agent: Client) -> None:
+    await until_the_policy_counts(agent)
+    for patch, sentence in OF_ITS_NODE:
+        told = await refused(agent, NODES, "v100-0", patch, "status")
+        assert sentence in told, patch
+        assert bool(sentence) == bool(told), told
+
+
+async def test_an_agent_does_not_undo_what_people_decided_of_its_devices(agent: Client) -> None:
+    await until_the_policy_counts(agent)
+    told = await refused(agent, GPUNODES, "v100-0", {"spec": {"cordoned": ["GPU-1"]}}, "")
+    assert "the spec of a GPUNode is for people" in told
+    assert await refused(agent, GPUNODES, "v100-0", {"metadata": {"annotations": {"x": None}}}, "") == ""
+
+
+async def test_an_agent_tells_of_its_own_node_only(agent: Client, namespace: str) -> None:
+    await until_the_policy_counts(agent)
+    assert "not of Node v100-1" in await telling(agent, kind="Node", name="v100-1", host="v100-0")
+    assert "of pods there" in await telling(agent, kind="Pod", name="x", host="v100-1", namespace=namespace)
+    assert await telling(agent, kind="Pod", name="x", host="v100-0", namespace=namespace) == ""
+    assert await telling(agent, kind="Node", name="v100-0", host="v100-0") == ""
+
+
+async def telling(agent: Client, *, kind: str, name: str, host: str, namespace: str = "default") -> str:
+    about = {"kind": kind, "name": name, **({"namespace": namespace} if kind == "Pod" else {})}
+    body = {
+        "metadata": {"generateName": "x-"}, "involvedObject": about, "reason": "Test", "type": "Normal",
+        "source": {"component": "dovetail-agent", "host": host},
+    }  # fmt: skip
     try:
-        await agent.patch(resource, name, {"status": {}}, as_type=Manifest, subresource="status")
+        await agent.create(EVENTS, body, as_type=Manifest, namespace=namespace)
+    except KubeError as error:
+        return str(error)
+    return ""
+
+
+async def until_the_policy_counts(agent: Client) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await refused(agent, GPUNODES, "v100-1", {"status": {}}, "status"):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.1)
+
+
+async def refused(agent: Client, resource: Resource, name: str, patch: Manifest, subresource: str) -> str:
+    """The sentence with which a write of an agent's is refused, empty when it is not."""
+    try:
+        await agent.patch(resource, name, patch, as_type=Manifest, subresource=subresource)
     except KubeError as error:
         return str(error)
     return ""
