@@ -81,11 +81,11 @@ def _host_mib(job: GPUJob) -> int:
     import msgspec
 
     # NumPy is behind it, and few look at this column.
-    from dovetail.asks import host_request
+    from dovetail.asks import host_request, written_spec
     from dovetail.kube.objects import PodSpec
 
     try:
-        return host_request(msgspec.convert(job.spec.template.spec, PodSpec, strict=False))[1]
+        return host_request(msgspec.convert(written_spec(job), PodSpec, strict=False))[1]
     except (msgspec.ValidationError, RequestError, ValueError):
         # A template that no pod can be made of; the operator says so in the reason.
         return 0

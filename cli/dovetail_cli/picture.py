@@ -9,7 +9,7 @@ from typing import TypeVar
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.asks import ask_of_job
+from dovetail.asks import ask_of_job, written_spec
 from dovetail.cluster import ClusterView
 from dovetail.config.settings import Settings
 from dovetail.engine.claims import Ask
@@ -107,7 +107,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
             ask = estimated(ask, use=job.status.memory)
         except RequestError:
             continue
-        sites[uid] = view.eligible_nodes(job.spec.template.spec)
+        sites[uid] = view.eligible_nodes(written_spec(job))
         ask = in_one_way(ask, workers=missing, nodes=sites[uid], view=view)
         starting.update({f"{uid}/{worker}": job for worker in range(missing)})
         candidates.append(

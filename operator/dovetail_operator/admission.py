@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, QueuePlace
+from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.reflector import key_of
 from dovetail.plans import nodes_by_worker
@@ -31,7 +32,7 @@ from dovetail_operator.plans import (
     reserved_room,
 )
 from dovetail_operator.quotas import spec_in_pools
-from dovetail_operator.runtimes import leaving_soon
+from dovetail_operator.runtimes import is_limited, leaving_soon
 from dovetail_operator.state import State
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
@@ -197,14 +198,14 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         name=key_of(job.metadata),
         site=_site(state, job, sites=sites),
         run_seconds=state.run_times.run_seconds(job),
-        limited=job.spec.active_deadline_seconds is not None,
+        limited=is_limited(job),
         share=state.quotas.level_of(job),
     )
 
 
 def _site(state: State, job: GPUJob, *, sites: dict[str, list[str]]) -> str:
     """The nodes that the job's pods may go to, noted once for all jobs that say the same about them."""
-    spec = spec_in_pools(job.spec.template.spec, state.quotas.pools_of(job))
+    spec = spec_in_pools(written_spec(job), state.quotas.pools_of(job))
     said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if node_affinity:

@@ -9,9 +9,10 @@ from typing import Final
 
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.kube.objects import Job, Pod
-from dovetail_operator import arrays, attempts, preempting
+from dovetail_operator import arrays, attempts, external, preempting
 from dovetail_operator.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.conditions import conditions_of
+from dovetail_operator.cpufallback import fell_back
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, is_parent, is_past, true_condition
 from dovetail_operator.plans import placement_of
@@ -41,7 +42,7 @@ def reconcile(seen: Observed) -> Outcome:
         return _finished(seen)
     if is_parent(seen.job):
         return _of_array(seen)
-    stage = preempting.with_preemption(seen, stage_of(seen))
+    stage = preempting.with_preemption(seen, external.stage_of(seen) or stage_of(seen))
     status = _status(seen, stage)
     wake_at = seen.now if stage.ended else _next_refresh(seen, status)
     due = preempting.due_at(status)
@@ -69,7 +70,7 @@ def _finished(seen: Observed) -> Outcome:
         return Outcome(status=status, actions=tuple(actions))
     due = moment(status.completion_time) + timedelta(seconds=ttl)
     if due <= seen.now and (seen.awaited or not seen.recorded):
-        # Gone before those that wait for it have noted its end, it would be waited for for ever; and the history keeps it.
+        # Gone before those that wait for it have noted its end, it would be waited for for ever; and history keeps it.
         return Outcome(status=status, actions=tuple(actions), wake_at=seen.now + timedelta(seconds=_NOTING_SECONDS))
     if due <= seen.now:
         return Outcome(status=status, actions=(DeleteGPUJob(),))
@@ -82,7 +83,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
     start = _start_time(seen, stage)
     end = _completion_time(seen) if stage.phase in FINISHED else None
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
-    request = "" if seen.ask is None else str(seen.ask.gpu or "cpu")
+    request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
     placement = _placement(seen, stage)
     status = GPUJobStatus(
         observed_generation=seen.job.metadata.generation,

@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.asks import written_spec
 from dovetail.kube.objects import Job, Pod
 from dovetail.queue.candidates import DAY_SECONDS, Leaving
+from dovetail_operator import attempts
 from dovetail_operator.durations import moment, timestamp
 from dovetail_operator.observed import Obstacle
 
@@ -25,9 +27,9 @@ class RunTimes:
     default_seconds: float = DAY_SECONDS
     by_namespace: Mapping[str, float] = field(default_factory=dict)
 
-    def run_seconds(self, job: GPUJob) -> float:
+    def run_seconds(self, job: GPUJob, *, child: Job | None = None) -> float:
         """How long the job is taken to hold its devices, from its start."""
-        limit = job.spec.active_deadline_seconds
+        limit = attempts.deadline_seconds(job, child=child)
         if limit is None:
             return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
         return limit + _grace_seconds(job)
@@ -37,8 +39,8 @@ class RunTimes:
         if child.status.start_time is None:
             return []
         run = (now - moment(child.status.start_time)).total_seconds()
-        limited = job.spec.active_deadline_seconds is not None
-        at = self.run_seconds(job) - run
+        limited = is_limited(job)
+        at = self.run_seconds(job, child=child) - run
         if at <= 0:
             # Nothing ends a job without a limit: it may well go on as long again.
             at = _SOON_SECONDS if limited else max(_SOON_SECONDS, run)
@@ -47,6 +49,11 @@ class RunTimes:
             for pod in pods
             if _holds(pod) and not pod.metadata.deletion_timestamp
         ]
+
+
+def is_limited(job: GPUJob) -> bool:
+    """Whether something ends the job in time, whatever happens: a lease does not, it may be renewed."""
+    return job.spec.reservation is None and attempts.deadline_seconds(job) is not None
 
 
 def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
@@ -77,5 +84,5 @@ def _holds(pod: Pod) -> bool:
 
 
 def _grace_seconds(job: GPUJob) -> int:
-    grace = job.spec.template.spec.get("terminationGracePeriodSeconds")
+    grace = written_spec(job).get("terminationGracePeriodSeconds")
     return grace if isinstance(grace, int) else _GRACE_SECONDS

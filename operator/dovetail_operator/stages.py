@@ -9,6 +9,7 @@ from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
 from dovetail_operator import attempts, badcards, rendezvous
 from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
+from dovetail_operator.cpufallback import falls_back, fell_back, on_cpu
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
 from dovetail_operator.plans import placement_of, resumed
 from dovetail_operator.workload import build_job
@@ -82,6 +83,8 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
             return Stage(phase="Cancelled", reason=seen.obstacle.reason, message=seen.obstacle.message, actions=clear)
         return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
     verdict = seen.verdict
+    if falls_back(seen.job, verdict):
+        return _on_cpu(seen, child)
     if isinstance(verdict, Waits):
         return Stage(
             phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False, queue=verdict.queue
@@ -110,6 +113,20 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         admitted=True,
         actions=(start,),
     )
+
+
+def _on_cpu(seen: Observed, child: Job | None) -> Stage:
+    """No GPU here could ever serve the job, and it would rather run without."""
+    assert isinstance(seen.verdict, Waits), "falls back on what the queue has said"
+    message = f"Runs on the CPU (onNoGPU): {seen.verdict.message}"
+    if child is not None:
+        return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
+    if seen.number is None or seen.ask is None:
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
+    job = attempts.with_time_used(seen)
+    manifest = build_job(job, ask=on_cpu(seen.ask), number=seen.number)
+    create = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
+    return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(create,))
 
 
 def _is_of_another_kind(seen: Observed, verdict: Admitted) -> bool:
@@ -144,7 +161,8 @@ def _active(seen: Observed, child: Job) -> Stage:
         return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
     absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
     if absent <= 0:
-        return Stage(phase="Running", admitted=True, actions=adjust)
+        message = "Runs on the CPU: no GPU here could ever serve it (onNoGPU)" if fell_back(child) else ""
+        return Stage(phase="Running", message=message, admitted=True, actions=adjust)
     message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
     return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
 

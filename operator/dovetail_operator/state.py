@@ -21,6 +21,7 @@ from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.arrays import TaskIndex, has_to_note, parent_key, parent_uid
 from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
+from dovetail_operator.cpufallback import fell_back, on_cpu
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
@@ -231,6 +232,8 @@ class State:
         ways, child = self.ways_of(job), self.child_of(job)
         if not ways:
             return None
+        if fell_back(child):
+            return on_cpu(ways[0])
         if child is not None:
             return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
         verdict = self.verdicts.get(job.metadata.uid)

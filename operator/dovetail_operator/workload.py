@@ -16,7 +16,9 @@ from dovetail.engine.claims import Ask
 from dovetail.pods.completion import completed
 from dovetail.pods.parts import Part, Parts
 from dovetail.pods.vendor import with_devices
-from dovetail_operator import attempts, rendezvous
+from dovetail.queue.pools import in_pools
+from dovetail_operator import attempts, cpufallback, rendezvous
+from dovetail_operator.notices import with_notice
 from dovetail_operator.ownership import owner_reference
 from dovetail_operator.plans import with_plan
 
@@ -28,6 +30,7 @@ _ADMISSION_SETS: Final = ("priority", "preemptionPolicy", "nodeName", "schedulin
 # Written at bind; and what a container asks, which the job's spec says.
 _NOT_THE_USERS: Final = (
     names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST, names.PLAN,
+    names.PREEMPTING_AT,
 )  # fmt: skip
 
 
@@ -40,6 +43,8 @@ def build_job(
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
+    if job.spec.reservation is not None:
+        labels[names.LABEL_RESERVATION] = "true"
     gpus = ask.gpu.count if ask.gpu else 0
     pod_spec = rendezvous.joined(_pod_spec(job, ask=ask, number=number), job=job, gpus=gpus)
     template = {"metadata": _pod_metadata(job, ask=ask, labels=labels), "spec": pod_spec}
@@ -62,7 +67,7 @@ def build_job(
         "labels": labels,
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
-    annotations = {names.ATTEMPT: str(job.status.attempt)}
+    annotations = {names.ATTEMPT: str(job.status.attempt)} | cpufallback.annotations(job, ask=ask)
     annotations |= {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
     if memory is not None:
         annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
@@ -101,6 +106,10 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
         spec["containers"] = [with_devices(first, amounts=resources_of(ask)), *others]
     else:
         spec.pop("runtimeClassName", None)
+    if ask.gpu is not None:
+        spec = with_notice(spec)
+    if job.spec.pool is not None:
+        spec = in_pools(spec, [job.spec.pool])
     return _with_job_id(completed(spec, asked=_asked(ask)), number=number)
 
 

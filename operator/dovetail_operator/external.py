@@ -1,0 +1,67 @@
+"""Jobs that another queue lets go: Kueue, which the GPUJob names by its label. Pure.
+
+Our queue stands aside. The batch Job is made suspended, with Kueue's labels; Kueue lets it go when its own quota has
+room, and may suspend it again. The devices on the node are still chosen by our scheduler.
+"""
+
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.engine.claims import Ask
+from dovetail_operator import attempts, rendezvous
+from dovetail_operator.actions import CreateJob, DeleteJob
+from dovetail_operator.observed import Observed, has_ended, is_external, is_past
+from dovetail_operator.stages import Stage
+from dovetail_operator.workload import build_job
+
+_REASON: Final = "ExternallyManaged"
+
+
+def stage_of(seen: Observed) -> Stage | None:
+    """Where such a job is while it does not run; None where it is as every other."""
+    job, child = seen.job, seen.child
+    if not is_external(job) or job.spec.cancel:
+        return None
+    if child is None:
+        return _made(seen)
+    if has_ended(child) or is_past(job, child):
+        return None
+    if job.spec.suspend:
+        # Suspended by us alone it would be let go by Kueue again: what is not there is not.
+        message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
+        return Stage(phase="Held", reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
+    if child.spec.suspend:
+        return Stage(phase="Queued", reason=_REASON, message=_waits(job), admitted=False)
+    return None
+
+
+def _made(seen: Observed) -> Stage | None:
+    if seen.job.spec.suspend or seen.obstacle is not None or attempts.is_used_up(seen):
+        return None
+    if seen.ask is None or seen.number is None:
+        return None
+    job = attempts.with_time_used(seen)
+    service = rendezvous.service_of(job) if rendezvous.meets(job) else None
+    create = CreateJob(manifest=_suspended(job, ask=seen.ask, number=seen.number), service=service)
+    return Stage(phase="Queued", reason=_REASON, message=_waits(job), admitted=False, actions=(create,))
+
+
+def _suspended(job: GPUJob, *, ask: Ask, number: int) -> dict[str, Any]:
+    manifest = build_job(job, ask=ask, number=number)
+    metadata = manifest["metadata"]
+    labels = {**_kueues(job.metadata.labels), **metadata["labels"]}
+    annotations = {**_kueues(job.metadata.annotations), **metadata["annotations"]}
+    return {
+        **manifest,
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
+        "spec": {**manifest["spec"], "suspend": True},
+    }
+
+
+def _kueues(said: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in said.items() if name.startswith(names.KUEUE_PREFIX)}
+
+
+def _waits(job: GPUJob) -> str:
+    return f"Waits until Kueue lets it go from the queue {job.metadata.labels[names.KUEUE_QUEUE]}"
