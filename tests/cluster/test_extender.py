@@ -16,8 +16,8 @@ from dovetail.allocation import Allocation, allocation_in
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.objects import Event, Pod
-from dovetail.kube.resources import EVENTS, GPUNODES, PODS
+from dovetail.kube.objects import Event, Node, Pod
+from dovetail.kube.resources import EVENTS, GPUNODES, NODES, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.killing import kill
 
@@ -188,6 +188,46 @@ async def test_a_hold_that_goes_wakes_a_waiting_pod(scene: Scene) -> None:
     await scene.events("GPUs are held for other pods")
     await scene.client.delete(PODS, "holder", namespace=scene.namespace, grace_period_seconds=0)
     await scene.is_bound("late")
+
+
+async def test_a_hold_that_ends_by_itself_wakes_a_waiting_pod(scene: Scene) -> None:
+    """No object changes when a hold's time is over."""
+    await scene.create("holder", "2(A100)", milli=2000, model=NOBODY)
+    body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
+    await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
+    await scene.create("late", "2(A100)", milli=2000)
+    await scene.events("GPUs are held for other pods")
+    await scene.is_bound("late")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said", "reason"),
+    [
+        pytest.param(names.SIMULATED_FAULTS, '{"0": "XID79FellOffTheBus"}', "fewer than 2 GPUs healthy", id="device"),
+        pytest.param(names.SIMULATED_STRANGERS, '{"0": {"memoryMiB": 40000}}', "no GPU has the memory", id="stranger"),
+    ],
+)
+async def test_a_device_that_is_well_again_or_left_by_a_stranger_wakes_a_waiting_pod(
+    scene: Scene, annotation: str, said: str, reason: str
+) -> None:
+    """Only the agent's report says so."""
+
+    async def annotate(value: str | None) -> None:
+        change = {"metadata": {"annotations": {annotation: value}}}
+        await scene.client.patch(NODES, "a100-0", change, as_type=Node)
+
+    await annotate(said)
+    try:
+        await until(lambda: scene.client.get(GPUNODES, "a100-0", as_type=GPUNode), _is_troubled)
+        await scene.create("late", "2(A100)", milli=2000)
+        await scene.events(reason)
+    finally:
+        await annotate(None)
+    await scene.is_bound("late")
+
+
+def _is_troubled(gpunode: GPUNode) -> bool:
+    return any(device.health == "Unhealthy" or device.foreign_mib for device in gpunode.status.devices)
 
 
 async def test_a_burst_fills_the_devices_and_not_more(scene: Scene) -> None:
