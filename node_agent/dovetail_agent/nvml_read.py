@@ -8,6 +8,7 @@ import pynvml
 
 from dovetail_agent.calls import Caller
 from dovetail_agent.health import Signs
+from dovetail_agent.nvml_fields import signs_by_fields
 from dovetail_agent.nvml_find import Part, memory_of
 from dovetail_agent.provider import DeviceSample
 
@@ -61,7 +62,9 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
 
 
 def signs_of(part: Part, *, ask: Caller) -> Signs:
-    """What tells of the health of the card."""
+    """What tells of the health of the card, in one call where the driver has it."""
+    if told := signs_by_fields(part.card, ask=ask):
+        return told
     ecc = {
         kind: ask(pynvml.nvmlDeviceGetTotalEccErrors, args=(part.card, number, pynvml.NVML_VOLATILE_ECC))
         for kind, number in _ECC.items()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from dovetail_agent.provider import DeviceInfo, DeviceSample
@@ -86,6 +87,26 @@ def test_an_old_driver_is_read_by_the_calls_that_it_has(old_nvml: Stub, watch_on
     assert sample(known).used_mib == 900 + H100["reserved"]
     assert sample(known).used_by_tenant_mib == {POD: 900}
     assert (sample(known).throttled_by, sample(known).temperature_celsius) == ((), 31)
+
+
+def test_an_old_driver_tells_of_health_call_by_call(old_nvml: Stub, watch_on: Any) -> None:
+    old_nvml.play(Scenario(figures={0: {"ecc_corrected": 7, "rows": 3, "row_failure": 1}}))
+    seen = sample(watch_on().known)
+    assert (seen.ecc_errors, seen.remapped_rows) == ({"corrected": 7, "uncorrected": 0}, 3)
+    assert seen.unhealthy_reason == "RowRemapFailed"
+
+
+def test_a_new_driver_tells_of_health_in_one_call(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    for call in ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows"):
+        monkeypatch.setattr(pynvml, call, lambda *given: asked.append(given))
+    seen = sample(see(Scenario(figures={0: {"ecc_corrected": 7, "rows": 3}})))
+    assert (seen.ecc_errors, seen.remapped_rows, asked) == ({"corrected": 7, "uncorrected": 0}, 3, [])
+
+
+def test_a_card_that_is_lost_within_that_call_is_lost(see: See) -> None:
+    known = see(Scenario(answers=[("field", 0, GPU_IS_LOST)]))
+    assert [state.unhealthy_reason for state in known.samples.values()] == ["GpuIsLost", ""]
 
 
 def test_processes_are_told_by_pod_and_the_rest_is_a_stranger_s(see: See, tmp_path: Path) -> None:

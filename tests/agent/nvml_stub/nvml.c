@@ -1,7 +1,8 @@
 /* A stand-in for NVIDIA's management library: the calls that the agent makes, answered from a scenario.
  *
  * The scenario is text, one fact a line (tests/agent/nvml_stub/__init__.py writes it), read from the file that
- * NVML_STUB_SCENARIO names when the library is initialised, and given by stub_load() at any time after.
+ * NVML_STUB_SCENARIO names when the library is initialised and again after a SIGUSR1, and given by stub_load() at any
+ * time.
  *
  *   driver TEXT | cuda NUMBER | cards N
  *   card I KEY NUMBER       a figure of card I, see `keys`; -1 is "not supported". A card that is `stale` is lost until
@@ -18,6 +19,7 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,10 +120,14 @@ static void load_file(const char *path)
     stub_load(text);
 }
 
+static volatile sig_atomic_t anew;
+static void ask_anew(int signal) { (void)signal; anew = 1; }
+
 /* Every call begins here: waits as long as the scenario says, and gives the code that it must answer with. */
 static int enter(const char *call, const struct handle *about)
 {
     int code = initialised ? OK : UNINITIALIZED, delay_ms = 0;
+    if (anew) { anew = 0; load_file(getenv("NVML_STUB_SCENARIO")); }
     pthread_mutex_lock(&lock);
     for (int each = 0; each < now.faults; each++) {
         const struct fault *fault = &now.fault[each];
@@ -155,7 +161,10 @@ static int tell(const struct handle *device, enum figure figure, unsigned *value
 int nvmlInitWithFlags(unsigned flags)
 {
     (void)flags;
-    if (getenv("NVML_STUB_SCENARIO")) load_file(getenv("NVML_STUB_SCENARIO"));
+    if (getenv("NVML_STUB_SCENARIO")) {
+        load_file(getenv("NVML_STUB_SCENARIO"));
+        signal(SIGUSR1, ask_anew);
+    }
     initialised = 1;
     for (int card = 0; card < CARDS; card++) now.card[card].figure[STALE] = 0;
     int code = enter(__func__, NULL);
@@ -343,6 +352,33 @@ int nvmlDeviceGetTotalEccErrors(struct handle *device, int type, int counter, un
     *count = (unsigned long long)value;
     return code;
 }
+
+struct field { uint32_t id, scope; int64_t at, took; uint32_t type; int code; union { uint64_t number; } value; };
+
+/* Each field has a code of its own; an old driver knows no fields. */
+#ifndef OLD_DRIVER
+int nvmlDeviceGetFieldValues(struct handle *device, int count, struct field *fields)
+{
+    ENTER(device);
+    for (int each = 0; each < count; each++) {
+        struct field *field = &fields[each];
+        long value = 0;
+        switch (field->id) {
+        case 3: field->code = given(device, ECC_CE, &value); break;
+        case 4: field->code = given(device, ECC_UE, &value); break;
+        case 142: field->code = given(device, ROWS, &value); value = 0; break;
+        case 143: field->code = given(device, ROWS, &value); break;
+        case 145: field->code = given(device, ROWS, &value); value = now.card[device->card].figure[ROW_FAIL] > 0; break;
+        default: field->code = INVALID;
+        }
+        field->type = field->id > 100 ? 1 : 3;
+        field->value.number = (uint64_t)value;
+        int faulty = enter("field", device);
+        if (faulty != OK) field->code = faulty;
+    }
+    return OK;
+}
+#endif
 
 int nvmlDeviceGetRemappedRows(struct handle *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
                               unsigned *failure)
