@@ -26,6 +26,7 @@ from dovetail.requests import RequestError
 from dovetail_extender.nominations import Nominations
 from dovetail_extender.plans import ELSEWHERE, Place, Plans
 from dovetail_extender.pods import REMEMBERED, Asks
+from dovetail_extender.quotas import PodQuotas
 from dovetail_extender.wire import ScheduledPod
 
 # kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
@@ -91,8 +92,14 @@ class Decisions:
         self._clock = clock
         self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
         self.nominations = Nominations(ledger=view.ledger, ask=self.ask)
+        self.quotas = PodQuotas(ledger=view.ledger, nodes=view.nodes)
         self.plans = Plans(
-            ledger=view.ledger, shapes=self.shapes, nominations=self.nominations, policy_of=self._asks.policy_of
+            ledger=view.ledger,
+            shapes=self.shapes,
+            nominations=self.nominations,
+            vendors=view.vendors,
+            policy_of=self._asks.policy_of,
+            clock=clock,
         )
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
@@ -112,11 +119,15 @@ class Decisions:
         place = self.plans.place_of(pod)
         if place is not None:
             return self._planned(ask, place, nodes=nodes)
+        beyond = self.quotas.refusal(pod, ask)
+        if beyond is not None:
+            return Filtered(refusals=dict.fromkeys(nodes, beyond), ask=ask)
+        nodes, outside = self.quotas.allowed(pod, nodes)
         fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
         fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
         # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
         refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
-        return Filtered(nodes=fits, refusals=refusals, ask=ask)
+        return Filtered(nodes=fits, refusals={**refusals, **({} if fits else outside)}, ask=ask)
 
     def _planned(self, ask: Ask, place: Place | Refusal, *, nodes: Sequence[str]) -> Filtered:
         """A worker of a plan goes to its own node, or waits until there is room."""
@@ -174,6 +185,9 @@ class Decisions:
             if isinstance(place, Refusal):
                 return place
             return self.plans.take(place, ask, node=node, key=pod.metadata.uid)
+        beyond = self.quotas.refusal(pod, ask)
+        if beyond is not None:
+            return beyond
         seen = self._foreseen.pop(pod.metadata.uid, None)
         if (
             seen is not None

@@ -8,11 +8,13 @@ Holds may be over devices of pods that are leaving: the worker is let in once th
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import Placement, Policy, QueuePlace
 from dovetail.api.meta import Described, ObjectMeta
+from dovetail.cluster import claim_of_pod
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit
 from dovetail.engine.ledger import Ledger
@@ -23,12 +25,14 @@ from dovetail.kube.reflector import key_of
 from dovetail.logs import get_logger
 from dovetail.plans import PlanOfPod, ask_of, nodes_by_worker, worker_of_plan
 from dovetail.requests import RequestError
+from dovetail.vendor import Vendors
 from dovetail_extender.nominations import Nominations
 from dovetail_extender.reserved import Reserved
 
 log = get_logger(__name__)
 
 FOR_EVER: Final = float("inf")
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERTAKEN: Final = "the job's plan is overtaken: it is planned anew"
 ELSEWHERE: Final = "the job's plan has another node for this worker"
 
@@ -80,18 +84,21 @@ class Plans:
         ledger: Ledger,
         shapes: Shapes,
         nominations: Nominations,
-        policy_of: Callable[[str], Policy] = lambda _namespace: "Balanced",
+        vendors: Vendors,
+        policy_of: Callable[[str], Policy],
+        clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._shapes = shapes
         self._nominations = nominations
+        self._vendors = vendors
         self._policy_of = policy_of
         self._plans: dict[str, _Plan] = {}
         # Pods that need no hold any more, since they are bound or have done their work: by job and plan, their workers.
         self._settled: dict[tuple[str, int], dict[str, int]] = {}
         # Places without a hold, by node: there is no room yet, or a bind is under way for the pod with that UID.
         self._missing: dict[str, dict[Place, str]] = {}
-        self.reserved = Reserved(ledger=ledger, shapes=shapes)
+        self.reserved = Reserved(ledger=ledger, shapes=shapes, clock=clock)
 
     @property
     def holding(self) -> int:
@@ -134,6 +141,8 @@ class Plans:
             elif ended:
                 self._unsettle(pod, said.plan)
         self._room_may_be_on(pod.spec.node_name)
+        if pod.status.phase in _ENDED:
+            self._left(pod)
 
     def pod_gone(self, pod: Pod) -> None:
         """A Pod was deleted."""
@@ -141,6 +150,8 @@ class Plans:
         if said is not None and pod.status.phase != "Succeeded":
             self._unsettle(pod, said.plan)
         self._room_may_be_on(pod.spec.node_name)
+        if pod.status.phase not in _ENDED:
+            self._left(pod)
 
     def review(self) -> None:
         """Hold room for those who have none yet; to be called every second or so."""
@@ -185,6 +196,12 @@ class Plans:
         return replace(found.claim, key=key)
 
     # --- holds -------------------------------------------------------------------------------------------------
+
+    def _left(self, pod: Pod) -> None:
+        """The pod holds nothing any more."""
+        if pod.spec.node_name:
+            claim = partial(claim_of_pod, pod, vendors=self._vendors)
+            self.reserved.left(pod.metadata.uid, node=pod.spec.node_name, claim=claim)
 
     def _take_up(self, plan: _Plan, placement: Placement, *, namespace: str) -> None:
         try:

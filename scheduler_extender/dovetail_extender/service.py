@@ -25,6 +25,7 @@ from dovetail_extender.metrics import Metrics, Reading
 from dovetail_extender.nominations import Nominations
 from dovetail_extender.plans import PlannedJob, Plans
 from dovetail_extender.preempting import Preempting
+from dovetail_extender.quotas import PodQuotas
 from dovetail_extender.waiting import Waiting
 from dovetail_extender.waking import Waking
 from dovetail_extender.watching import Watching
@@ -74,7 +75,9 @@ class Extender:
         self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, clock=clock)
-        self.watching = Watching(client, view=view, on_pod=self._on_pod, on_job=self._on_job)
+        self.watching = Watching(
+            client, view=view, on_pod=self._on_pod, on_job=self._on_job, on_quota=decisions.quotas.quota_event
+        )
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
@@ -167,9 +170,14 @@ class Extender:
             self._waiting.forget(pod.metadata.uid)
         (self.nominations.pod_gone if gone else self.nominations.pod_changed)(pod)
         (self.plans.pod_gone if gone else self.plans.pod_changed)(pod)
+        self.quotas.pod_event(event, pod)
 
     def _on_job(self, event: EventType, job: PlannedJob) -> None:
-        (self.plans.job_gone if event == "DELETED" else self.plans.job_changed)(job)
+        gone = event == "DELETED"
+        (self.plans.job_gone if gone else self.plans.job_changed)(job)
+        placement = None if gone else job.status.placement
+        workers = 0 if placement is None else sum(node.workers for node in placement.nodes)
+        self.quotas.job_planned(namespace=job.metadata.namespace, uid=job.metadata.uid, workers=workers)
 
     async def _act(self) -> None:
         if self._leadership.vacancy != "released":
@@ -184,6 +192,11 @@ class Extender:
             group.create_task(self._waking.run(), name="waking")
             group.create_task(self._learn_again_and_again(), name="learning")
             group.create_task(self._keep_what_was_listed(), name="memory")
+
+    @property
+    def quotas(self) -> PodQuotas:
+        """The quotas that bind pods of no plan."""
+        return self._decisions.quotas
 
     @property
     def nominations(self) -> Nominations:

@@ -1,7 +1,7 @@
 """The extender's picture of the cluster: nodes, GPUNodes, pods and the plans of GPUJobs, kept true by watching, and the
 one write.
 
-The picture is usable once all four are listed. When the API server falls silent it stays as it was last seen, and
+The picture is usable once all of them are listed. When the API server falls silent it stays as it was last seen, and
 grows old; the ages say so.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import EventType, KubeObject, Reflector
-from dovetail.kube.resources import GPUJOBS, GPUNODES, NODES, PODS
+from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODS
 from dovetail_extender.plans import PlannedJob
 
 T = TypeVar("T", bound=KubeObject)
@@ -30,8 +31,9 @@ class Watching:
         view: ClusterView,
         on_pod: Callable[[EventType, Pod], None],
         on_job: Callable[[EventType, PlannedJob], None],
+        on_quota: Callable[[EventType, GPUQuota], None],
     ) -> None:
-        """`on_pod` hears of each pod's changes after the picture has them, `on_job` of each GPUJob's."""
+        """`on_pod` hears of each pod's changes after the picture has them, the others of GPUJobs and GPUQuotas."""
         self._client = client
         self._nodes = Reflector(
             client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
@@ -50,6 +52,7 @@ class Watching:
 
         self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event)
         self._jobs = Reflector(client, GPUJOBS, PlannedJob, on_event=on_job)
+        self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=on_quota)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -84,7 +87,7 @@ class Watching:
 
     @property
     def _reflectors(self) -> tuple[Reflector[Any], ...]:
-        return self._nodes, self._gpunodes, self._pods, self._jobs
+        return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas
 
 
 def _feed(changed: Callable[[T], object], gone: Callable[[T], object]) -> Callable[[EventType, T], None]:

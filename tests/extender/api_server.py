@@ -21,6 +21,7 @@ LISTS = {
     "pods": "/api/v1/pods",
     "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
     "gpujobs": "/apis/dovetail.dev/v1alpha1/gpujobs",
+    "gpuquotas": "/apis/dovetail.dev/v1alpha1/gpuquotas",
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/dovetail-system/leases"

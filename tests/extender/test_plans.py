@@ -317,3 +317,36 @@ async def test_a_node_that_comes_after_the_plan_is_held_then(api: ApiServer, fac
     await eventually(lambda: bool(face.ledger.devices("c")))
     await face.chores()
     await holds(face, "job-train/0")
+
+
+async def test_what_others_leave_on_a_reserved_node_is_kept_until_the_operator_has_looked(
+    api: ApiServer, face: Face
+) -> None:
+    for name in ("ends", "goes"):
+        api.put("pods", pod := make_pod(name, "3", milli=3000))
+        assert await face.bind(pod, "a") == ""
+    api.put("gpujobs", waiting_for(("a", ["2"])))
+    await holds(face, "job-large/kept/a/0")
+    api.put("pods", api.objects["pods"]["default/ends"] | {"status": {"phase": "Succeeded"}})
+    await holds(face, "job-large/left/uid-ends/0")
+    api.delete("pods", "default/goes")
+    await holds(face, "job-large/left/uid-goes/0")
+    api.delete("pods", "default/ends")
+    assert await free_on(face, "a", gpu=1) == []
+    face.clock.now += 6
+    await face.chores()
+    assert await free_on(face, "a", gpu=6) == ["a"]
+
+
+async def test_the_operator_s_word_on_what_is_kept_takes_the_place_of_what_was_left(api: ApiServer, face: Face) -> None:
+    api.put("pods", pod := make_pod("goes", "8", milli=8000))
+    assert await face.bind(pod, "a") == ""
+    api.put("gpujobs", waiting_for(("a", [])))
+    api.put("gpujobs", waiting_for(("b", ["1"]), name="last"))
+    await holds(face, "job-last/kept/b/0")
+    api.delete("pods", "default/goes")
+    await holds(face, "job-large/left/uid-goes/0")
+    api.put("gpujobs", waiting_for(("a", ["2"])))
+    await released(face, "job-large/left/uid-goes/0")
+    await holds(face, "job-large/kept/a/0")
+    assert await free_on(face, "a", gpu=6) == ["a"]
