@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dovetail import names
+from dovetail import names, serving
 from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
@@ -24,6 +24,7 @@ from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.queue.preemption import Rules
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
@@ -53,11 +54,12 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
     run_times: RunTimes = field(default_factory=RunTimes)
+    leaves_bad_cards: bool = False
     history_url: str = "sqlite://"
     history_days: int = 400
-    leaves_bad_cards: bool = False
     mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
+    preemption: Rules = field(default_factory=Rules)
 
 
 class Operator:
@@ -84,6 +86,7 @@ class Operator:
             learning=learning,
             run_times=options.run_times,
             quotas=Quotas(half_life_seconds=options.half_life_seconds),
+            preemption=options.preemption,
         )
         state.leaves_bad_cards = options.leaves_bad_cards
         self._feed = Feed(client, connection, rng=rng)
@@ -124,6 +127,7 @@ class Operator:
             await self._feed.synced.wait()
             for reflector in self._reflectors:
                 await reflector.synced.wait()
+            serving.keep_for_good()
             tasks.create_task(self._controller.run())
             tasks.create_task(self._keep_history())
             tasks.create_task(self._notes.run())

@@ -5,13 +5,16 @@ from typing import Final, Literal
 
 RefusalKind = Literal[
     "NoGPU", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex", "NotManaged", "Cordoned", "Unhealthy",
-    "DevicesBusy", "ShareShort", "MemoryGuard", "TenantLimit", "ModeConflict", "Held", "CPUOrMemoryShort",
+    "Quota", "DevicesBusy", "ShareShort", "MemoryGuard", "TenantLimit", "ModeConflict", "Held", "CPUOrMemoryShort",
 ]  # fmt: skip
 
 # Nothing that ends or is evicted on the node would make it fit: kube-scheduler need not try preemption there.
 UNRESOLVABLE: Final[frozenset[RefusalKind]] = frozenset(
-    {"NoGPU", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex", "NotManaged", "Cordoned", "Unhealthy"}
-)
+    {
+        "NoGPU", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex", "NotManaged", "Cordoned", "Unhealthy",
+        "Quota",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

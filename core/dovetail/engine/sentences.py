@@ -53,6 +53,7 @@ def ask_text(kind: RefusalKind, ask: Ask) -> str:
         "ShareShort": f"no GPU has a share of {gpu.share_milli / 1000:g} left",
         "MemoryGuard": f"no GPU has the memory left{memory}",
         "Held": "GPUs are held for other pods",
+        "Quota": "beyond a quota",
     }
     return texts[kind]
 
