@@ -203,7 +203,7 @@ async def test_a_hold_that_ends_by_itself_wakes_a_waiting_pod(scene: Scene) -> N
 @pytest.mark.parametrize(
     ("annotation", "said", "reason"),
     [
-        pytest.param(names.SIMULATED_FAULTS, '{"0": "XID79FellOffTheBus"}', "fewer than 2 GPUs healthy", id="device"),
+        pytest.param(names.SIMULATED_FAULTS, '{"0": "XID79FellOffTheBus"}', "fewer than 1 GPU healthy", id="device"),
         pytest.param(names.SIMULATED_STRANGERS, '{"0": {"memoryMiB": 40000}}', "no GPU has the memory", id="stranger"),
     ],
 )
@@ -219,7 +219,7 @@ async def test_a_device_that_is_well_again_or_left_by_a_stranger_wakes_a_waiting
     await annotate(said)
     try:
         await until(lambda: scene.client.get(GPUNODES, "a100-0", as_type=GPUNode), _is_troubled)
-        await scene.create("late", "2(A100)", milli=2000)
+        await scene.create("late", "1(A100)@cuda:0", milli=1000)
         await scene.events(reason)
     finally:
         await annotate(None)
