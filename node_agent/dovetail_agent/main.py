@@ -18,6 +18,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
+from dovetail_agent import memory
 from dovetail_agent.agent import Agent, Rules
 from dovetail_agent.features import features_of
 from dovetail_agent.freezer_groups import MOUNT
@@ -106,6 +107,7 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
         )
         async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)
+            memory.give_back()
             await serving.together(stop, agent.run())
 
 
