@@ -7,7 +7,7 @@ Holds may be over devices of pods that are leaving: the worker is let in once th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -59,7 +59,7 @@ class Place:
     key: str
     node: str
     job: str
-    slot: int
+    worker: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,8 +71,6 @@ class _Plan:
     stands: bool = False
     ask: Ask | None = None
     nodes: tuple[str, ...] = ()
-    # The slots of pods whose index is beyond the plan's workers, by UID: they take what is free.
-    beyond: dict[str, int] = field(default_factory=dict)
 
 
 class Plans:
@@ -94,8 +92,9 @@ class Plans:
         self._vendors = vendors
         self._policy_of = policy_of
         self._plans: dict[str, _Plan] = {}
-        # Pods that need no hold any more, since they are bound or have done their work: by job and plan, their workers.
-        self._settled: dict[tuple[str, int], dict[str, int]] = {}
+        # Pods that need no hold any more, since they are bound or have done their work: by job and plan, which worker of
+        # which job each of them is. They may be seen before their job.
+        self._settled: dict[tuple[str, int], dict[str, tuple[int, str]]] = {}
         # Places without a hold, by node: there is no room yet, or a bind is under way for the pod with that UID.
         self._missing: dict[str, dict[Place, str]] = {}
         self.reserved = Reserved(ledger=ledger, shapes=shapes, clock=clock)
@@ -168,14 +167,11 @@ class Plans:
         """
         said = worker_of_plan(pod)
         plan = None if said is None else self._plans.get(said.plan.job)
-        if said is None or plan is None or not _belongs(pod, plan.name) or said.plan.generation > plan.latest:
+        if said is None or plan is None or _job_of(pod) != plan.name or said.plan.generation > plan.latest:
             return None
-        if not plan.stands or said.plan.generation < plan.latest:
+        if not plan.stands or said.plan.generation < plan.latest or said.worker >= len(plan.nodes):
             return Refusal(kind="Held", message=OVERTAKEN, text=OVERTAKEN)
-        slot = self._slot(plan, said.plan, worker=said.worker, uid=pod.metadata.uid)
-        if slot is None:
-            return Refusal(kind="Held", message=OVERTAKEN, text=OVERTAKEN)
-        return _place(said.plan.job, slot, node=plan.nodes[slot])
+        return _place(said.plan.job, said.worker, node=plan.nodes[said.worker])
 
     def check(self, place: Place, ask: Ask) -> Fit | Refusal:
         """Whether the worker fits on its node now, with the devices that it would get."""
@@ -220,55 +216,37 @@ class Plans:
 
     def _places(self, uid: str) -> list[Place]:
         plan = self._plans.get(uid)
-        return [] if plan is None else [_place(uid, slot, node=node) for slot, node in enumerate(plan.nodes)]
-
-    def _slot(self, plan: _Plan, said: PlanOfPod, *, worker: int, uid: str) -> int | None:
-        """The place of a worker; one beyond the plan's workers takes a place that nobody has."""
-        if worker < len(plan.nodes):
-            return worker
-        if uid not in plan.beyond:
-            taken = {*self._settled.get((said.job, said.generation), {}).values(), *plan.beyond.values()}
-            free = next((slot for slot in range(len(plan.nodes)) if slot not in taken), None)
-            if free is None:
-                return None
-            plan.beyond[uid] = free
-        return plan.beyond[uid]
+        return [] if plan is None else [_place(uid, worker, node=node) for worker, node in enumerate(plan.nodes)]
 
     def _settle(self, pod: Pod, said: PlanOfPod, *, worker: int) -> None:
         uid, plan = pod.metadata.uid, self._plans.get(said.job)
         settled = self._settled.setdefault((said.job, said.generation), {})
         if uid in settled:
             return
-        slot = worker if plan is None else self._slot(plan, said, worker=worker, uid=uid)
-        if slot is None:
-            return
-        settled[uid] = slot
-        if plan is not None and self._stands(plan, said) and _belongs(pod, plan.name):
-            place = _place(said.job, slot, node=plan.nodes[slot])
+        settled[uid] = worker, _job_of(pod)
+        if plan is not None and self._stands(plan, said, worker=worker) and _job_of(pod) == plan.name:
+            place = _place(said.job, worker, node=plan.nodes[worker])
             self._ledger.release(place.key)
             self._forget_missing(place)
 
     def _unsettle(self, pod: Pod, said: PlanOfPod) -> None:
         key, plan = (said.job, said.generation), self._plans.get(said.job)
         settled = self._settled.get(key, {})
-        slot = settled.pop(pod.metadata.uid, None)
+        gone = settled.pop(pod.metadata.uid, None)
         if not settled:
             self._settled.pop(key, None)
-        if plan is None or not self._stands(plan, said):
-            return
-        beyond = plan.beyond.pop(pod.metadata.uid, None)
-        if slot is not None and beyond is None and slot < len(plan.nodes):
-            self._hold(_place(said.job, slot, node=plan.nodes[slot]))
+        if plan is not None and gone is not None and self._stands(plan, said, worker=gone[0]):
+            self._hold(_place(said.job, gone[0], node=plan.nodes[gone[0]]))
 
-    def _stands(self, plan: _Plan, said: PlanOfPod) -> bool:
-        return plan.stands and plan.latest == said.generation
+    def _stands(self, plan: _Plan, said: PlanOfPod, *, worker: int) -> bool:
+        return plan.stands and plan.latest == said.generation and worker < len(plan.nodes)
 
     def _hold(self, place: Place) -> None:
         """Hold the room of a place, if it needs that and there is room; else later."""
         plan = self._plans.get(place.job)
         if plan is None or plan.ask is None or self._ledger.claim(place.key) is not None:
             return
-        if place.slot in self._settled.get((place.job, plan.latest), {}).values():
+        if (place.worker, plan.name) in self._settled.get((place.job, plan.latest), {}).values():
             return
         # What is reserved makes way: the operator has reckoned with both.
         self.reserved.make_way(place.node)
@@ -307,13 +285,14 @@ class Plans:
                 del self._missing[place.node]
 
 
-def _place(job: str, slot: int, *, node: str) -> Place:
-    return Place(key=f"{job}/{slot}", node=node, job=job, slot=slot)
+def _place(job: str, worker: int, *, node: str) -> Place:
+    return Place(key=f"{job}/{worker}", node=node, job=job, worker=worker)
 
 
-def _belongs(pod: Pod, job: str) -> bool:
-    """Whether the pod is of the batch Job of the GPUJob `job` (namespace/name)."""
-    meta = pod.metadata
+def _job_of(pod: Pod) -> str:
+    """The GPUJob (namespace/name) of whose batch Job the pod is; empty where label and owner do not agree."""
+    meta, name = pod.metadata, pod.metadata.labels.get(names.LABEL_JOB)
     owner = next((owner for owner in meta.owner_references if owner.controller), None)
-    of_its_job = owner is not None and owner.kind == "Job" and f"{meta.namespace}/{owner.name}" == job
-    return of_its_job and f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB)}" == job
+    if name is None or owner is None or (owner.kind, owner.name) != ("Job", name):
+        return ""
+    return f"{meta.namespace}/{name}"

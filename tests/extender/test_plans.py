@@ -174,6 +174,16 @@ async def test_a_pod_that_is_not_of_the_job_has_no_part_in_its_plan(stranger: st
     assert face.ledger.is_hold("job-train/0")
 
 
+async def test_a_bound_pod_that_only_says_so_takes_nobody_s_place(api: ApiServer, face: Face) -> None:
+    forged = make_worker(1, uid="-forged")
+    del forged["metadata"]["ownerReferences"]
+    api.put("pods", forged)
+    assert await face.bind(forged, "b") == ""
+    await face.sees("default/train-1-forged")
+    api.put("gpujobs", make_job(("a", 2)))
+    await holds(face, "job-train/0", "job-train/1")
+
+
 async def test_a_pod_that_is_seen_before_its_plan_is_judged_as_any_other(api: ApiServer, face: Face) -> None:
     pod = make_worker()
     api.put("pods", pod)
@@ -249,17 +259,13 @@ async def test_a_bind_that_comes_to_nothing_leaves_the_room_held(api: ApiServer,
     assert face.ledger.is_hold("job-train/0")
 
 
-async def test_an_index_beyond_the_plan_s_workers_takes_a_place_that_is_free(api: ApiServer, face: Face) -> None:
-    """Of an array with more indexes than run side by side."""
-    api.put("gpujobs", make_job(("a", 1), ("b", 1)))
-    await holds(face, "job-train/1")
-    first, third = make_worker(0), make_worker(2)
-    for pod in (first, third):
-        api.put("pods", pod)
-    assert await face.bind(first, "a") == ""
-    assert (await face.filter(third, "a", "b"))["NodeNames"] == ["b"]
-    assert await face.bind(third, "b") == ""
-    await released(face, "job-train/0", "job-train/1")
+async def test_an_index_beyond_the_plan_s_workers_has_no_place(api: ApiServer, face: Face) -> None:
+    api.put("gpujobs", make_job(("a", 1)))
+    await holds(face, "job-train/0")
+    api.put("pods", pod := make_worker(1))
+    assert (await face.filter(pod, "a", "b"))["FailedNodes"] == {"a": OVERTAKEN, "b": OVERTAKEN}
+    assert await face.bind(pod, "a") == OVERTAKEN
+    assert face.ledger.is_hold("job-train/0")
 
 
 def waiting_for(*kept: tuple[str, list[str]], name: str = "large") -> dict[str, Any]:

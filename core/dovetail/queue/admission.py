@@ -100,7 +100,8 @@ class Look:
         self._evictor = evictor or Evictor(running=(), rules=Rules())
         self._shapes = Shapes(ledger)
         self._sites = sites
-        self._ends: list[Leaving] = []
+        self._ends: dict[str, Leaving] = {}
+        self._due: list[tuple[float, Leaving]] = []
         self._expect(leaving)
         self.reservation: Reservation | None = None
         self._tried: set[object] = set()
@@ -110,22 +111,24 @@ class Look:
         self._freed: set[str] = set()
         self._kept_from: dict[object, Shortage] = {}
         self._now = 0.0
+        self._early = False
 
     def advance(self) -> list[tuple[Leaving, Claim]] | None:
         """Go on to the next ends, and look anew: the claims that end then. None when nothing is known to end.
 
         Ends that are close to each other, for how far away they are, are taken together.
         """
-        if not self._ends:
+        if not self._due:
             return None
-        first = max(self._now, self._ends[0].at_seconds)
+        first = max(self._now, self._due[0][0])
         until = first + max(_STEP_SECONDS, first * _STEP_SHARE)
         gone = []
-        while self._ends and self._ends[0].at_seconds <= until:
-            leaving = heapq.heappop(self._ends)
-            self._now = max(self._now, leaving.at_seconds)
+        while self._due and self._due[0][0] <= until:
+            at_seconds, leaving = heapq.heappop(self._due)
+            self._now = max(self._now, at_seconds)
+            self._early = self._early or at_seconds < leaving.at_seconds
             claim = self._ledger.release(leaving.key)
-            if claim is not None:
+            if self._ends.pop(leaving.key, None) is not None and claim is not None:
                 gone.append((leaving, claim))
         for job in {leaving.job for leaving, _ in gone}:
             self._gate.ended(job)
@@ -133,7 +136,8 @@ class Look:
         self._refused_before, self._refused = self._refused, {}
         self._tried.clear()
         self._forget_kept()
-        if self.reservation is not None and self.reservation.at_seconds <= self._now:
+        if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
+            # Who ends before the time that the queue reckons with leaves room for an earlier start.
             self.reservation = None
         return gone
 
@@ -145,7 +149,7 @@ class Look:
     @property
     def leaving(self) -> list[Leaving]:
         """The ends that are expected, those of admitted jobs among them."""
-        return list(self._ends)
+        return list(self._ends.values())
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
@@ -217,7 +221,8 @@ class Look:
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
-            heapq.heappush(self._ends, each)
+            self._ends[each.key] = each
+            heapq.heappush(self._due, (each.expected_seconds, each))
 
     def _keep(self, reserved: Reservation) -> tuple[Ledger, Shapes]:
         kept = set_aside(reserved, ledger=self._ledger, leaving=self.leaving)

@@ -21,7 +21,7 @@ class Candidate:
     that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node. It is taken to
     hold its devices for `run_seconds`; where it is `limited` it holds them no longer than that. Of one priority those
     go first whose `share` of what was used of late is smaller. `nodes` are those of a plan that stands, one for each of
-    `workers`.
+    `workers`. Where that is known, it is likely to run for `likely_seconds`: nothing but estimates rests on it.
     """
 
     key: str
@@ -36,6 +36,7 @@ class Candidate:
     limited: bool = False
     share: float = 0.0
     nodes: tuple[str, ...] = ()
+    likely_seconds: float | None = None
 
     @property
     def shape(self) -> tuple[Ask, tuple[Ask, ...], int, str]:
@@ -45,12 +46,21 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Leaving:
-    """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so."""
+    """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so.
+
+    Where that is known, it is likely to end in `likely_seconds` already.
+    """
 
     at_seconds: float
     key: str
     job: str
     assumed: bool = False
+    likely_seconds: float | None = None
+
+    @property
+    def expected_seconds(self) -> float:
+        """When it is expected to end: where nothing better is known, when it is taken to."""
+        return self.at_seconds if self.likely_seconds is None else self.likely_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,5 +173,8 @@ def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_second
     for claim in claims:
         ledger.commit(claim)
         end = at_seconds + job.run_seconds
-        leaving.append(Leaving(key=claim.key, job=job.key, at_seconds=end, assumed=not job.limited))
+        likely = None if job.likely_seconds is None else at_seconds + job.likely_seconds
+        leaving.append(
+            Leaving(key=claim.key, job=job.key, at_seconds=end, assumed=not job.limited, likely_seconds=likely)
+        )
     return leaving
