@@ -1,0 +1,150 @@
+"""The doctor's judgement of what the chart installs: kinds, components, admission, classes, configuration. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import yaml
+from pydantic import ValidationError
+
+from dovetail.config.settings import Settings
+from dovetail_cli.doctor.findings import Finding, Unseen, unknown
+from dovetail_cli.doctor.looking import LEASED, Picture
+from dovetail_cli.liveness import judge_lease
+
+INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
+_REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
+_POLICIES: Final = ("bindings", "allocations", "pods", "users", "terms", "operator-terms")
+_DOES: Final = {
+    "operator": "no job starts or ends, and no status is true",
+    "scheduler": "no pod with GPUs finds a node",
+    "extender": "no pod with GPUs is bound",
+}
+
+
+def judge(picture: Picture) -> Iterator[Finding]:
+    """Everything beside the nodes."""
+    for check in _CHECKS:
+        yield from check(picture)
+
+
+def _kinds(picture: Picture) -> Iterator[Finding]:
+    for name, unseen in picture.kinds.items():
+        if unseen is None:
+            yield Finding(level="ok", check="kinds", subject=name, message="installed")
+        elif unseen.missing:
+            mend = f"{INSTALL} (with crds.install=true, the default)"
+            yield Finding(level="error", check="kinds", subject=name, message="the cluster does not know it", mend=mend)
+        else:
+            yield unknown("kinds", unseen, subject=name)
+
+
+def _components(picture: Picture) -> Iterator[Finding]:
+    for name in LEASED:
+        lease = picture.leases[name]
+        if isinstance(lease, Unseen) and not lease.missing:
+            yield unknown("components", lease, subject=name)
+            continue
+        told = "nobody has ever held its Lease" if isinstance(lease, Unseen) else judge_lease(lease, now=picture.now)
+        if told == "Running":
+            assert not isinstance(lease, Unseen), "judged above"
+            message = f"running: {lease.spec.holder_identity} holds its Lease"
+            yield Finding(level="ok", check="components", subject=name, message=message)
+        else:
+            message = f"{told[:1].lower()}{told[1:]}: {_DOES[name]}"
+            pods = f"kubectl --namespace dovetail-system get pods,events, and the log of dovetail-{name}"
+            yield Finding(level="error", check="components", subject=name, message=message, mend=f"look at {pods}")
+
+
+def _webhook(picture: Picture) -> Iterator[Finding]:
+    if isinstance(picture.webhook, Unseen):
+        if not picture.webhook.missing:
+            yield unknown("webhook", picture.webhook)
+            return
+        message = "there is none: pods with the annotation dovetail.dev/gpu are not completed"
+        yield Finding(level="warning", check="webhook", message=message, mend=f"{_REUSE} --set webhook.enabled=true")
+        return
+    pods = picture.webhook_pods
+    ready = 1 if isinstance(pods, Unseen) else pods.get("status", {}).get("availableReplicas", 0)
+    if ready:
+        yield Finding(level="ok", check="webhook", message="the API server asks it")
+    else:
+        message = "none answers: every pod that asks for GPUs by annotation is refused"
+        mend = "look at kubectl --namespace dovetail-system describe deployment dovetail-webhook"
+        yield Finding(level="error", check="webhook", message=message, mend=mend)
+
+
+def _policies(picture: Picture) -> Iterator[Finding]:
+    per_node = not isinstance(picture.agents, Unseen)
+    wanted = {f"dovetail-{name}" for name in (*_POLICIES, *(["agents"] if per_node else []))}
+    for what, found in (("policies", picture.policies), ("bindings of policies", picture.bound_policies)):
+        if isinstance(found, Unseen):
+            yield unknown("policies", found, subject=what)
+            continue
+        missing = sorted(wanted - set(found))
+        if missing:
+            message = f"missing: {', '.join(missing)}; what they refuse goes through, such as forged allocations"
+            mend = f"{_REUSE} --set policies.enabled=true"
+            yield Finding(level="error", check="policies", subject=what, message=message, mend=mend)
+        else:
+            yield Finding(level="ok", check="policies", subject=what, message=f"all {len(wanted)} are there")
+
+
+def _classes(picture: Picture) -> Iterator[Finding]:
+    classes = (
+        ("runtime-class", "nvidia", picture.runtime_class, "runtimeClass.create=true", "no pod gets its devices"),
+        ("priority-class", "dovetail-gpujob", picture.priority_class, "priorityClass.create=true", "no job gets pods"),
+    )
+    for check, name, found, value, without in classes:
+        if not isinstance(found, Unseen):
+            handler = f", handler {found['handler']}" if "handler" in found else ""
+            yield Finding(level="ok", check=check, subject=name, message=f"there{handler}")
+        elif found.missing:
+            message = f"it does not exist: {without}"
+            yield Finding(level="error", check=check, subject=name, message=message, mend=f"{_REUSE} --set {value}")
+        else:
+            yield unknown(check, found, subject=name)
+
+
+def _configuration(picture: Picture) -> Iterator[Finding]:
+    config = picture.config
+    if isinstance(config, Unseen):
+        if not config.missing:
+            yield unknown("configuration", config)
+            return
+        message = "there is no ConfigMap dovetail-config in dovetail-system"
+        yield Finding(level="error", check="configuration", message=message, mend=INSTALL)
+        return
+    try:
+        Settings.model_validate(yaml.safe_load(config.data.get("gpu_config.yaml", "")) or {})
+    except (ValidationError, yaml.YAMLError) as error:
+        first = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else _first(error)
+        message = f"gpu_config.yaml is refused by every component: {first}"
+        mend = "put it right in the value `config` of the chart (docs/install.md has all keys)"
+        yield Finding(level="error", check="configuration", message=message, mend=mend)
+    else:
+        yield Finding(level="ok", check="configuration", message="gpu_config.yaml is in order")
+
+
+def _first(error: ValidationError) -> str:
+    told = error.errors()[0]
+    return f"{'.'.join(str(part) for part in told['loc'])}: {told['msg']}"
+
+
+def _injection(picture: Picture) -> Iterator[Finding]:
+    """NVIDIA's GPU operator may inject devices by CDI, which the variable of an allocation cannot take back."""
+    if isinstance(picture.cluster_policies, Unseen):
+        return
+    for policy in picture.cluster_policies:
+        cdi = policy.get("spec", {}).get("cdi", {})
+        if cdi.get("enabled") and cdi.get("default"):
+            name = policy["metadata"]["name"]
+            message = "NVIDIA's GPU operator injects devices by CDI everywhere: NVIDIA_VISIBLE_DEVICES is not heard"
+            mend = (
+                f'kubectl patch clusterpolicy {name} --type=merge --patch \'{{"spec":{{"cdi":{{"default":false}}}}}}\''
+            )
+            yield Finding(level="error", check="cdi", subject=name, message=message, mend=mend)
+
+
+_CHECKS: Final[Iterable[Callable[[Picture], Iterator[Finding]]]] = (
+    _kinds, _components, _webhook, _policies, _classes, _configuration, _injection,
+)  # fmt: skip

@@ -1,0 +1,186 @@
+"""The doctor on a node itself: driver, container runtime, CDI, kubelet's socket, MPS, cgroups. Reads files alone.
+
+Below `root`, so that it may also run in a container that has the node's files mounted somewhere.
+"""
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from dovetail_cli.doctor.findings import Finding, Unseen, unknown
+
+_CONTAINERD: Final = (
+    "etc/containerd/config.toml",
+    "etc/containerd/conf.d/*.toml",
+    "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+)
+_CRIO: Final = ("etc/crio/crio.conf", "etc/crio/crio.conf.d/*")
+_TOOLKIT: Final = (
+    "etc/nvidia-container-runtime/config.toml",
+    "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+)
+_CDI: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
+_SOCKET: Final = "var/lib/kubelet/pod-resources/kubelet.sock"
+_MPS: Final = "run/dovetail/mps/pipe/control"
+_DRIVER: Final = "proc/driver/nvidia/version"
+_VERSION: Final = re.compile(r"Kernel Module[^\d]*(\d+\.\d+(?:\.\d+)?)")
+_NVIDIA: Final = re.compile(r"nvidia")
+
+
+def judge(root: Path = Path("/")) -> Iterator[Finding]:
+    """Everything that can be told of the node from its files."""
+    for name, check in _CHECKS:
+        try:
+            yield from check(root)
+        except PermissionError as error:
+            unseen = Unseen(why=f"{error.filename} may not be read", missing=False)
+            yield unknown(name, unseen)
+        except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            yield Finding(
+                level="warning", check=name, message=f"a file of it cannot be understood: {error}",
+                mend="look at it: the runtime may not understand it either",
+            )  # fmt: skip
+
+
+def _driver(root: Path) -> Iterator[Finding]:
+    path = root / _DRIVER
+    cards = sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
+    if not path.exists():
+        mend = "install NVIDIA's driver and load it (modprobe nvidia), or leave the node to another vendor's plugin"
+        yield Finding(level="error", check="driver", message="NVIDIA's driver is not loaded", mend=mend)
+        return
+    found = _VERSION.search(path.read_text(encoding="utf-8"))
+    if not cards:
+        mend = "nvidia-modprobe -u -c=0, or look into dmesg for NVRM"
+        yield Finding(level="error", check="driver", message="it is loaded, but /dev has no nvidia0", mend=mend)
+        return
+    message = f"NVIDIA {found[1] if found else 'of an unknown version'}, {', '.join(cards)}"
+    yield Finding(level="ok", check="driver", message=message)
+
+
+def _runtime(root: Path) -> Iterator[Finding]:
+    """Which runtime is the default: NVIDIA's would show cards to whoever asks by a variable."""
+    configs = [*_read(root, _CONTAINERD, tomllib.loads), *_read(root, _CRIO, tomllib.loads)]
+    configs += _read(root, ("etc/docker/daemon.json",), json.loads)
+    if not configs:
+        unseen = Unseen(why="no configuration of containerd, CRI-O or Docker is where it is looked for", missing=True)
+        yield unknown("container-runtime", unseen)
+        return
+    defaults = {(path, value) for path, config in configs for value in _values(config, _DEFAULTS)}
+    wrong = sorted(f"{path}: {value}" for path, value in defaults if _NVIDIA.search(value))
+    if wrong:
+        message = f"NVIDIA's runtime is the default ({wrong[0]}): a container that nobody gave a GPU may see them all"
+        mend = "make runc the default there, restart it, and set agent.runtimeClassName=nvidia in the chart"
+        yield Finding(level="error", check="container-runtime", message=message, mend=mend)
+    handlers = {name for _, config in configs for name in _handlers(config)}
+    if any(_NVIDIA.search(name) for name in handlers):
+        if not wrong:
+            yield Finding(level="ok", check="container-runtime", message="nvidia is there, and is not the default")
+    else:
+        message = "no runtime named nvidia is configured: pods of the RuntimeClass nvidia do not start"
+        mend = "nvidia-ctk runtime configure --runtime=containerd, and restart it"
+        yield Finding(level="error", check="container-runtime", message=message, mend=mend)
+
+
+_DEFAULTS: Final = frozenset({"default_runtime_name", "default_runtime", "default-runtime"})
+
+
+def _handlers(config: Any) -> Iterator[str]:
+    for runtimes in _values(config, frozenset({"runtimes"})):
+        yield from runtimes if isinstance(runtimes, dict) else ()
+
+
+def _toolkit(root: Path) -> Iterator[Finding]:
+    configs = _read(root, _TOOLKIT, tomllib.loads)
+    if not configs:
+        mend = "install nvidia-container-toolkit, or let NVIDIA's GPU operator bring it"
+        yield Finding(level="warning", check="toolkit", message="NVIDIA's container toolkit is not there", mend=mend)
+        return
+    path, config = configs[0]
+    if config.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True) is False:
+        message = f"{path}: unprivileged containers may not ask by NVIDIA_VISIBLE_DEVICES, so managed pods see no GPU"
+        mend = "set accept-nvidia-visible-devices-envvar-when-unprivileged = true, or do not manage this node "
+        mend += "(docs/vendor.md)"
+        yield Finding(level="error", check="toolkit", message=message, mend=mend)
+        return
+    mode = config.get("nvidia-container-runtime", {}).get("mode", "auto")
+    if mode == "cdi":
+        message = f"{path}: devices come by CDI alone, so NVIDIA_VISIBLE_DEVICES is not heard"
+        mend = 'set mode = "auto" in [nvidia-container-runtime]'
+        yield Finding(level="error", check="toolkit", message=message, mend=mend)
+    else:
+        yield Finding(level="ok", check="toolkit", message=f"mode {mode}, and NVIDIA_VISIBLE_DEVICES is heard")
+
+
+def _cdi(root: Path) -> Iterator[Finding]:
+    specs = sorted({path.name for folder in _CDI for path in (root / folder).glob("*nvidia*") if path.is_file()})
+    if specs:
+        message = f"{', '.join(specs)}: what a device plugin injects by these, no variable takes back"
+        mend = "nothing, as long as no device plugin serves this node; keep it off managed nodes"
+        yield Finding(level="warning", check="cdi", message=message, mend=mend)
+    else:
+        yield Finding(level="ok", check="cdi", message="no specification of NVIDIA's devices is in the way")
+
+
+def _kubelet(root: Path) -> Iterator[Finding]:
+    path = root / _SOCKET
+    try:
+        there = stat.S_ISSOCK(path.stat().st_mode)
+    except FileNotFoundError:
+        there = False
+    if not there:
+        message = f"/{_SOCKET} is not there: on nodes of a vendor's plugin nobody can say which pod has which GPU"
+        mend = "look whether kubelet runs, and where its --root-dir is (agent.podResources.path in the chart)"
+        yield Finding(level="warning", check="pod-resources", message=message, mend=mend)
+        return
+    may = "and may be asked from here" if os.access(path, os.W_OK) else "for root alone, as which the agent asks it"
+    yield Finding(level="ok", check="pod-resources", message=f"kubelet's socket is there, {may}")
+
+
+def _mps(root: Path) -> Iterator[Finding]:
+    if (root / _MPS).exists():
+        yield Finding(level="ok", check="mps", message="its control daemon's pipe is there")
+    else:
+        message = f"no MPS daemon of Dovetail's (/{_MPS}): shares of memory and compute are advisory"
+        mend = "set mps.enabled=true in the chart (docs/enforcement.md)"
+        yield Finding(level="warning", check="mps", message=message, mend=mend)
+
+
+def _cgroups(root: Path) -> Iterator[Finding]:
+    folder = root / "sys/fs/cgroup"
+    if (folder / "cgroup.controllers").exists():
+        yield Finding(level="ok", check="cgroups", message="version 2: tenants can be frozen in turns")
+    elif (folder / "freezer").is_dir():
+        yield Finding(level="ok", check="cgroups", message="version 1 with the freezer: tenants can be frozen in turns")
+    else:
+        message = "no freezer under /sys/fs/cgroup: tenants cannot take turns"
+        mend = "mount cgroup v2 (systemd.unified_cgroup_hierarchy=1 on the kernel's command line)"
+        yield Finding(level="warning", check="cgroups", message=message, mend=mend)
+
+
+def _read(root: Path, patterns: Iterable[str], parse: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    """The files that there are, parsed, by their paths on the node."""
+    paths = [path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file()]
+    return [(f"/{path.relative_to(root)}", parse(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def _values(config: Any, keys: frozenset[str]) -> Iterator[Any]:
+    """The values of these keys, wherever in a configuration they stand: versions differ in where."""
+    if not isinstance(config, dict):
+        return
+    for key, value in config.items():
+        if key in keys:
+            yield value
+        yield from _values(value, keys)
+
+
+_CHECKS: Final = (
+    ("driver", _driver), ("container-runtime", _runtime), ("toolkit", _toolkit), ("cdi", _cdi),
+    ("pod-resources", _kubelet), ("mps", _mps), ("cgroups", _cgroups),
+)  # fmt: skip

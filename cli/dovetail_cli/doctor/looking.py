@@ -1,0 +1,124 @@
+"""What the doctor reads of a cluster, each thing by itself: what a user may not see hides nothing else."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.objects import ConfigMap, Node
+from dovetail.kube.resources import (
+    CONFIGMAPS,
+    GPUJOBS,
+    GPUNODES,
+    GPUQUOTAS,
+    LEASES,
+    NODES,
+    PRIORITYCLASSES,
+    RUNTIMECLASSES,
+    Resource,
+)
+from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster
+from dovetail_cli.doctor.findings import Unseen
+from dovetail_cli.liveness import Lease
+from dovetail_cli.times import utc_now
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+LEASED: Final = ("operator", "scheduler", "extender")
+_WEBHOOKS: Final = Resource(
+    group="admissionregistration.k8s.io", plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration", namespaced=False,
+)  # fmt: skip
+_POLICIES: Final = Resource(
+    group="admissionregistration.k8s.io", plural="validatingadmissionpolicies",
+    kind="ValidatingAdmissionPolicy", namespaced=False,
+)  # fmt: skip
+_BINDINGS: Final = Resource(
+    group="admissionregistration.k8s.io", plural="validatingadmissionpolicybindings",
+    kind="ValidatingAdmissionPolicyBinding", namespaced=False,
+)  # fmt: skip
+_DEPLOYMENTS: Final = Resource(group="apps", plural="deployments", kind="Deployment")
+_DAEMONSETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet")
+# NVIDIA's GPU operator says by these whether containers get devices by CDI.
+_CLUSTER_POLICIES: Final = Resource(
+    group="nvidia.com", plural="clusterpolicies", kind="ClusterPolicy", namespaced=False
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A cluster as the user may see it at one moment."""
+
+    now: datetime
+    kinds: dict[str, Unseen | None]
+    nodes: Sequence[Node] | Unseen
+    gpunodes: Sequence[GPUNode] | Unseen
+    leases: dict[str, Lease | Unseen]
+    config: ConfigMap | Unseen
+    runtime_class: Object | Unseen
+    priority_class: Object | Unseen
+    webhook: Object | Unseen
+    policies: Sequence[str] | Unseen
+    bound_policies: Sequence[str] | Unseen
+    webhook_pods: Object | Unseen
+    agents: Object | Unseen
+    cluster_policies: Sequence[Object] | Unseen
+
+
+async def look(cluster: Cluster) -> Picture:
+    """Read everything, side by side. Raises only where the API server does not answer at all."""
+    leases = await asyncio.gather(*(_seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
+    return Picture(
+        now=utc_now(),
+        kinds=await _kinds(cluster),
+        nodes=await _seen(_listed(cluster, NODES, Node)),
+        gpunodes=await _seen(_listed(cluster, GPUNODES, GPUNode)),
+        leases=dict(zip(LEASED, leases, strict=True)),
+        config=await _seen(_one(cluster, CONFIGMAPS, "dovetail-config", ConfigMap)),
+        runtime_class=await _seen(_one(cluster, RUNTIMECLASSES, "nvidia", Object)),
+        priority_class=await _seen(_one(cluster, PRIORITYCLASSES, "dovetail-gpujob", Object)),
+        webhook=await _seen(_one(cluster, _WEBHOOKS, "dovetail", Object)),
+        policies=await _seen(_names(cluster, _POLICIES)),
+        bound_policies=await _seen(_names(cluster, _BINDINGS)),
+        webhook_pods=await _seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
+        agents=await _seen(_one(cluster, _DAEMONSETS, "dovetail-agent", Object)),
+        cluster_policies=await _seen(_listed(cluster, _CLUSTER_POLICIES, Object)),
+    )
+
+
+async def _seen(reading: Awaitable[T]) -> T | Unseen:
+    try:
+        return await reading
+    except NotFound as error:
+        return Unseen(why=error.message or "it is not there", missing=True)
+    except Forbidden as error:
+        return Unseen(why=error.message, missing=False)
+
+
+async def _one(cluster: Cluster, resource: Resource, name: str, type_: type[T]) -> T:
+    namespace = RELEASE_NAMESPACE if resource.namespaced else None
+    return await cluster.client.get(resource, name, as_type=type_, namespace=namespace)
+
+
+async def _listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Sequence[T]:
+    return (await cluster.client.list(resource, as_type=type_)).items
+
+
+async def _names(cluster: Cluster, resource: Resource) -> Sequence[str]:
+    return [each["metadata"]["name"] for each in await _listed(cluster, resource, Object)]
+
+
+async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
+    """Our kinds, each with why it cannot be listed; None where it can."""
+    kinds = (GPUJOBS, GPUNODES, GPUQUOTAS)
+    told = await asyncio.gather(*(_seen(_count(cluster, each)) for each in kinds))
+    return {kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, told, strict=True)}
+
+
+async def _count(cluster: Cluster, resource: Resource) -> int:
+    namespace = cluster.namespace if resource.namespaced else None
+    return len((await cluster.client.list(resource, as_type=Object, namespace=namespace)).items)

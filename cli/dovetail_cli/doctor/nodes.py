@@ -1,0 +1,206 @@
+"""The doctor's judgement of nodes with GPUs, from what the Nodes and their agents' reports say. Pure."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import Condition, find_condition
+from dovetail.config.settings import Settings
+from dovetail.kube.objects import Node
+from dovetail.nodekind import Serving, serving
+from dovetail.vendor import Vendors
+from dovetail_cli.doctor.findings import Finding, Unseen, unknown
+from dovetail_cli.doctor.looking import Picture
+from dovetail_cli.times import brief, parse_timestamp
+
+_REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
+_AGENTS: Final = (
+    "kubectl --namespace dovetail-system get pods --output=wide --selector=app.kubernetes.io/component=agent"
+)
+# Beyond its heartbeat an agent may be late by a busy API server; after that it is not there.
+_LATE: Final = timedelta(seconds=60)
+_SIMULATED: Final = "simulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One node with GPUs, and what is known of its agent."""
+
+    node: Node
+    serves: Serving
+    report: GPUNode | None
+    agents: Any
+    picture: Picture
+    heartbeat: timedelta
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.node.metadata.name
+
+    def condition(self, type_: str) -> Condition | None:
+        """One of the report's."""
+        return find_condition(self.report.status.conditions, type_) if self.report else None
+
+
+def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> Iterator[Finding]:
+    """Every node with GPUs, or one of that name."""
+    if isinstance(picture.nodes, Unseen):
+        yield unknown("nodes", picture.nodes)
+        return
+    if isinstance(picture.gpunodes, Unseen):
+        yield unknown("nodes", picture.gpunodes, subject="reports")
+        return
+    seen = list(_seen(picture.nodes, picture.gpunodes, picture=picture, settings=settings))
+    if only is not None:
+        seen = [each for each in seen if each.name == only]
+    if not seen:
+        where = f"node {only} has no GPUs that Dovetail knows of" if only else "no node has GPUs that Dovetail knows of"
+        mend = f"kubectl label node NAME {names.LABEL_MANAGED}=true, or install the vendor's device plugin there"
+        yield Finding(level="warning", check="nodes", message=where, mend=mend)
+    for each in seen:
+        found = [finding for check in _CHECKS for finding in check(each)]
+        yield from found
+        if all(finding.level in {"ok", "unknown"} for finding in found):
+            yield _fine(each)
+
+
+def _seen(
+    nodes: Iterable[Node], gpunodes: Iterable[GPUNode], *, picture: Picture, settings: Settings
+) -> Iterator[Seen]:
+    reports = {each.metadata.name: each for each in gpunodes}
+    vendors: Vendors = settings.vendors
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
+        serves, report = serving(node, vendors=vendors), reports.get(node.metadata.name)
+        if serves.managed or serves.resource or report is not None:
+            yield Seen(
+                node=node,
+                serves=serves,
+                report=report,
+                agents=picture.agents,
+                picture=picture,
+                heartbeat=timedelta(seconds=settings.heartbeat_interval),
+            )
+
+
+def _fine(seen: Seen) -> Finding:
+    report = seen.report
+    devices = len(report.status.devices) if report else seen.serves.count
+    kind = "managed" if seen.serves.managed else f"by {seen.serves.resource}" if seen.serves.resource else "reported"
+    told = f"{devices} {'GPU' if devices == 1 else 'GPUs'}, {kind}"
+    if report is not None and report.status.driver_version:
+        told += f", driver {report.status.driver_version}"
+    return Finding(level="ok", check="node", subject=seen.name, message=told)
+
+
+def _kind(seen: Seen) -> Iterator[Finding]:
+    if seen.serves.conflict:
+        mend = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the plugin off the node"
+        yield _finding(seen, "error", f"takes no pods with GPUs: {seen.serves.conflict}", mend=mend)
+
+
+def _report(seen: Seen) -> Iterator[Finding]:
+    if seen.report is None:
+        if seen.serves.managed:
+            message = "no agent reports its devices, so none is ever given away"
+            yield _finding(seen, "error", message, mend=f"look whether an agent runs there: {_AGENTS}")
+        else:
+            message = "no agent reports: models are known by labels alone, and no UUIDs"
+            mend = f"{_REUSE} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
+            yield _finding(seen, "warning", message, mend=mend)
+        return
+    observed = parse_timestamp(seen.report.status.observed_at)
+    age = None if observed is None else seen.picture.now - observed
+    if age is None or age > seen.heartbeat + _LATE:
+        silent = "has never reported" if age is None else f"has been silent for {brief(age.total_seconds())}"
+        yield _finding(seen, "error", f"its agent {silent}", mend=f"look whether it runs: {_AGENTS}")
+    elif age < -_LATE:
+        message = f"its clock is ahead of this one by {brief(-age.total_seconds())}"
+        yield _finding(seen, "warning", message, mend="set the clocks by NTP")
+
+
+def _driver(seen: Seen) -> Iterator[Finding]:
+    ready = seen.condition("Ready")
+    if ready is not None and ready.status != "True":
+        mend = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {_AGENTS}"
+        yield _finding(seen, "error", f"its devices cannot be read: {ready.message}", mend=mend)
+
+
+def _runtime(seen: Seen) -> Iterator[Finding]:
+    """Whoever sees the cards without asking for NVIDIA's runtime class has it as the node's default."""
+    if isinstance(seen.agents, Unseen) or seen.report is None or not seen.serves.managed:
+        return
+    asked = seen.agents.get("spec", {}).get("template", {}).get("spec", {}).get("runtimeClassName")
+    if not asked and seen.report.status.provider == "nvml" and seen.report.status.devices:
+        message = "NVIDIA's runtime is the default there: a container that nobody gave a GPU may see them all"
+        mend = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
+        mend += f"{_REUSE} --set agent.runtimeClassName=nvidia"
+        yield _finding(seen, "error", message, mend=mend)
+
+
+def _ownership(seen: Seen) -> Iterator[Finding]:
+    processes, kubelet = seen.condition("ProcessesSeen"), seen.condition("PodResources")
+    if processes is not None and processes.status != "True":
+        mend = f"{_REUSE} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
+        yield _finding(seen, "warning", processes.message, mend=mend)
+    if kubelet is not None and kubelet.status != "True":
+        mend = f"{_REUSE} --set agent.podResources.path=FOLDER, that of kubelet's pod-resources on the node"
+        yield _finding(seen, "error", kubelet.message, mend=mend)
+    by_plugin = seen.serves.resource and seen.report is not None and seen.report.status.provider != _SIMULATED
+    if kubelet is None and by_plugin:
+        message = "which pod has which GPU is not known: the agent does not ask kubelet"
+        yield _finding(seen, "warning", message, mend=f"{_REUSE} --set agent.podResources.enabled=true")
+
+
+def _advertised(seen: Seen) -> Iterator[Finding]:
+    if seen.report is None or not seen.serves.managed or seen.serves.conflict:
+        return
+    healthy = any(device.health == "Healthy" and not device.mig_profile for device in seen.report.status.devices)
+    if healthy and names.GPU_MILLI not in seen.node.status.allocatable:
+        message = f"it has healthy GPUs, but {names.GPU_MILLI} is not advertised"
+        yield _finding(seen, "error", message, mend=f"look into the agent's log: {_AGENTS}")
+
+
+def _devices(seen: Seen) -> Iterator[Finding]:
+    if seen.report is None:
+        return
+    for device in seen.report.status.devices:
+        called = f"GPU {device.index}"
+        if device.health == "Unhealthy":
+            mend = f"repair it, then dovetail uncordon {seen.name}:{device.index} --mended"
+            yield _finding(seen, "warning", f"{called} is unhealthy: {device.health_reason}", mend=mend)
+        if device.strangers:
+            closed = "; it takes no new work meanwhile" if device.taint else ""
+            processes = _listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
+            message = f"{called} is used by processes that nobody gave it to ({processes}){closed}"
+            yield _finding(seen, "warning", message, mend="end them, or submit them as jobs")
+
+
+def _enforcement(seen: Seen) -> Iterator[Finding]:
+    if seen.report is None or not seen.serves.managed or seen.report.status.provider == _SIMULATED:
+        return
+    told = seen.report.status.enforcement
+    live = [name for name, on in (("mps", told.mps), ("turns", told.turns), ("checkpoint", told.checkpoint)) if on]
+    message = f"enforces {', '.join(live) if live else 'nothing: shares and turns are advisory'}"
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for name, reason in sorted(told.reasons.items()):
+        by_reason[reason].append(name)
+    why = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in by_reason.items())
+    yield Finding(level="ok", check="enforcement", subject=seen.name, message=f"{message} ({why})" if why else message)
+
+
+def _finding(seen: Seen, level: Any, message: str, *, mend: str) -> Finding:
+    return Finding(level=level, check="node", subject=seen.name, message=message, mend=mend)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
+_CHECKS: Final[Iterable[Callable[[Seen], Iterator[Finding]]]] = (
+    _kind, _report, _driver, _runtime, _ownership, _advertised, _devices, _enforcement,
+)  # fmt: skip

@@ -1,0 +1,223 @@
+"""What the doctor says of a cluster: each fault with its level and how to mend it, and nothing of what is in order."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
+from dovetail.api.meta import Condition, ObjectMeta
+from dovetail.kube.objects import ConfigMap, Node
+from dovetail_cli import app
+from dovetail_cli.cluster import Cluster
+from dovetail_cli.doctor import findings, seeing
+from dovetail_cli.doctor.findings import Finding, Unseen
+from dovetail_cli.doctor.looking import LEASED, Picture, look
+from dovetail_cli.liveness import Lease
+from tests.core.kube.api import Answer, Api
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+GONE, FORBIDDEN = Unseen(why="not found", missing=True), Unseen(why="you may not", missing=False)
+POLICIES = [f"dovetail-{name}" for name in ("bindings", "allocations", "pods", "users", "terms", "operator-terms")]
+
+
+def stamp(ago: timedelta = timedelta(0)) -> str:
+    return f"{NOW - ago:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def lease(*, ago: timedelta = timedelta(seconds=1)) -> Lease:
+    spec = {"holderIdentity": "one", "renewTime": stamp(ago), "leaseDurationSeconds": 8}
+    return msgspec.convert({"spec": spec}, Lease)
+
+
+def node(name: str = "a", *, managed: bool = True, **capacity: str) -> Node:
+    amounts = {"dovetail.dev/gpu-milli": "2k"} if managed else {}
+    amounts |= {key.replace("__", "/").replace("_", "."): value for key, value in capacity.items()}
+    labels = {"dovetail.dev/managed": "true"} if managed else {}
+    return msgspec.convert(
+        {"metadata": {"name": name, "labels": labels}, "status": {"capacity": amounts, "allocatable": amounts}}, Node
+    )
+
+
+def condition(type_: str, status: str, message: str = "said so") -> Condition:
+    return msgspec.convert(
+        {"type": type_, "status": status, "reason": "x", "message": message, "lastTransitionTime": stamp()}, Condition
+    )
+
+
+def report(
+    name: str = "a", *, ago: timedelta = timedelta(0), conditions: tuple[Condition, ...] = (), **changes: Any
+) -> GPUNode:
+    device = {"index": 0, "uuid": "GPU-a", "vendor": "nvidia", "model": "V100", "memory_mib": 32768}
+    status = GPUNodeStatus(
+        observed_at=stamp(ago),
+        provider=changes.pop("provider", "nvml"),
+        enforcement=changes.pop("enforcement", Enforcement()),
+        devices=[Device(**(device | changes))],
+        conditions=list(conditions),
+    )
+    return GPUNode(metadata=ObjectMeta(name=name), status=status)
+
+
+def picture(**changes: Any) -> Picture:
+    """A cluster in order, with these things otherwise."""
+    whole = Picture(
+        now=NOW,
+        kinds={"gpujobs": None, "gpunodes": None, "gpuquotas": None},
+        nodes=[node()],
+        gpunodes=[report()],
+        leases={name: lease() for name in LEASED},
+        config=ConfigMap(data={"gpu_config.yaml": "heartbeat_interval: 300"}),
+        runtime_class={"handler": "nvidia"},
+        priority_class={"value": 0},
+        webhook={},
+        policies=[*POLICIES, "dovetail-agents"],
+        bound_policies=[*POLICIES, "dovetail-agents"],
+        webhook_pods={"status": {"availableReplicas": 2}},
+        agents={"spec": {"template": {"spec": {"runtimeClassName": "nvidia"}}}},
+        cluster_policies=GONE,
+    )
+    return replace(whole, **changes)
+
+
+def wrong(seen: Picture) -> list[Finding]:
+    return [finding for finding in seeing.judge(seen) if finding.level != "ok"]
+
+
+def test_a_cluster_in_order_has_nothing_but_good_findings() -> None:
+    assert wrong(picture()) == []
+
+
+def leases(**others: Any) -> dict[str, Any]:
+    return {name: lease() for name in LEASED} | others
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "check", "says"),
+    [
+        ({"kinds": {"gpujobs": GONE}}, "error", "kinds", "the cluster does not know it"),
+        ({"kinds": {"gpujobs": FORBIDDEN}}, "unknown", "kinds", "not looked at: you may not"),
+        ({"leases": leases(operator=GONE)}, "error", "components", "nobody has ever held its Lease: no job starts"),
+        ({"leases": leases(extender=lease(ago=timedelta(hours=2)))}, "error", "components", "last seen 2h"),
+        ({"leases": leases(scheduler=FORBIDDEN)}, "unknown", "components", "not looked at"),
+        ({"webhook": GONE}, "warning", "webhook", "pods with the annotation"),
+        ({"webhook": FORBIDDEN}, "unknown", "webhook", "not looked at"),
+        ({"webhook_pods": {"status": {}}}, "error", "webhook", "none answers"),
+        ({"policies": POLICIES}, "error", "policies", "missing: dovetail-agents"),
+        ({"bound_policies": []}, "error", "policies", "missing: dovetail-agents, dovetail-allocations"),
+        ({"policies": FORBIDDEN}, "unknown", "policies", "not looked at"),
+        ({"runtime_class": GONE}, "error", "runtime-class", "no pod gets its devices"),
+        ({"priority_class": GONE}, "error", "priority-class", "no job gets pods"),
+        ({"priority_class": FORBIDDEN}, "unknown", "priority-class", "not looked at"),
+        ({"config": GONE}, "error", "configuration", "there is no ConfigMap"),
+        ({"config": FORBIDDEN}, "unknown", "configuration", "not looked at"),
+        ({"config": ConfigMap(data={"gpu_config.yaml": "polcy: Pack"})}, "error", "configuration", "polcy"),
+        ({"config": ConfigMap(data={"gpu_config.yaml": "a: ["})}, "error", "configuration", "refused"),
+        (
+            {"cluster_policies": [{"metadata": {"name": "p"}, "spec": {"cdi": {"enabled": True, "default": True}}}]},
+            "error", "cdi", "NVIDIA_VISIBLE_DEVICES is not heard",
+        ),
+        ({"nodes": FORBIDDEN}, "unknown", "nodes", "not looked at"),
+        ({"gpunodes": FORBIDDEN}, "unknown", "nodes", "not looked at"),
+        ({"nodes": []}, "warning", "nodes", "no node has GPUs"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_what_the_chart_installs(changes: dict[str, Any], level: str, check: str, says: str) -> None:
+    found = [finding for finding in wrong(picture(**changes)) if finding.check == check]
+    assert [finding.level for finding in found] == [level]
+    assert says in found[0].message
+    assert found[0].mend
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "says"),
+    [
+        ({"gpunodes": []}, "error", "no agent reports its devices"),
+        ({"gpunodes": [report(ago=timedelta(minutes=10))]}, "error", "silent for 10m"),
+        ({"gpunodes": [report(ago=timedelta(minutes=-10))]}, "warning", "ahead of this one by 10m"),
+        (
+            {"gpunodes": [report(conditions=(condition("Ready", "False", "NVML: driver not loaded"),))]},
+            "error", "cannot be read: NVML: driver not loaded",
+        ),
+        ({"gpunodes": [report(conditions=(condition("ProcessesSeen", "False"),))]}, "warning", "said so"),
+        ({"gpunodes": [report(conditions=(condition("PodResources", "False"),))]}, "error", "said so"),
+        ({"gpunodes": [report(health="Unhealthy", health_reason="GpuIsLost")]}, "warning", "unhealthy: GpuIsLost"),
+        (
+            {"gpunodes": [report(strangers=[Stranger(pid=7, command="python")], taint="Strangers")]},
+            "warning", "(7 python); it takes no new work",
+        ),
+        ({"nodes": [node(nvidia_com__gpu="2")]}, "error", "takes no pods with GPUs"),
+        ({"nodes": [node(managed=False, nvidia_com__gpu="2")], "gpunodes": []}, "warning", "labels alone"),
+        ({"nodes": [node(managed=False, nvidia_com__gpu="2")]}, "warning", "does not ask kubelet"),
+        ({"agents": {"spec": {"template": {"spec": {}}}}}, "error", "NVIDIA's runtime is the default there"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_node(changes: dict[str, Any], level: str, says: str) -> None:
+    found = [finding for finding in wrong(picture(**changes)) if says in finding.message]
+    assert [(finding.level, finding.check, finding.subject) for finding in found] == [(level, "node", "a")]
+    assert found[0].mend
+
+
+def test_a_managed_node_that_advertises_nothing_is_a_fault() -> None:
+    bare = msgspec.structs.replace(node(), status=msgspec.convert({}, type(node().status)))
+    assert [finding.message for finding in wrong(picture(nodes=[bare]))] == [
+        "it has healthy GPUs, but dovetail.dev/gpu-milli is not advertised"
+    ]
+
+
+def test_what_is_enforced_is_told_with_reasons_said_once() -> None:
+    enforcement = Enforcement(turns=True, reasons={"mps": "off", "mig": "off"})
+    told = seeing.judge(picture(gpunodes=[report(enforcement=enforcement)]))
+    assert [each.message for each in told if each.check == "enforcement"] == ["enforces turns (mig, mps: off)"]
+
+
+def test_one_node_alone_may_be_looked_at() -> None:
+    seen = picture(nodes=[node("a"), node("b")], gpunodes=[])
+    assert [finding.subject for finding in seeing.judge(seen, node="b") if finding.check == "node"] == ["b"]
+
+
+@pytest.mark.parametrize(("levels", "code"), [(["ok", "warning", "unknown"], 0), (["ok", "error"], 1), ([], 0)])
+def test_only_errors_make_the_exit_code_1(levels: list[Any], code: int) -> None:
+    assert findings.exit_code([Finding(level=level, check="x", message="y") for level in levels]) == code
+
+
+def test_the_table_says_how_to_mend_what_is_wrong_and_counts() -> None:
+    text = findings.render(wrong(picture(webhook=GONE, runtime_class=GONE)), form="table")
+    assert "WARN   webhook" in text
+    assert "to mend it: helm upgrade" in text
+    assert text.endswith("0 in order, 1 warning, 1 error, 0 not looked at")
+
+
+def test_many_nodes_in_order_are_one_line_and_whole_in_json() -> None:
+    many = [Finding(level="ok", check="node", subject=f"n{at}", message="2 GPUs") for at in range(50)]
+    assert "n7" not in (table := findings.render(many, form="table"))
+    assert "50 in order" in table
+    assert len(json.loads(findings.render(many, form="json"))) == 50
+
+
+async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api: Api, cluster: Cluster) -> None:
+    no = Answer(status=403, body={"code": 403, "reason": "Forbidden", "message": "you may not"})
+    dovetail, release = "/apis/dovetail.dev/v1alpha1", "namespaces/dovetail-system"
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    for path in (
+        f"{dovetail}/namespaces/default/gpujobs", f"{dovetail}/gpuquotas", "/api/v1/nodes",
+        *(f"/apis/coordination.k8s.io/v1/{release}/leases/dovetail-{name}" for name in LEASED),
+        f"/api/v1/{release}/configmaps/dovetail-config", "/apis/node.k8s.io/v1/runtimeclasses/nvidia",
+        "/apis/scheduling.k8s.io/v1/priorityclasses/dovetail-gpujob",
+        f"{admission}/mutatingwebhookconfigurations/dovetail", f"{admission}/validatingadmissionpolicies",
+        f"{admission}/validatingadmissionpolicybindings", f"/apis/apps/v1/{release}/deployments/dovetail-webhook",
+        f"/apis/apps/v1/{release}/daemonsets/dovetail-agent", "/apis/nvidia.com/v1/clusterpolicies",
+    ):  # fmt: skip
+        api.answer(f"GET {path}", no)
+    api.answer(f"GET {dovetail}/gpunodes", no, no)
+    found = seeing.judge(await look(cluster))
+    assert {finding.level for finding in found} == {"unknown"}
+    assert findings.exit_code(found) == 0
+
+
+def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["doctor", "--host", "--root", "/nowhere"]) == 2
+    assert capsys.readouterr().err == 'dovetail: --root "/nowhere": there is no such folder\n'
