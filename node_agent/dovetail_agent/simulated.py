@@ -1,37 +1,44 @@
 """Devices that are said, not built in: a Node's annotation declares them, and the pods on it make their load. Pure.
 
 `dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices,
-`dovetail.dev/simulated-faults` = `{"1": "XID79FellOffTheBus"}` breaks some of them, by index;
+`dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index;
 `dovetail.dev/simulated-strangers` puts processes on them that nobody gave them (`simulated_strangers`).
 The same node name gives the same UUIDs, and the same pods at the same time the same load.
 """
 
-import hashlib
 import json
-import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dovetail import names
-from dovetail.api.gpunode import Assignment, Links
+from dovetail.api.gpunode import Assignment
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import mebibytes, milli
-from dovetail.models import VENDORS, normalise
+from dovetail.models import VENDORS
 from dovetail_agent.assigned import deal
 from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.simulated_scenarios import (
+    OTHER_FAULT,
+    SCENARIOS,
+    Fault,
+    afflicted,
+    compute_level,
+    memory_level,
+    traits,
+    unlinked,
+    wiring,
+)
 from dovetail_agent.simulated_strangers import ALLOWED, SimulatedStranger, joined, read_stranger
 from dovetail_agent.simulated_strangers import EXAMPLE as STRANGERS_EXAMPLE
 from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
 
 MAX_DEVICES: Final = 128
 _MAX_MEMORY_MIB: Final = 1 << 24
-# Of the models that are declared, those that come with NVLink between the devices of a socket.
-_NVLINK_FAMILIES: Final = frozenset({"P100", "V100", "A100", "A800", "H100", "H800", "H200", "B200"})
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 _EXAMPLE: Final = '{"model": "V100", "count": 8, "memoryMiB": 32768}'
-_FAULTS_EXAMPLE: Final = '{"1": "XID79FellOffTheBus"}'
+_FAULTS_EXAMPLE: Final = '{"1": "Xid79FellOffTheBus"}'
 
 
 class Field(NamedTuple):
@@ -51,6 +58,10 @@ _FIELDS: Final = {
     "count": Field(_whole_number(1, MAX_DEVICES), f"a whole number from 1 to {MAX_DEVICES}"),
     "memoryMiB": Field(_whole_number(1, _MAX_MEMORY_MIB), f"a whole number of MiB from 1 to {_MAX_MEMORY_MIB}"),
     "reservedMiB": Field(_whole_number(0, _MAX_MEMORY_MIB), "a whole number of MiB from 0 to memoryMiB", 0),
+    "load": Field(lambda value: value in SCENARIOS.loads, f"one of {', '.join(SCENARIOS.loads)}", "Mixed"),
+    "topology": Field(
+        lambda value: value in SCENARIOS.topologies, f"one of {', '.join(SCENARIOS.topologies)}", "TwoSockets"
+    ),
     "vendor": Field(lambda value: value in VENDORS, f"one of {', '.join(VENDORS)}", "nvidia"),
 }
 
@@ -72,40 +83,36 @@ class SimulatedProvider:
         declared = _declaration(node)
         if declared["reservedMiB"] > declared["memoryMiB"]:
             raise _refusal(node, names.SIMULATED_DEVICES, "reservedMiB", declared["reservedMiB"])
-        return Inventory(
-            devices=tuple(
-                DeviceInfo(
-                    index=index,
-                    uuid=device_uuid(node.metadata.name, index=index),
-                    vendor=declared["vendor"],
-                    model=declared["model"],
-                    memory_mib=declared["memoryMiB"],
-                    reserved_mib=declared["reservedMiB"],
-                    **_wiring(index, count=declared["count"], model=declared["model"]),
-                )
-                for index in range(declared["count"])
-            ),
-            driver_version="simulated",
+        devices = tuple(
+            _device(index, declared=declared, node=node.metadata.name) for index in range(declared["count"])
         )
+        known = {index: _fault(name) for index, name in _faults(node, count=declared["count"]).items()}
+        return Inventory(devices=unlinked(devices, faults=known), driver_version="simulated")
 
     def assignments(
         self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
     ) -> list[Assignment]:
         """What kubelet's device manager would have given: there is no kubelet on a simulated node."""
-        sick = _faults(node, count=len(inventory.devices))
+        faults = _faults(node, count=len(inventory.devices))
+        sick = [index for index, name in faults.items() if _fault(name).unhealthy]
         return deal(inventory, sick=sick, tenants=tenants, previous=previous)
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
         """Load that follows the running tenants; nothing can be told of a broken device but its fault."""
         faults = _faults(node, count=len(inventory.devices))
+        _refuse_if_hung(node, faults=faults.values())
         strangers = _strangers(node, count=len(inventory.devices))
         running = [tenant for tenant in tenants if tenant.running]
-        allocatable = node.status.allocatable
+        allocatable, load = node.status.allocatable, _declaration(node)["load"]
+        samples = {
+            device.index: _device_sample(
+                device, running=running, now=now, stranger=strangers.get(device.index), load=load
+            )
+            for device in inventory.devices
+        }
         return Sample(
             devices=tuple(
-                DeviceSample(unhealthy_reason=faults[device.index])
-                if device.index in faults
-                else _device_sample(device, running=running, now=now, stranger=strangers.get(device.index))
+                _with_fault(samples[device.index], name=faults.get(device.index, ""), device=device, now=now)
                 for device in inventory.devices
             ),
             cpu_utilization=_ratio(
@@ -119,14 +126,32 @@ class SimulatedProvider:
         )
 
 
-def _wiring(index: int, *, count: int, model: str) -> dict[str, Any]:
-    """How a device is wired, as servers commonly are: two sockets from four devices on, a PCIe switch for each pair,
-    and NVLink among a socket's devices where the model has it."""
-    half = count if count < 4 else -(-count // 2)
-    socket = [other for other in range(count) if other // half == index // half and other != index]
-    linked = normalise(model).family in _NVLINK_FAMILIES
-    links = Links(nvlink=socket if linked else [], switch=[other for other in socket if other // 2 == index // 2])
-    return {"numa_node": index // half, "links": links}
+def _device(index: int, *, declared: dict[str, Any], node: str) -> DeviceInfo:
+    socket, links = wiring(index, count=declared["count"], model=declared["model"], topology=declared["topology"])
+    return DeviceInfo(
+        index=index,
+        uuid=device_uuid(node, index=index),
+        vendor=declared["vendor"],
+        model=declared["model"],
+        memory_mib=declared["memoryMiB"],
+        reserved_mib=declared["reservedMiB"],
+        numa_node=socket,
+        links=links,
+    )
+
+
+def _fault(name: str) -> Fault:
+    return SCENARIOS.faults.get(name, OTHER_FAULT)
+
+
+def _refuse_if_hung(node: Node, *, faults: Iterable[str]) -> None:
+    for call in (_fault(name).hangs for name in faults):
+        if call:
+            raise InventoryUnreadable(node.metadata.name, problem=f"the driver: {call} does not answer")
+
+
+def _with_fault(sample: DeviceSample, *, name: str, device: DeviceInfo, now: datetime) -> DeviceSample:
+    return afflicted(sample, name=name, fault=_fault(name), device=device, now=now) if name else sample
 
 
 def device_uuid(node: str, *, index: int) -> str:
@@ -134,42 +159,24 @@ def device_uuid(node: str, *, index: int) -> str:
     return f"GPU-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}"
 
 
-def compute_level(workload: str, *, now: datetime) -> float:
-    """How much of its share a workload computes, from 0.55 to 0.95: a level of its own with a slow wave on it."""
-    level, phase, pace = _traits(workload)
-    period_seconds = 120 + 480 * pace
-    return 0.65 + 0.2 * level + 0.1 * math.sin(2 * math.pi * (now.timestamp() / period_seconds + phase))
-
-
-def memory_level(workload: str) -> float:
-    """How much of its promised memory a workload fills, from 0.6 to 0.95."""
-    return 0.6 + 0.35 * _traits(workload)[0]
-
-
 def host_level(workload: str) -> float:
     """How much of its requested CPU and memory a workload uses of its node, from 0.3 to 0.7."""
-    return 0.3 + 0.4 * _traits(workload)[1]
-
-
-def _traits(workload: str) -> tuple[float, float, float]:
-    """Three numbers in [0, 1) that a workload's name alone decides."""
-    digest = hashlib.blake2b(workload.encode(), digest_size=6).digest()
-    first, second, third = (int.from_bytes(digest[at : at + 2]) / 65536 for at in (0, 2, 4))
-    return first, second, third
+    return 0.3 + 0.4 * traits(workload)[1]
 
 
 def _device_sample(
-    device: DeviceInfo, *, running: Sequence[Tenant], now: datetime, stranger: SimulatedStranger | None
+    device: DeviceInfo, *, running: Sequence[Tenant], now: datetime, stranger: SimulatedStranger | None, load: str
 ) -> DeviceSample:
     tenants = [tenant for tenant in running if any(each.uuid == device.uuid for each in tenant.devices)]
     used = {
-        tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload)) for tenant in tenants
+        tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload, load=load))
+        for tenant in tenants
     }
     # Tenants that take turns may be promised more than the device together; it cannot do more than it can.
     utilization = min(
         1.0,
         sum(
-            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(tenant.workload, now=now)
+            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(tenant.workload, now=now, load=load)
             for tenant in tenants
         ),
     )

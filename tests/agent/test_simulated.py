@@ -6,12 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail_agent.provider import DeviceSample, InventoryUnreadable, Sample
-from dovetail_agent.simulated import (
-    SimulatedProvider,
-    compute_level,
-    device_uuid,
-    memory_level,
-)
+from dovetail_agent.simulated import SimulatedProvider, device_uuid
+from dovetail_agent.simulated_scenarios import compute_level, memory_level
 from tests.agent.builders import NOON, V100S, allocated, make_node, make_tenant
 
 PROVIDER = SimulatedProvider()
@@ -47,6 +43,8 @@ COUNT = "allowed is a whole number from 1 to 128"
         (V100S | {"count": True}, f"count is true; {COUNT}"),
         ({"model": "V100", "count": 2}, "memoryMiB is missing; allowed is a whole number of MiB from 1 to"),
         (V100S | {"model": ""}, 'model is ""; allowed is a model\'s name, such as V100'),
+        (V100S | {"load": "Steady"}, 'load is "Steady"; allowed is one of Mixed, TrainingWithCheckpoints'),
+        (V100S | {"topology": "Ring"}, 'topology is "Ring"; allowed is one of TwoSockets, NvSwitch'),
         (V100S | {"vendor": "acme"}, 'vendor is "acme"; allowed is one of nvidia, amd, intel, ascend'),
         (V100S | {"reservedMiB": 40000}, "reservedMiB is 40000; allowed is a whole number of MiB from 0"),
         (V100S | {"memory": 1}, "memory is no field of it; allowed are model, count, memoryMiB"),
