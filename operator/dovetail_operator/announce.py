@@ -24,6 +24,8 @@ class Announcement:
 def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
     """The event for a status that was written on `job`, or None: another phase, or another reason to wait."""
     before = job.status
+    if (leaving := _leaving(before, status)) is not None:
+        return Announcement(about=_reference(job), severity="Warning", reason="Preempting", message=leaving)
     if before.phase == status.phase:
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
@@ -35,6 +37,14 @@ def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
         reason=reason or "Queued",
         message=status.message or _plain(status),
     )
+
+
+def _leaving(before: GPUJobStatus, status: GPUJobStatus) -> str | None:
+    """For whom and when the job is to make way, where that is news."""
+    made, known = status.preemption, before.preemption
+    if made is None or made.at is None or (known is not None and known.at == made.at):
+        return None
+    return f"{made.message}: its pods are ended at {made.at}"
 
 
 def _reference(job: GPUJob) -> dict[str, Any]:

@@ -383,6 +383,9 @@ class Controller:
                 return
         if not told:
             await self._tell(seen.job, outcome.status)
+        if outcome.status.preemption != seen.job.status.preemption:
+            # What the status says now is what the pods are to say next.
+            self.queue.add(key)
         for notice in outcome.notify:
             await notices.notify(self._client, notice.pod, at=notice.at)
         if outcome.wake_at is not None:

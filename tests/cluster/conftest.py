@@ -1,7 +1,8 @@
 """One sandbox for all tests of this folder, a namespace for each, and the audit after each.
 
 `DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
-tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test.
+tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test. Tests of preemption want OVERRIDES too,
+each with `--set`.
 """
 
 import os
@@ -20,6 +21,14 @@ from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 
 NODES = Path(__file__).with_name("nodes.yaml")
+# Jobs of the second priority take the place of jobs of the first, and no others do: only one test has such.
+PREEMPTING = (5, 250)
+OVERRIDES = [
+    "config.preemption.priority_gap=245",
+    "config.preemption.min_run=0",
+    "config.preemption.grace=8",
+    "config.preemption.per_hour=1000",
+]
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +39,7 @@ def sandbox() -> Iterator[Cluster]:
         return
     own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
     try:
-        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES)
+        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES, overrides=OVERRIDES)
     finally:
         own.down()
 

@@ -32,7 +32,9 @@ async def run(api: ApiServer, face: Face, name: str, gpu: str = "1", **changes: 
     api.put("pods", pod)
     await eventually(lambda: face.extender.watching.cached(namespace="default", name=name) is not None)
     assert await face.bind(pod, "a") == ""
-    await eventually(lambda: bool(face.extender.watching.cached(namespace="default", name=name).spec.node_name))
+    await eventually(
+        lambda: any(seen.spec.node_name for seen in face.extender.watching.pods() if seen.metadata.name == name)
+    )
 
 
 async def test_a_pod_beyond_its_namespaces_quota_is_told_the_numbers(api: ApiServer, face: Face) -> None:

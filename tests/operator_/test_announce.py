@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.gpujob import GPUJobStatus, Preemption
 from dovetail_operator.announce import announcement
 from tests.operator_.builders import make_job
 
@@ -56,3 +56,17 @@ def test_an_event_names_the_very_object() -> None:
     news = announcement(make_job(), GPUJobStatus(phase="Running"))
     assert news is not None
     assert news.about["metadata"] == {"name": "x", "namespace": "team", "uid": "uid-x"}
+
+
+def test_a_job_that_is_to_make_way_is_told_once_when_and_for_whom() -> None:
+    made = Preemption(
+        at="2026-01-01T12:00:30Z", by="uid-boss", message="Makes way for boss of priority 50, its own is 10"
+    )
+    before = {"phase": "Running"}
+    assert told(before, phase="Running", preemption=made) == (
+        "Warning",
+        "Preempting",
+        "Makes way for boss of priority 50, its own is 10: its pods are ended at 2026-01-01T12:00:30Z",
+    )
+    known = {**before, "preemption": {"at": "2026-01-01T12:00:30Z", "by": "uid-boss"}}
+    assert told(known, phase="Running", preemption=made) is None

@@ -226,18 +226,20 @@ def test_no_quota_is_ever_exceeded_and_nobody_waits_for_one_that_has_room(
 
 def within(quota: GPUQuota, *, jobs: dict[str, tuple[Candidate, Subject]], before: set[str], after: set[str]) -> None:
     """Whatever started did not take anybody beyond the quota."""
-    for spec_most, weigh in (
-        (quota.spec.gpus, lambda job: milli_of(job.ask, workers=1) / 1000),
-        (quota.spec.running_jobs, lambda _: 1),
-    ):
-        used: Counter[str | None] = Counter()
-        had: Counter[str | None] = Counter()
-        for job, who in jobs.values():
-            if binds(quota.spec, who):
-                used[whom(quota.spec, who)] += weigh(job) if job.key in after else 0
-                had[whom(quota.spec, who)] += weigh(job) if job.key in before else 0
-        if spec_most is not None:
-            assert all(amount <= max(spec_most, had[who]) for who, amount in used.items())
+    bound = [(job, whom(quota.spec, who)) for job, who in jobs.values() if binds(quota.spec, who)]
+    for most, gpus in ((quota.spec.gpus, True), (quota.spec.running_jobs, False)):
+        used, had = (weights(bound, among=keys, gpus=gpus) for keys in (after, before))
+        if most is not None:
+            assert all(amount <= max(1000 * most, had[who]) for who, amount in used.items())
+
+
+def weights(bound: list[tuple[Candidate, str | None]], *, among: set[str], gpus: bool) -> Counter[str | None]:
+    """Thousandths of GPUs, or of jobs, by whom they count for."""
+    total: Counter[str | None] = Counter()
+    for job, who in bound:
+        weight = milli_of(job.ask, workers=1) if gpus else 1000
+        total[who] += weight if job.key in among else 0
+    return total
 
 
 def test_thousandths_of_all_containers_and_workers_count() -> None:

@@ -1,0 +1,209 @@
+"""Quotas, pools, groups and preemption, as people meet them: applied to a real control plane."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.kube.client import Client
+from dovetail.kube.errors import StatusError
+from dovetail.kube.objects import Node, Pod
+from dovetail.kube.resources import GPUQUOTAS, NODES, PODS
+from dovetail.names import LABEL_POOL, PREEMPTING_AT
+from tests.cluster.conftest import PREEMPTING
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+
+pytestmark = pytest.mark.cluster
+T = TypeVar("T")
+
+
+async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    """What is read, once it is as it should be."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not holds(found := await read()):  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.05)
+    return found
+
+
+@pytest.fixture
+def jobs(client: Client, namespace: str) -> Jobs:
+    return Jobs(client, namespace=namespace)
+
+
+class Quotas:
+    """GPUQuotas that a test makes; they are gone with it."""
+
+    def __init__(self, client: Client, *, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self.names: list[str] = []
+
+    async def make(self, name: str = "q", **spec: Any) -> str:
+        made = f"{self._namespace}-{name}"
+        self.names.append(made)
+        spec.setdefault("namespaces", [self._namespace])
+        manifest = {
+            "apiVersion": GPUQUOTAS.api_version,
+            "kind": GPUQUOTAS.kind,
+            "metadata": {"name": made},
+            "spec": spec,
+        }
+        await self._client.create(GPUQUOTAS, manifest, as_type=GPUQuota)
+        return made
+
+    async def get(self, name: str) -> GPUQuota:
+        return await self._client.get(GPUQUOTAS, name, as_type=GPUQuota)
+
+
+@pytest.fixture
+async def quotas(client: Client, namespace: str) -> AsyncIterator[Quotas]:
+    made = Quotas(client, namespace=namespace)
+    yield made
+    for name in made.names:
+        await client.delete(GPUQUOTAS, name)
+
+
+def says(text: str) -> Any:
+    """Whether a status tells the reason Quota with these words."""
+
+    def holds(status: GPUJobStatus) -> bool:
+        return status.reason == "Quota" and text in status.message
+
+    return holds
+
+
+async def test_a_job_beyond_the_quota_waits_with_the_numbers_and_starts_when_there_is_room(
+    jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    name = await quotas.make(gpus=3, queuedJobs=1)
+    await jobs.submit("first", gpu=2)
+    await jobs.phase("Running", "first")
+    await jobs.submit("second", gpu=2)
+    status = await jobs.phase("Queued", "second", reason="Quota")
+    assert status.message == f"Namespace {namespace} may run 3 GPUs, 2 run, this job needs 2 (GPUQuota {name})"
+    await jobs.submit("third")
+    await jobs.until("third", says("may have 1 job in the queue, 1 are before this one"))
+    used = await until(lambda: quotas.get(name), lambda quota: quota.status.running_jobs == 1)
+    assert used.status.gpus == 2
+    await jobs.delete("first")
+    await jobs.phase("Running", "second")
+
+
+async def test_a_pod_that_is_no_gpujobs_is_held_to_the_quota_too(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    await quotas.make(gpus=2)
+    await jobs.submit(gpu=1)
+    await jobs.phase("Running")
+    manifest = {
+        "metadata": {"name": "notebook", "annotations": {"dovetail.dev/gpu": "2"}},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
+    await client.create(PODS, manifest, as_type=Pod, namespace=namespace)
+
+    def refused(pod: Pod) -> bool:
+        told = [condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"]
+        return any("may run 2 GPUs, 1 run, this pod needs 2" in message for message in told)
+
+    async def pod() -> Pod:
+        return await client.get(PODS, "notebook", as_type=Pod, namespace=namespace)
+
+    await until(pod, refused)
+    await jobs.delete()
+    await until(pod, lambda found: bool(found.spec.node_name))
+
+
+async def test_jobs_of_a_group_run_one_after_the_other(jobs: Jobs) -> None:
+    for name in ("one", "two"):
+        await jobs.submit(name, group="sweep", maxConcurrent=1)
+    await jobs.until("two", says("Group sweep may run 1 job at a time, 1 run"))
+    await jobs.delete("one")
+    await jobs.phase("Running", "two")
+
+
+async def test_a_job_runs_in_its_pool_and_in_no_other_than_its_namespace_may_use(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    pool = namespace
+    await client.patch(NODES, "t4-1", {"metadata": {"labels": {LABEL_POOL: pool}}}, as_type=Node)
+    try:
+        await jobs.submit("inside", pool=pool)
+        status = await jobs.phase("Running", "inside")
+        assert status.nodes == ["t4-1"]
+        await quotas.make(pools=[pool])
+        await jobs.submit("outside", pool="elsewhere")
+        await jobs.until("outside", lambda status: "elsewhere" in status.message)
+        await jobs.submit("kept")
+        status = await jobs.phase("Running", "kept")
+        assert status.nodes == ["t4-1"]
+    finally:
+        await client.patch(NODES, "t4-1", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
+
+
+def window(start: str, end: str) -> dict[str, Any]:
+    return {"name": "r", "start": f"{start}T00:00:00Z", "end": f"{end}T00:00:00Z", "gpus": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"per": "Team"}, "per must be one of Namespace, Together, User"),
+        (
+            {"namespaces": [], "reservations": [window("2026-01-01", "2026-01-02")]},
+            "namespaces or users must name somebody",
+        ),
+        (
+            {"reservations": [window("2026-01-02", "2026-01-01")]},
+            "end must be after start",
+        ),
+    ],
+    ids=["no such word", "kept for nobody", "over before it begins"],
+)
+async def test_a_bad_quota_is_refused_in_a_sentence(quotas: Quotas, spec: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(StatusError, match=sentence):
+        await quotas.make(**spec)
+    quotas.names.clear()
+
+
+async def test_a_job_makes_way_and_is_back_at_its_old_age(jobs: Jobs) -> None:
+    low, high = PREEMPTING
+    await jobs.submit("low", gpu="2(A100)", priority=low)
+    before = await jobs.phase("Running", "low")
+    await jobs.submit("peer", gpu="2(A100)", priority=low)
+    await jobs.phase("Queued", "peer", reason="Resources")
+    await jobs.submit("boss", gpu="2(A100)", priority=high)
+    told = await jobs.until("low", lambda status: status.preemption is not None and status.preemption.at is not None)
+    assert told.phase == "Running"
+    (pod,) = await until(
+        lambda: jobs.pods("low"), lambda pods: all(PREEMPTING_AT in pod.metadata.annotations for pod in pods)
+    )
+    assert told.preemption is not None
+    assert pod.metadata.annotations[PREEMPTING_AT] == told.preemption.at
+    made = await jobs.phase("Preempted", "low")
+    assert made.preemption is not None
+    assert made.preemption.count == 1
+    boss = await jobs.phase("Running", "boss")
+    assert boss.nodes == before.nodes
+    assert [event.reason for event in await jobs.announced("Preempted", "low")][-2:] == ["Preempting", "Preempted"]
+    # Older than its peer, it goes first again, and it has not failed.
+    await jobs.delete("boss")
+    again = await jobs.phase("Running", "low")
+    assert (again.retries, again.workers_failed) == (0, 0)
+    assert (await jobs.phase("Queued", "peer")).reason == "Resources"
+
+
+async def test_who_need_not_make_way_any_more_goes_on(jobs: Jobs) -> None:
+    low, high = PREEMPTING
+    await jobs.submit("low", gpu="2(A100)", priority=low)
+    await jobs.phase("Running", "low")
+    await jobs.submit("boss", gpu="2(A100)", priority=high)
+    await jobs.until("low", lambda status: status.preemption is not None and status.preemption.at is not None)
+    await jobs.delete("boss")
+    status = await jobs.until("low", lambda status: status.preemption is not None and status.preemption.at is None)
+    assert (status.phase, status.preemption and status.preemption.count) == ("Running", 0)
+    await until(
+        lambda: jobs.pods("low"), lambda pods: all(PREEMPTING_AT not in pod.metadata.annotations for pod in pods)
+    )
