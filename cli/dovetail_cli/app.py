@@ -30,6 +30,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "gqueue": Entry("dovetail_cli.gqueue:gqueue", "List the jobs"),
     "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
+    "gjob": Entry("dovetail_cli.gjob:app", "Show one job, read its log, hold, release, change or repeat it"),
+    "gstats": Entry("dovetail_cli.gstats:gstats", "Sum up the jobs that have ended"),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
     "cordon": Entry("dovetail_cli.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.cordon:uncordon", "Bring cordoned GPUs back into use"),
@@ -70,6 +72,16 @@ def gcancel() -> None:
     sys.exit(run("gcancel", sys.argv[1:], prog="gcancel"))
 
 
+def gjob() -> None:
+    """Entry point of `gjob`."""
+    sys.exit(run("gjob", sys.argv[1:], prog="gjob"))
+
+
+def gstats() -> None:
+    """Entry point of `gstats`."""
+    sys.exit(run("gstats", sys.argv[1:], prog="gstats"))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run `dovetail COMMAND …` and return the exit code."""
     if not arguments or arguments[0] in _HELP_OPTIONS:
@@ -100,7 +112,7 @@ def overview() -> str:
             *lines,
             "",
             "`dovetail COMMAND --help` tells more; `dovetail --version` prints the version.",
-            "gbatch, gqueue, ginfo and gcancel are also programs of their own.",
+            "gbatch, gqueue, ginfo, gcancel, gjob and gstats are also programs of their own.",
         ]
     )
 

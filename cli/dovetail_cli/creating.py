@@ -12,6 +12,7 @@ from dovetail.kube.client import typed
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import GPUJOBS
+from dovetail_cli import output
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError
 
@@ -80,6 +81,18 @@ async def wait_for_number(cluster: Cluster, job: GPUJob, *, seconds: float = NUM
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
+
+
+def submitted(number: int, *, job: GPUJob, form: str) -> str:
+    """The sentence, or its facts, that scripts read the number from."""
+    answer = {"id": number, "name": job.metadata.name, "namespace": job.metadata.namespace}
+    match form:
+        case "json":
+            return output.as_json(answer)
+        case "yaml":
+            return output.as_yaml(answer)
+        case _:
+            return f"Submitted batch job {number} ({job.metadata.name})"
 
 
 async def _patiently(number: asyncio.Future[int], *, said: str) -> int:

@@ -33,6 +33,14 @@ def gqueue(
     limit: Annotated[
         str | None, typer.Option("-n", "--limit", metavar="±N", help="Only the first N, or with -N the last N.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Jobs that have ended since then too, also those whose objects are gone: 1d, 12h, or a date.",
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("-a", "--all", help="Finished jobs too.")] = False,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it again and again until Ctrl-C.")] = False,
     interval: Annotated[
@@ -45,9 +53,9 @@ def gqueue(
 ) -> None:
     """List the jobs that wait or run: state, run time, number of GPUs, and devices or the reason for waiting.
 
-    Jobs that have ended are shown with -a, or when -s, -j or -N asks for them.
+    Jobs that have ended are shown with -a or --since, or when -s, -j or -N asks for them.
     """
-    from dovetail_cli import jobrows, listing, output, selection
+    from dovetail_cli import jobrows, listing, output, selection, times
 
     question = listing.Question(
         states=jobrows.parse_states(states),
@@ -57,6 +65,7 @@ def gqueue(
         sort=jobrows.parse_sort(sort),
         limit=listing.parse_limit(limit),
         everything=everything,
+        since=None if since is None else times.since_time(since, now=times.utc_now().astimezone(), option="--since"),
     )
     output.check_format(form)
     again = listing.check_interval(interval, form=form) if watch else None

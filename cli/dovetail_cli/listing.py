@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.resources import GPUNODES
-from dovetail_cli import jobrows, output, selection, times
+from dovetail_cli import jobrows, output, past, selection, times
 from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import MissingError, UsageError
 
@@ -27,6 +29,7 @@ class Question:
     sort: Sequence[str] = ()
     limit: int | None = None
     everything: bool = False
+    since: str | None = None
 
     def choose(self, jobs: Sequence[GPUJob], *, view: jobrows.View) -> list[GPUJob]:
         """The jobs that are asked for. Raises `MissingError` when one is named that does not exist."""
@@ -34,11 +37,14 @@ class Question:
             jobs, missing = selection.select(jobs, self.ids)
             if missing:
                 raise MissingError(selection.none_such(missing))
+        if self.since is not None:
+            began = times.parse_timestamp(self.since)
+            jobs = [job for job in jobs if not _has_ended_before(job, began)]
         if self.names:
             jobs = [job for job in jobs if job.metadata.name in self.names]
         if self.states:
             jobs = [job for job in jobs if jobrows.SHORT[jobrows.phase_of(job)] in self.states]
-        elif not (self.everything or self.ids or self.names):
+        elif not (self.everything or self.ids or self.names or self.since):
             jobs = [job for job in jobs if jobrows.is_unfinished(job)]
         jobs = jobrows.sort_jobs(jobs, self.sort, view=view)
         if self.limit is None:
@@ -52,6 +58,11 @@ class Question:
             return output.render([jobrows.record(job, view=view) for job in chosen], columns=(), form=form)
         rows = [jobrows.row(job, self.fields, view=view) for job in chosen]
         return output.render(rows, columns=self.fields, form=form)
+
+
+def _has_ended_before(job: GPUJob, moment: datetime | None) -> bool:
+    ended = times.parse_timestamp(job.status.completion_time)
+    return moment is not None and ended is not None and ended < moment
 
 
 def parse_limit(text: str | None) -> int | None:
@@ -94,7 +105,11 @@ def show(
 
     async def look_and_print(cluster: Cluster) -> None:
         while True:
-            text = question.answer(*await _look(cluster), form=form)
+            jobs, view = await _look(cluster)
+            if question.since is not None:
+                past_ones = await past.records(cluster, HistoryQuerySpec(since=question.since))
+                jobs = past.joined(jobs, past_ones)
+            text = question.answer(jobs, view, form=form)
             if again_seconds is None:
                 print(text)
                 return

@@ -33,7 +33,7 @@ def submit(
         if dry_run:
             return _checked(creating.as_manifest(job), form=form)
         number = await creating.wait_for_number(cluster, created)
-        return _submitted(number, name=created.metadata.name, namespace=created.metadata.namespace, form=form)
+        return creating.submitted(number, job=created, form=form)
 
     print(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
@@ -56,17 +56,6 @@ def read_command(words: Sequence[str]) -> list[str]:
             file=sys.stderr,
         )
     return scripts.script_command(script, rest)
-
-
-def _submitted(number: int, *, name: str, namespace: str, form: str) -> str:
-    answer = {"id": number, "name": name, "namespace": namespace}
-    match form:
-        case "json":
-            return output.as_json(answer)
-        case "yaml":
-            return output.as_yaml(answer)
-        case _:
-            return f"Submitted batch job {number} ({name})"
 
 
 def _checked(wanted: dict[str, Any], *, form: str) -> str:

@@ -39,6 +39,23 @@ def span_seconds(text: str, *, option: str) -> float:
     return float(found[1]) * _SPAN_SECONDS[found[2]]
 
 
+def since_time(text: str, *, now: datetime, option: str) -> str:
+    """A time in the past as RFC 3339: a span before now such as `1d`, `12h` or `90m`, a date, or a time of today."""
+    span = _SPAN.fullmatch(text.strip())
+    if span and span[2]:
+        since: datetime | None = now - timedelta(seconds=float(span[1]) * _SPAN_SECONDS[span[2]])
+    else:
+        since = _in_the_past(text.strip(), now=now)
+    if since is None or since > now:
+        raise UsageError(f'{option} "{text}": write a span such as 1d, 12h or 90m, or a time that has passed')
+    return since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _in_the_past(text: str, *, now: datetime) -> datetime | None:
+    found = _of_the_clock(text, now=now)
+    return found - timedelta(days=1) if found and _HOUR.fullmatch(text) and found > now else found
+
+
 def begin_time(text: str, *, now: datetime) -> str:
     """When a job may start, as `sbatch --begin` takes it, as RFC 3339: `HH:MM`, a date with or without it, `now+10m`.
 

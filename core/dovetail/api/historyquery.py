@@ -84,7 +84,7 @@ class JobRecord(Described, frozen=True, kw_only=True):
     log: Annotated[str, Meta(description="The last lines of its logs, where they are asked for.")] = ""
 
 
-class HistorySums(Described, frozen=True, kw_only=True, omit_defaults=False):
+class HistorySums(Described, frozen=True, kw_only=True):
     """What jobs add up to."""
 
     group: Annotated[str, Meta(description="The user, the name or the day (UTC); empty for all together.")]
@@ -92,15 +92,15 @@ class HistorySums(Described, frozen=True, kw_only=True, omit_defaults=False):
     by_phase: Annotated[dict[str, int], Meta(description="Number of jobs by how they ended.")]
     gpu_seconds: Annotated[float, Meta(description="GPUs times run time in seconds, summed.")]
     run_seconds: Annotated[float, Meta(description="Run time in seconds, summed.")]
-    mean_wait_seconds: Annotated[float | None, Meta(description="Mean wait in seconds of those that ran.")]
-    median_wait_seconds: Annotated[float | None, Meta(description="Median wait in seconds of those that ran.")]
+    mean_wait_seconds: Annotated[float | None, Meta(description="Mean wait in seconds of those that ran.")] = None
+    median_wait_seconds: Annotated[float | None, Meta(description="Median wait in seconds of those that ran.")] = None
     p95_wait_seconds: Annotated[
         float | None, Meta(description="The wait in seconds that 95 % of those that ran did not exceed.")
-    ]
+    ] = None
     peak_mib: Annotated[int, Meta(description="The most that a worker used of a device, in MiB.")]
     mean_utilization: Annotated[
         float | None, Meta(description="Mean utilization (0-1), weighted by GPU time, where it was measured.")
-    ]
+    ] = None
 
 
 class HistoryQueryStatus(Described, frozen=True, kw_only=True):

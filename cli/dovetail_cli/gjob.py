@@ -1,0 +1,144 @@
+"""`gjob`: one job, or a few: what it is, what it prints, and what may be changed about it."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.options import Context, Kubeconfig, Namespace, Output
+
+app = typer.Typer(
+    help="One job: show it, read or follow its log, hold it, let it go, change it, run it again, or go into it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Number or name.")]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOBS...", help="Numbers, ranges and names, such as 7, 1,3 or 1-5.")]
+Worker = Annotated[int, typer.Option("--worker", metavar="N", help="Which worker, from 0.")]
+
+
+@app.command()
+def show(
+    job: Job,
+    *,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Everything about a job, also of one whose object is gone."""
+    from dovetail_cli import onejob, output
+
+    output.check_format(form, allowed=("table", "json", "yaml"))
+    print(onejob.show(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+@app.command()
+def log(
+    job: Job,
+    *,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the worker ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N lines.", min=0)] = None,
+    worker: Worker = 0,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What a worker has printed. Of a job whose pods are gone: the last lines, which the history keeps."""
+    from dovetail_cli import joblog
+
+    joblog.show(
+        job, follow=follow, tail=tail, worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace
+    )
+
+
+@app.command()
+def hold(jobs: Jobs, *, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Hold jobs: what waits does not start, what runs is stopped and waits."""
+    from dovetail_cli import changing
+
+    changing.change(jobs, {"suspend": True}, done="held", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def release(
+    jobs: Jobs,
+    *,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="Not before HH:MM, a date, or now+10m.")
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let jobs go that are held."""
+    from dovetail_cli import changing
+
+    wanted = changing.released(at)
+    changing.change(jobs, wanted, done="released", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def update(
+    jobs: Jobs,
+    *,
+    priority: Annotated[
+        int | None, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.", min=0, max=255)
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS, minutes, or none.")
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help="Not before HH:MM, a date, or now+10m; or none.")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker.")
+    ] = None,
+    max_retries: Annotated[
+        int | None,
+        typer.Option("--max-retries", metavar="N", help="How many times a failed run is tried again.", min=0),
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Change jobs that have not ended."""
+    from dovetail_cli import changing
+
+    wanted = changing.updated(priority=priority, time=time, begin=begin, gpus=gpus, max_retries=max_retries)
+    changing.change(jobs, wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def redo(
+    job: Job,
+    *,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Submit a job once more, as a new one."""
+    from dovetail_cli import output, redoing
+
+    output.check_format(form, allowed=("table", "json", "yaml"))
+    print(redoing.redo(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def attach(
+    job: Job,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="What to run there; a shell by default.")
+    ] = None,
+    *,
+    worker: Worker = 0,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Go into the container of a worker that runs."""
+    from dovetail_cli import attaching
+
+    attaching.attach(job, command or [], worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace)

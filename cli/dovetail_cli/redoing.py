@@ -1,0 +1,43 @@
+"""A job submitted once more."""
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail_cli import creating, onejob
+from dovetail_cli.cluster import Cluster, work
+from dovetail_cli.errors import CommandError, MissingError
+
+
+def redo(word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+    """Submit a new job with the spec of the one that is meant, and say what it is called."""
+    wanted = onejob.parse(word)
+
+    async def go(cluster: Cluster) -> str:
+        try:
+            job = await onejob.find(cluster, wanted)
+        except MissingError:
+            # Raises for one that never was.
+            await onejob.remembered(cluster, wanted)
+            raise CommandError(
+                f"job {wanted.text} is gone: the history keeps what it was, but not what it ran"
+            ) from None
+        created = await creating.create(cluster, again(job))
+        number = await creating.wait_for_number(cluster, created)
+        return creating.submitted(number, job=created, form=form)
+
+    return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def again(job: GPUJob) -> GPUJob:
+    """The job as it would be submitted now: not held, not cancelled, and not before a time that has passed."""
+    spec = msgspec.structs.replace(job.spec, suspend=False, cancel=False, begin_time=None)
+    labels = dict(job.metadata.labels)
+    metadata = ObjectMeta(name=_first_name(job), namespace=job.metadata.namespace, labels=labels)
+    return msgspec.structs.replace(job, metadata=metadata, spec=spec, status=GPUJobStatus())
+
+
+def _first_name(job: GPUJob) -> str:
+    """What the job was called before a number was added to tell it from others of its name."""
+    prefix = job.metadata.generate_name.removesuffix("-")
+    return prefix if prefix and job.metadata.name.startswith(prefix) else job.metadata.name

@@ -1,0 +1,147 @@
+"""One job: shown, changed, repeated, read."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail_cli import changing, joblog, onejob, redoing
+from dovetail_cli.app import run
+from dovetail_cli.cluster import Cluster
+from dovetail_cli.errors import CommandError, MissingError, UsageError
+from tests.cli.builders import ago, make_job
+from tests.cli.test_past import asked, record, script
+from tests.core.kube.api import Answer, Api, refusal
+
+JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def shown(job: Any) -> str:
+    return onejob.text(onejob.sections(job) if hasattr(job, "status") else onejob.recorded_sections(job))
+
+
+def listed(*jobs: Any) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [msgspec.to_builtins(job) for job in jobs]})
+
+
+def test_a_job_that_waits_is_shown_with_its_reason_and_place() -> None:
+    queue = {"position": 2, "estimatedStart": ago(hours=-1), "basis": "by time limits"}
+    job = make_job("train", number=7, phase="Queued", reason="Resources", message="Need 4 GPUs, only 1 available")
+    status = msgspec.structs.replace(
+        job.status, queue=msgspec.convert(queue, type(job.status).__annotations__["queue"])
+    )
+    text = shown(msgspec.structs.replace(job, status=status))
+    for line in ("JobId=7", "JobState=Queued", "Reason=Resources", "Position=2", "EstimatedStart=2026-11-21T13:00:00Z"):
+        assert f"  {line}\n" in text
+    assert "Place" not in text
+
+
+def test_a_job_that_runs_is_shown_with_its_devices() -> None:
+    job = make_job(number=7, phase="Running", nodes=["a"], devices=[("a", 1, 500)], start_time=ago(hours=1))
+    assert "Worker0=a:1 GPU-a-1 share=0.5 memory=1024MiB" in shown(job)
+
+
+def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
+    text = shown(record(waitSeconds=90, gpuSeconds=3600))
+    assert "its object is gone" in text
+    assert "  WaitTime=00:01:30\n" in text
+    assert "  GpuHours=1.000" in text
+
+
+@pytest.mark.parametrize("word", ["1-3", "1,2", "0", "Bad_Name"])
+def test_one_job_is_named_by_one_number_or_name(word: str) -> None:
+    with pytest.raises(UsageError):
+        onejob.parse(word)
+
+
+async def test_a_job_that_never_was_is_missing(api: Api, cluster: Cluster) -> None:
+    script(api, asked(answered=True))
+    with pytest.raises(MissingError, match="no job 7"):
+        await onejob.remembered(cluster, onejob.parse("7"))
+
+
+def test_what_update_changes_is_what_it_was_told() -> None:
+    wanted = changing.updated(priority=20, time="90:00", begin=None, gpus="2", max_retries=0)
+    assert wanted == {"priority": 20, "activeDeadlineSeconds": 5400, "gpu": 2, "backoffLimit": 0}
+    none = changing.updated(priority=None, time="none", begin="none", gpus="0.5", max_retries=None)
+    assert none == {"activeDeadlineSeconds": None, "beginTime": None, "gpu": "0.5"}
+    with pytest.raises(UsageError, match="say what to change"):
+        changing.updated(priority=None, time=None, begin=None, gpus=None, max_retries=None)
+
+
+async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:
+    job = make_job(number=7, phase="Running")
+    api.answer(f"PATCH {JOBS}/train", Answer(body=msgspec.to_builtins(job)), refusal(422, message="gpu is immutable"))
+    assert await changing._change(cluster, job, {"suspend": True}, done="held") == ("Job 7 held.", False)
+    assert await changing._change(cluster, job, {"gpu": 2}, done="updated") == ("Job 7: gpu is immutable", True)
+    assert [seen.body for seen in api.of(f"PATCH {JOBS}/train")] == [{"spec": {"suspend": True}}, {"spec": {"gpu": 2}}]
+
+
+async def test_a_job_that_has_ended_is_not_changed(cluster: Cluster) -> None:
+    done = make_job(number=7, phase="Failed")
+    sentence = "Job 7 has ended already (Failed)"
+    assert await changing._change(cluster, done, {"suspend": True}, done="held") == (sentence, True)
+
+
+def test_a_job_is_repeated_as_it_was_written_but_not_held_or_cancelled() -> None:
+    job = make_job("train-2", number=7, phase="Cancelled")
+    meta = msgspec.structs.replace(job.metadata, generate_name="train-", annotations={"dovetail.dev/user": "ada"})
+    spec = msgspec.structs.replace(job.spec, suspend=True, cancel=True, begin_time=ago(hours=1))
+    again = redoing.again(msgspec.structs.replace(job, metadata=meta, spec=spec))
+    assert (again.metadata.name, again.metadata.annotations, again.status.phase) == ("train", {}, None)
+    assert again.spec == job.spec
+
+
+def pod(name: str, *, worker: int, created: str) -> dict[str, Any]:
+    annotations = {"batch.kubernetes.io/job-completion-index": str(worker)}
+    metadata = {"name": name, "namespace": "default", "creationTimestamp": created, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}}
+
+
+async def test_the_log_is_that_of_the_workers_newest_pod(
+    api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    pods = [
+        pod("old", worker=0, created=ago(hours=2)),
+        pod("new", worker=0, created=ago(hours=1)),
+        pod("other", worker=1, created=ago(minutes=1)),
+    ]
+    api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": pods}))
+    api.answer(f"GET {PODS}/new/log", Answer(body=b"loss 0.1\n"))
+    found = await joblog.worker_pod(cluster, make_job(phase="Running"), worker=0)
+    assert found is not None
+    assert await joblog._read(cluster, found, tail=5) == b"loss 0.1\n"
+    (seen,) = api.of(f"GET {PODS}/new/log")
+    assert seen.query == {"container": "main", "tailLines": "5"}
+
+
+async def test_a_worker_that_cannot_be_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(CommandError, match="--worker 3: this job has 1, counted from 0"):
+        await joblog.worker_pod(cluster, make_job(), worker=3)
+
+
+async def test_a_log_that_kubelet_does_not_give_is_a_sentence(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {PODS}/x/log", refusal(500, message="no preferred addresses found"))
+    found = msgspec.convert(pod("x", worker=0, created=ago()), type=joblog.Pod)
+    with pytest.raises(CommandError, match="no log of x: no preferred addresses found"):
+        await joblog._read(cluster, found, tail=None)
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"), [(None, b"one\ntwo\nthree\n"), (2, b"two\nthree\n"), (9, b"one\ntwo\nthree\n"), (0, b"")]
+)
+async def test_of_pods_that_are_gone_the_last_lines_are_kept(
+    api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes], tail: int | None, said: bytes
+) -> None:
+    kept = msgspec.to_builtins(record(log="one\ntwo\nthree\n"))
+    script(api, asked(answered=True, records=[kept]))
+    await joblog._remembered(cluster, onejob.parse("job-1"), tail=tail)
+    assert capfdbinary.readouterr().out == said
+    assert api.of("POST " + JOBS.replace("gpujobs", "historyqueries"))[0].body["spec"]["logs"] is True
+
+
+def test_gjob_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("gjob", [], prog="gjob") == 2
+    said = capsys.readouterr().out
+    assert all(f" {word} " in said for word in ("show", "log", "hold", "release", "update", "redo", "attach"))
