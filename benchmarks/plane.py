@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -260,6 +261,14 @@ def _scheduler_config(made: Cluster) -> Path:
     components = state.read_desired(made.folder).components
     argv = next(each.argv for each in components if each.name == "kube-scheduler")
     return Path(next(word.removeprefix("--config=") for word in argv if word.startswith("--config=")))
+
+
+def free_port() -> int:
+    """A port that nobody has now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 def memory_mib(pid: int) -> tuple[int, int]:
