@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 
+from dovetail import names
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
 from dovetail.requests import RequestError
 from dovetail_cli.errors import UsageError
@@ -110,6 +111,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "NODELIST": place_or_reason,
     "MEMORY": _memory,
     "PRIORITY": lambda job, _: job.spec.priority,
+    "USER": lambda job, _: job.metadata.annotations.get(names.USER, "-"),
     "POSITION": lambda job, _: job.status.queue.position if job.status.queue else "-",
     "ETA": lambda job, _: (job.status.queue and job.status.queue.estimated_start) or "-",
 }
@@ -188,6 +190,7 @@ def record(job: GPUJob, *, view: View) -> dict[str, Any]:
         "gpus": status.gpus,
         "request": status.request,
         "priority": job.spec.priority,
+        "user": job.metadata.annotations.get(names.USER),
         "position": status.queue.position if status.queue else None,
         "estimated_start": status.queue.estimated_start if status.queue else None,
         "estimate_basis": status.queue.basis if status.queue else "",
