@@ -95,8 +95,14 @@ def freezer_at(mount: Path = MOUNT) -> Freezing:
 
 
 def probe(freezing: Freezing) -> None:
-    """Freeze and thaw a group of our own. Raises `NoFreezer` with what did not work."""
-    group = freezing.root / _PROBE
+    """Freeze and thaw a group of our own, beside those of pods. Raises `NoFreezer` with what did not work.
+
+    Not at the root, where only a capability lets one make groups; and where there is no pod there is nobody to freeze.
+    """
+    pod = next(pod_groups(freezing.root), None)
+    if pod is None:
+        raise NoFreezer(f"no pod has a cgroup below {freezing.root}")
+    group = pod.parent / _PROBE
     try:
         group.mkdir(exist_ok=True)
         try:
@@ -106,9 +112,9 @@ def probe(freezing: Freezing) -> None:
         finally:
             group.rmdir()
     except (OSError, KeyError) as error:
-        raise NoFreezer(f"a cgroup of our own in {freezing.root} cannot be frozen: {error}") from error
+        raise NoFreezer(f"a cgroup of our own in {pod.parent} cannot be frozen: {error}") from error
     if found != "frozen":
-        raise NoFreezer(f"an empty cgroup in {freezing.root} did not freeze: it is {found}")
+        raise NoFreezer(f"an empty cgroup in {pod.parent} did not freeze: it is {found}")
 
 
 def group_of_pod(root: Path, *, uid: str) -> Path | None:

@@ -158,10 +158,16 @@ def test_a_machine_without_a_freezer_says_where_it_looked(tmp_path: Path) -> Non
 
 def test_the_probe_leaves_nothing_behind_where_a_freezer_cannot_be_used(kernel: FakeKernel) -> None:
     freezing = freezer_at(kernel.mount)
+    kernel.add(f"kubepods/pod{UID}")
     # A plain folder has no freezer's file, as where the kernel was built without it.
     with pytest.raises(NoFreezer, match="cannot be frozen"):
         probe(freezing)
-    assert not list(freezing.root.glob("dovetail-*"))
+    assert not list(freezing.root.rglob("dovetail-*"))
+
+
+def test_where_no_pod_is_there_is_nobody_to_freeze(kernel: FakeKernel) -> None:
+    with pytest.raises(NoFreezer, match="no pod has a cgroup below"):
+        probe(freezer_at(kernel.mount))
 
 
 def test_beside_a_v1_freezer_a_mounted_v2_is_not_taken(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""A deployable of the chart as a pod of the real node without an image: the machine's own Python, mounted from it.
+
+So what runs is a container with the account, user, capabilities and mounts that the chart gives it, and the code that
+is being tested; only image and program differ.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from dovetail_sandbox import chart, realnode
+from dovetail_sandbox.realnode.credentials import API_SERVER_NAME
+
+ROOT = Path(__file__).parents[2]
+_IMAGE = "dovetail.local/env:dev"
+
+
+def pod_of(workload: dict[str, Any], *, module: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """The pod of a DaemonSet of one container, bound to the real node, that runs a module and never starts again."""
+    spec = dict(workload["spec"]["template"]["spec"])
+    (container,) = spec["containers"]
+    mounts = [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(_folders())]
+    volumes = [
+        {"name": f"host-{at}", "hostPath": {"path": str(Path(path).resolve())}} for at, path in enumerate(_folders())
+    ]
+    # The API server's certificate names the service, not its address.
+    said = {
+        "KUBERNETES_SERVICE_HOST": API_SERVER_NAME,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **(environment or {}),
+    }
+    container = container | {
+        "image": _IMAGE,
+        "imagePullPolicy": "Never",
+        "command": [sys.executable, "-m", module],
+        "env": [*container.get("env", []), *({"name": name, "value": value} for name, value in said.items())],
+        "volumeMounts": [*container["volumeMounts"], *mounts],
+    }
+    spec |= {
+        "nodeName": realnode.NODE_NAME,
+        "restartPolicy": "Never",
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [*spec["volumes"], *volumes],
+        "terminationGracePeriodSeconds": 5,
+    }
+    metadata = {"name": workload["metadata"]["name"], "namespace": chart.NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _folders() -> list[str]:
+    """Python, its libraries, and this checkout."""
+    system = ["/usr", "/lib", *(["/lib64"] if Path("/lib64").exists() else [])]
+    own = {str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix, ROOT)}
+    return [*system, *sorted(each for each in own if not each.startswith("/usr/"))]
