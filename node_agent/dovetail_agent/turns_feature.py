@@ -8,15 +8,15 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.logs import get_logger
+from dovetail_agent.enforcement import said
 from dovetail_agent.feature import Feature, Seen, Wake
 from dovetail_agent.freezer import Freezer
 from dovetail_agent.freezer_groups import Freezing, NoFreezer, probe
@@ -32,12 +32,14 @@ log = get_logger(__name__)
 BEAT_SECONDS: Final = 1.0
 # While nobody has rivals there is only to see whether turns could be had.
 _IDLE_SECONDS: Final = 10.0
-# Moving memory to the host takes seconds; beyond this it hangs, we fall silent, and the watchdog thaws.
-_LONGEST_CHANGE_SECONDS: Final = 60
+# Moving a whole card to the host and another back takes a minute or two; beyond this it hangs, we fall silent, and the
+# watchdog thaws.
+_LONGEST_CHANGE_SECONDS: Final = 180
 
 
 class TurnsFeature(Feature):
-    """Turns on one node. `suspender` is the freezer, or what is built around it."""
+    """Turns on one node. `around` builds what stops tenants around the freezer; `away` are those whose memory that has
+    moved to the host, and `shortest_turn` is how long their turns last at least."""
 
     name = "turns"
 
@@ -48,12 +50,16 @@ class TurnsFeature(Feature):
         marks: Marks,
         turn_seconds: float,
         around: Callable[[Freezer], Suspender] = lambda freezer: freezer,
+        away: Callable[[], Collection[str]] = frozenset,
+        shortest_turn: Callable[[], float] = float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = freezing
         self._marks = marks
         self._turn_seconds = turn_seconds
         self._around = around
+        self._away = away
+        self._shortest_turn = shortest_turn
         self._clock = clock
         self._changed = asyncio.Event()
         self._wanted: dict[str, tuple[Contender, Tenant]] = {}
@@ -69,12 +75,11 @@ class TurnsFeature(Feature):
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
         """Whether turns can be had here; and on the way, who wants them."""
-        wanted = {contender.uid: (contender, tenant) for contender, tenant in contenders(seen)}
+        wanted = {contender.uid: (contender, tenant) for contender, tenant in contenders(seen, away=self._away())}
         if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
             self._changed.set()
         self._wanted = wanted
-        enforcement = msgspec.structs.replace(status.enforcement, turns=self._problem is None)
-        return msgspec.structs.replace(status, enforcement=enforcement)
+        return said(status, "turns", holds=self._problem is None, why=self._problem or "")
 
     async def run(self, wake: Wake) -> None:
         """Deal turns until cancelled, and leave nobody standing."""
@@ -118,7 +123,12 @@ class TurnsFeature(Feature):
 
     async def _deal(self) -> None:
         wanted = [contender for contender, _ in self._wanted.values()] if self._problem is None else []
-        self._turns = step(self._turns, contenders=wanted, now=self._clock(), turn_seconds=self._turn_seconds)
+        self._turns = step(
+            self._turns,
+            contenders=wanted,
+            now=self._clock(),
+            turn_seconds=max(self._turn_seconds, self._shortest_turn()),
+        )
         waiting = [self._wanted[uid][1] for uid in sorted(self._turns.waiting)]
         if not waiting and not self._stopped:
             return

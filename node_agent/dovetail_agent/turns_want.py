@@ -1,6 +1,6 @@
 """Which tenants of a node want turns, from what one look saw. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dovetail_agent.feature import Seen
 from dovetail_agent.provider import DeviceSample
@@ -8,18 +8,19 @@ from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns import Contender
 
 
-def contenders(seen: Seen) -> Iterator[tuple[Contender, Tenant]]:
+def contenders(seen: Seen, *, away: Collection[str] = ()) -> Iterator[tuple[Contender, Tenant]]:
     """TimeShared tenants that run and have work on their devices.
 
     Who starts is left to start, who was told to leave is left to leave: neither could answer while it stands still. A
     tenant without a process on its devices rests: it runs, and nobody waits for it. Where processes cannot be told
-    apart everybody is taken to have work.
+    apart everybody is taken to have work. Who is `away`, its memory on the host, is on no device and wants one.
     """
     samples = _samples(seen)
     for tenant in seen.tenants:
         devices = frozenset(device.uuid for device in tenant.devices)
         if tenant.mode == "TimeShared" and devices and tenant.running and not tenant.leaving:
-            if devices <= samples.keys() and all(_rests(tenant, on=samples[uuid]) for uuid in devices):
+            known = devices <= samples.keys() and tenant.uid not in away
+            if known and all(_rests(tenant, on=samples[uuid]) for uuid in devices):
                 continue
             yield Contender(uid=tenant.uid, devices=devices, weight=max(1, tenant.priority)), tenant
 

@@ -134,7 +134,9 @@ class World:
         return self.suspender
 
     def look(self, *tenants: Tenant) -> bool:
-        return self.feature.amend(GPUNodeStatus(), seen=seen(*tenants)).enforcement.turns
+        enforcement = self.feature.amend(GPUNodeStatus(), seen=seen(*tenants)).enforcement
+        assert enforcement.turns is ("turns" not in enforcement.reasons)
+        return enforcement.turns
 
     async def start(self, *tenants: Tenant) -> None:
         self.look(*tenants)
