@@ -11,13 +11,14 @@ from dovetail.api.gpunode import Enforcement
 from dovetail.logs import get_logger
 from dovetail_agent.health import verdict
 from dovetail_agent.library import CardLost
+from dovetail_agent.nvml_busy import Busyness
 from dovetail_agent.nvml_calls import nvml_caller
 from dovetail_agent.nvml_events import Events
 from dovetail_agent.nvml_find import Found, Part, find
 from dovetail_agent.nvml_read import load_of, processes_of, signs_of
 from dovetail_agent.pci import SYS
 from dovetail_agent.processes import owned, used_by_pod
-from dovetail_agent.provider import LOST, DeviceSample, Inventory
+from dovetail_agent.provider import LOST, DeviceSample, Inventory, Process
 
 log = get_logger(__name__)
 
@@ -30,6 +31,7 @@ class NvmlDriver:
     def __init__(self, *, clock: Callable[[], datetime], proc: Path | None, sys: Path = SYS) -> None:
         self._ask = nvml_caller()
         self._events = Events(self._ask, clock=clock)
+        self._busyness = Busyness(self._ask)
         self._proc = proc
         self._sys = sys
         self._open = False
@@ -97,7 +99,7 @@ class NvmlDriver:
     def _read(self, part: Part, *, told: DeviceSample) -> DeviceSample:
         load = load_of(part, ask=self._ask)
         used = processes_of(part, ask=self._ask) if self._proc else None
-        processes = None if used is None or self._proc is None else owned(used, proc=self._proc)
+        processes = None if used is None or self._proc is None else self._owned(part, used, proc=self._proc)
         signs = signs_of(part, ask=self._ask)
         return replace(
             load,
@@ -109,3 +111,11 @@ class NvmlDriver:
             faults=told.faults,
             unhealthy_reason=verdict(signs),
         )
+
+    def _owned(self, part: Part, used: Mapping[int, int | None], *, proc: Path) -> tuple[Process, ...]:
+        """The processes with their pods, and how much each computes."""
+        busy = self._busyness.of(part) if used else None
+        processes = owned(used, proc=proc)
+        if busy is None:
+            return processes
+        return tuple(replace(process, utilization=busy.get(process.pid, 0.0)) for process in processes)

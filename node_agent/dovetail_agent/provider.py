@@ -67,10 +67,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process on a device, by its number on the node. `pod_uid` is empty for one of no pod; MiB None: not told."""
+    """A process on a device, by its number on the node. `pod_uid` is empty for one of no pod.
+
+    `used_mib` and `utilization`, the highest ratio since the last look, are None where they are not told.
+    """
 
     pid: int
     used_mib: int | None = None
+    utilization: float | None = None
     pod_uid: str = ""
     container_id: str = ""
 

@@ -89,6 +89,25 @@ def test_an_old_driver_is_read_by_the_calls_that_it_has(old_nvml: Stub, watch_on
     assert (sample(known).throttled_by, sample(known).temperature_celsius) == ((), 31)
 
 
+def utilizations(known: Known) -> dict[int, float | None]:
+    return {process.pid: process.utilization for process in sample(known).processes or ()}
+
+
+def test_who_computes_is_told_by_the_highest_of_its_samples_and_who_does_not_is_at_rest(see: See) -> None:
+    processes = [Process(pid=10, mib=1), Process(pid=11, mib=1)]
+    known = see(Scenario(processes=processes, busy=[(0, 10, 40), (0, 10, 90), (0, 10, 20), (1, 11, 99)]))
+    assert utilizations(known) == {10: 0.9, 11: 0.0}
+
+
+def test_where_nobody_computed_all_are_at_rest(see: See) -> None:
+    assert utilizations(see(Scenario(processes=[Process(pid=10, mib=1)]))) == {10: 0.0}
+
+
+def test_a_driver_that_does_not_tell_who_computes_leaves_it_open(see: See) -> None:
+    answers = [("nvmlDeviceGetProcessUtilization", -1, NOT_SUPPORTED)]
+    assert utilizations(see(Scenario(processes=[Process(pid=10, mib=1)], answers=answers))) == {10: None}
+
+
 def test_an_old_driver_tells_of_health_call_by_call(old_nvml: Stub, watch_on: Any) -> None:
     old_nvml.play(Scenario(figures={0: {"ecc_corrected": 7, "rows": 3, "row_failure": 1}}))
     seen = sample(watch_on().known)

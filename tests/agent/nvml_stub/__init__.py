@@ -47,6 +47,7 @@ class Scenario:
     answers: Sequence[tuple[str, int, int]] = ()
     delays_ms: Mapping[str, int] = field(default_factory=dict)
     xids: Sequence[tuple[int, int]] = ()
+    busy: Sequence[tuple[int, int, int]] = ()  # card, pid, percent
 
     def text(self) -> str:
         """As the library reads it."""
@@ -61,6 +62,7 @@ class Scenario:
         lines += [f"answer {call} {card} {code}" for call, card, code in self.answers]
         lines += [f"delay {call} {milliseconds}" for call, milliseconds in self.delays_ms.items()]
         lines += [f"xid {card} {xid}" for card, xid in self.xids]
+        lines += [f"busy {card} {pid} {percent}" for card, pid, percent in self.busy]
         return "\n".join(lines) + "\n"
 
 

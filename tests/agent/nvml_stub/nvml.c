@@ -10,6 +10,7 @@
  *   model I TEXT            the name of card I
  *   slice I P MIB           MIG device number P of card I
  *   process I P PID KIND MIB   on card I, on its MIG device P or on -1, the card itself; KIND c, g or m; MIB -1: unknown
+ *   busy I PID PERCENT      a sample of a process that computes on card I, again with each look
  *   peer I J                an NVLink from card I to J; J -1: to a switch
  *   answer CALL I CODE      this call about card I (or -1, any) answers with this code
  *   delay CALL MS           this call takes that long, or until the next scenario
@@ -48,6 +49,7 @@ struct handle { int card, slice; };
 struct process { int card, slice, pid; char kind; long mib; };
 struct fault { char call[64]; int card, code, delay_ms; };
 struct event { int card, xid; };
+struct busy { int card, pid, percent; };
 struct card {
     char model[96];
     long figure[FIGURES];
@@ -57,11 +59,12 @@ struct card {
 
 static struct {
     char driver[80];
-    int cuda, cards, processes, faults, events;
+    int cuda, cards, processes, faults, events, busies;
     struct card card[CARDS];
     struct process process[PROCESSES];
     struct fault fault[FAULTS];
     struct event event[EVENTS];
+    struct busy busy[PROCESSES];
 } now;
 static struct handle handles[CARDS][SLICES + 1]; /* the last one is the card itself */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -87,6 +90,7 @@ static void take(const char *line)
     if (sscanf(line, "slice %d %d %ld", &a, &b, &value) == 3) { now.card[a].slice_mib[b] = value; return; }
     if (sscanf(line, "process %d %d %d %c %ld", &a, &b, &c, &kind, &value) == 5)
         now.process[now.processes++] = (struct process){a, b, c, kind, value};
+    if (sscanf(line, "busy %d %d %d", &a, &b, &c) == 3) now.busy[now.busies++] = (struct busy){a, b, c};
     if (sscanf(line, "peer %d %d", &a, &b) == 2) now.card[a].peers[now.card[a].links++] = b;
     if (sscanf(line, "xid %d %d", &a, &b) == 2) now.event[now.events++] = (struct event){a, b};
     struct fault *fault = &now.fault[now.faults];
@@ -483,6 +487,22 @@ LIST(nvmlDeviceGetComputeRunningProcesses_v3, 'c')
 LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 'g')
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 'm')
 #endif
+
+struct busy_sample { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; };
+
+int nvmlDeviceGetProcessUtilization(struct handle *device, struct busy_sample *into, unsigned *count, unsigned long long since)
+{
+    ENTER(device);
+    unsigned room = into ? *count : 0, found = 0;
+    for (int each = 0; each < now.busies; each++) {
+        const struct busy *busy = &now.busy[each];
+        if (busy->card != device->card) continue;
+        if (into && found < room) into[found] = (struct busy_sample){(unsigned)busy->pid, since + 1, (unsigned)busy->percent, 0, 0, 0};
+        found++;
+    }
+    *count = found;
+    return found == 0 ? NOT_FOUND : into ? OK : TOO_SMALL;
+}
 
 int nvmlEventSetCreate(void **set) { ENTER(NULL); *set = &now; return OK; }
 int nvmlEventSetFree(void *set) { (void)set; ENTER(NULL); return OK; }
