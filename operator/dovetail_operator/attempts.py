@@ -93,7 +93,8 @@ def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
     """The record of the attempt that `child` was."""
     failed = true_condition(child, "Failed")
     told = failed.last_transition_time if failed is not None else None
-    nodes = dict.fromkeys(pod.spec.node_name for pod in seen.pods if pod.spec.node_name)
+    bound = [pod.spec.node_name for pod in seen.pods if pod.spec.node_name]
+    nodes = list(dict.fromkeys([*seen.job.status.nodes, *bound]))
     return Attempt(
         number=seen.job.status.attempt,
         reason=why.reason,
@@ -101,7 +102,7 @@ def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
         counted=why.counted,
         start_time=seen.job.status.start_time or child.status.start_time,
         end_time=told or timestamp(seen.now),
-        nodes=(list(nodes) or seen.job.status.nodes)[:_NODES_NOTED],
+        nodes=nodes[:_NODES_NOTED],
     )
 
 
@@ -194,7 +195,8 @@ def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Again | None:
     found = _RULE_NUMBER.search(failed.message)
     number = int(found[1]) if found else -1
     if number == 0:
-        return Again(counted=False, reason="DisruptionTarget", message=how or failed.message)
+        message = "A worker was disrupted, which costs no retry"
+        return Again(counted=False, reason="DisruptionTarget", message=f"{message}: {how}" if how else message)
     rules = _users_rules(job)
     if 1 <= number <= len(rules) and rules[number - 1].action == "Ignore":
         return Again(counted=False, reason="PodFailurePolicy", message=how or failed.message)

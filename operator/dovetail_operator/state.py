@@ -26,7 +26,7 @@ from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
-from dovetail_operator.plans import unrest
+from dovetail_operator.plans import sized, unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
 
@@ -90,6 +90,7 @@ class State:
         self.jobs[key] = job
         self.learning.put(job)
         self.dependencies.put(job)
+        self._tasks.put(job)
         if self.dues is not None:
             self.dues.put(job)
         return True
@@ -175,8 +176,10 @@ class State:
             return None
         child = self.child_of(job)
         pods = self.pods_of(child)
+        verdict = self.verdicts.get(job.metadata.uid)
         return Observed(
-            job=job,
+            job=sized(job, child=child, verdict=verdict),
+            asked_workers=job.spec.workers,
             now=now,
             child=child,
             pods=pods,
@@ -188,7 +191,7 @@ class State:
             tasks=self._tasks.of(job) if is_parent(job) else (),
             recorded=self.dues is None or self.dues.is_kept(job),
             number=self.number_of(job),
-            verdict=self.verdicts.get(job.metadata.uid),
+            verdict=verdict,
             obstacle=self.obstacle_of(job, now=now),
             overtaken=self.overtaken.get(job.metadata.uid, ""),
             bad_cards=self._bad_cards.of(pods, ledger=self.view.ledger),

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
@@ -132,7 +133,9 @@ class Jobs:
         """Delete all of them and wait until their pods are gone: the next test finds the devices free."""
         jobs, _ = await self.client.list(GPUJOBS, as_type=GPUJob, namespace=self.namespace)
         for job in jobs:
-            await self.delete(job.metadata.name)
+            # The tasks of an array go with it.
+            with suppress(NotFound):
+                await self.delete(job.metadata.name)
         await self.without_pods(None)
 
 

@@ -13,7 +13,7 @@ from dovetail_operator.actions import Action, ChangeTask, CreateTask
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
 from dovetail_operator.tasks import TasksError, as_text, indexes_in, manifest_of, tasks_of
-from tests.operator_.builders import at, make_job, see
+from tests.operator_.builders import at, make_job, make_state, see
 
 
 def seen_with(parent: GPUJob, *tasks: GPUJob, **more: Any) -> Outcome:
@@ -223,3 +223,29 @@ def test_the_end_of_a_task_is_noted_before_its_job_may_go() -> None:
     assert arrays.has_to_note(parent, task)
     noted = msgspec.structs.replace(parent, status=seen_with(parent, task).status)
     assert not arrays.has_to_note(noted, task)
+
+
+def test_the_state_finds_the_tasks_of_an_array_and_no_others() -> None:
+    state = make_state(a=1)
+    parent = make_job(array={"indexes": "0-1"})
+    other = make_job("other", array={"indexes": "0-1"})
+    for job in (parent, other, make_task(parent, 0, meta={"resourceVersion": "11"}), make_job("x-7")):
+        state.put_job(job)
+    seen = state.observe("team/x", now=see(parent).now)
+    assert seen is not None
+    assert [task.metadata.name for task in seen.tasks] == ["x-0"]
+    (task,) = seen.tasks
+    state.drop_job("team/x-0", uid=task.metadata.uid)
+    gone = state.observe("team/x", now=see(parent).now)
+    assert gone is not None
+    assert gone.tasks == ()
+
+
+def test_a_task_that_has_ended_is_awaited_until_the_array_has_noted_it() -> None:
+    state = make_state(a=1)
+    parent = make_job(array={"indexes": "0-1"})
+    state.put_job(parent)
+    state.put_job(make_task(parent, 0, phase="Succeeded", meta={"resourceVersion": "11"}))
+    seen = state.observe("team/x-0", now=see(parent).now)
+    assert seen is not None
+    assert seen.awaited
