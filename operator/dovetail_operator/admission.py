@@ -30,6 +30,7 @@ from dovetail_operator.plans import (
     placement_of,
     refused_since,
     reserved_room,
+    sized,
 )
 from dovetail_operator.quotas import spec_in_pools
 from dovetail_operator.runtimes import is_limited, leaving_soon
@@ -72,7 +73,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
             pods = state.pods_of(child)
             running.add(child.metadata.uid)
             cycle.leaving.extend(state.run_times.leaving(job, child, pods, now=now))
-            workers = workers_without_node(job, child, pods)
+            workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
                 cycle.planned[job.metadata.uid] = key
                 nodes = open_nodes(job, pods, workers=workers)
@@ -80,12 +81,14 @@ def survey(state: State, *, now: datetime) -> Cycle:
                 if nodes and refused_since(pods) is not None:
                     cycle.doubts[job.metadata.uid] = doubt_of_refusal(job)
         elif wants_admission(job, child) and state.obstacle_of(job, now=now) is None:
-            candidate = _candidate(state, job, workers=job.spec.workers, sites=cycle.sites)
+            verdict = state.verdicts.get(job.metadata.uid)
+            workers = sized(job, child=child, verdict=verdict).spec.workers
+            candidate = _candidate(state, job, workers=workers, sites=cycle.sites)
             if candidate is None or state.number_of(job) is None:
                 continue
             cycle.keys[job.metadata.uid] = key
-            placement = placement_of(job, verdict := state.verdicts.get(job.metadata.uid))
             if isinstance(verdict, Admitted):
+                placement = placement_of(job, verdict)
                 nodes = nodes_by_worker(placement) if placement is not None else ()
                 cycle.on_the_way.append(replace(candidate, nodes=nodes))
             else:
@@ -193,6 +196,7 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         ask=ask,
         others=others,
         workers=workers,
+        least=job.spec.min_workers,
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,
         name=key_of(job.metadata),

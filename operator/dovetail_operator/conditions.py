@@ -40,7 +40,9 @@ def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
         return []
     if stage.admitted:
         workers = seen.job.spec.workers
-        message = "Let go by the queue" if workers == 1 else f"Let go by the queue with all {workers} workers"
+        asked = seen.asked_workers or workers
+        with_workers = f" with {workers} of {asked} workers" if workers < asked else f" with all {workers} workers"
+        message = "Let go by the queue" + (with_workers if asked > 1 else "")
         return [_condition("Admitted", "True", "Admitted", message, at=seen.now)]
     return [_condition("Admitted", "False", stage.reason, stage.message, at=seen.now)]
 

@@ -41,7 +41,8 @@ class Observed:
     `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
     request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
     `awaited`: the status of a job that depends on this one does not show yet what became of it. `recorded`: the history
-    has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more.
+    has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more. Of an elastic job
+    the spec has the workers that it was started with, and `asked_workers` those that it asked for.
     `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
     `notice` is there for a job that runs and has to make way.
     """
@@ -60,6 +61,7 @@ class Observed:
     tasks: tuple[GPUJob, ...] = ()
     recorded: bool = True
     overtaken: str = ""
+    asked_workers: int | None = None
     bad_cards: tuple[BadCard, ...] = ()
     leaves_bad_cards: bool = False
     notice: Notice | None = None

@@ -69,6 +69,18 @@ def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus) -> bool:
     return status.placement is not None and status.placement != before.placement and before.reason not in _REFUSALS
 
 
+def sized(job: GPUJob, *, child: Job | None, verdict: Verdict | None) -> GPUJob:
+    """The job with as many workers as it was started with, or is about to be: an elastic one may have fewer."""
+    if job.spec.min_workers is None:
+        return job
+    workers = job.spec.workers
+    if child is not None and not child.spec.suspend:
+        workers = child.spec.completions or workers
+    elif isinstance(verdict, Admitted) and verdict.claims:
+        workers = len(verdict.claims)
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, workers=workers))
+
+
 def with_plan(template: Manifest, *, job: GPUJob, placement: Placement | None) -> Manifest:
     """A pod template whose pods go to the nodes of the plan and say so."""
     if placement is None:

@@ -91,11 +91,11 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
-    if child is not None and _is_of_another_kind(seen, verdict):
+    if child is not None and _is_of_another_kind(child, seen, verdict):
         return Stage(
             phase="Starting",
             reason="Evaluating",
-            message="Admitted on other nodes than before: its Job is made anew",
+            message="Admitted in another way than before: its Job is made anew",
             admitted=True,
             actions=(DeleteJob(),),
         )
@@ -129,10 +129,11 @@ def _on_cpu(seen: Observed, child: Job | None) -> Stage:
     return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(create,))
 
 
-def _is_of_another_kind(seen: Observed, verdict: Admitted) -> bool:
-    """Whether the queue has found room in another way than the pods of the suspended batch Job ask it."""
+def _is_of_another_kind(child: Job, seen: Observed, verdict: Admitted) -> bool:
+    """Whether the queue has found room in another way, or for more or fewer, than the suspended batch Job asks it."""
     asked = seen.ask.resource if seen.ask is not None else ""
-    return verdict.ask is not None and verdict.ask.resource != asked
+    other_size = child.spec.completions not in {None, seen.job.spec.workers}
+    return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
 
 
 def _active(seen: Observed, child: Job) -> Stage:

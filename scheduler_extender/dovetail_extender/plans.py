@@ -92,8 +92,8 @@ class Plans:
         self._vendors = vendors
         self._policy_of = policy_of
         self._plans: dict[str, _Plan] = {}
-        # Pods that need no hold any more, since they are bound or have done their work: by job and plan, which worker of
-        # which job each of them is. They may be seen before their job.
+        # Pods that need no hold any more, since they are bound or have done their work: by job and plan, which worker
+        # of which job each of them is. They may be seen before their job.
         self._settled: dict[tuple[str, int], dict[str, tuple[int, str]]] = {}
         # Places without a hold, by node: there is no room yet, or a bind is under way for the pod with that UID.
         self._missing: dict[str, dict[Place, str]] = {}

@@ -11,7 +11,7 @@ from dovetail.asks import ask_of_job
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Node
 from dovetail.queue.admission import Admitted, Verdict, Waits
-from dovetail_operator.actions import CreateJob, PatchJob
+from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.admission import Teller, decide, survey
 from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, with_plan
 from dovetail_operator.reconcile import reconcile
@@ -188,6 +188,68 @@ def test_an_overtaken_job_is_suspended_and_told_so() -> None:
     status = outcome.status
     assert (status.phase, status.reason, status.placement) == ("Queued", "Evaluating", None)
     assert status.message == "Is planned anew: node a is gone"
+
+
+def elastic(*, workers: int, least: int, status: dict[str, Any] | None = None) -> GPUJob:
+    return make_job(gpu=2, workers=workers, minWorkers=least, status={"number": 1, **(status or {})})
+
+
+def look(state: State) -> dict[str, Verdict]:
+    """One look of the queue, taken over."""
+    found = {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
+    state.verdicts |= found
+    return found
+
+
+def test_an_elastic_job_starts_with_as_many_workers_as_fit_and_says_so() -> None:
+    state = make_state(a=4, b=2)
+    state.put_job(elastic(workers=5, least=2))
+    look(state)
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    outcome = reconcile(seen)
+    (create,) = outcome.actions
+    assert isinstance(create, CreateJob)
+    assert (create.manifest["spec"]["completions"], create.manifest["spec"]["parallelism"]) == (3, 3)
+    assert outcome.status.placement is not None
+    assert sum(node.workers for node in outcome.status.placement.nodes) == 3
+    assert outcome.status.gpus == 6
+    assert outcome.status.conditions[0].message == "Let go by the queue with 3 of 5 workers"
+
+
+def test_an_elastic_job_waits_where_its_least_number_does_not_fit() -> None:
+    state = make_state(a=2)
+    state.put_job(elastic(workers=5, least=2))
+    found = look(state)["uid-x"]
+    assert isinstance(found, Waits)
+    assert found.message.startswith("Need 4 GPUs, only 2 available")
+
+
+def test_an_elastic_job_at_work_has_the_workers_that_it_was_started_with() -> None:
+    state = make_state(a=8)
+    job = elastic(workers=5, least=2, status={"plans": 1, "placement": plan(("a", 3))})
+    state.put_job(job)
+    state.put_child(make_child(job, completions=3, parallelism=3))
+    for worker in range(3):
+        state.pod_changed("ADDED", make_pod(worker, node="a", created=-worker))
+    cycle = survey(state, now=NOW)
+    assert not cycle.on_the_way
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    status = reconcile(seen).status
+    assert (status.phase, status.reason, status.gpus) == ("Running", "", 6)
+
+
+def test_an_elastic_job_that_is_planned_anew_with_another_number_is_made_anew() -> None:
+    state = make_state(a=8)
+    job = elastic(workers=5, least=2, status={"plans": 1})
+    state.put_job(job)
+    rest = {"startTime": at(-60), "conditions": [condition("Suspended")]}
+    state.put_child(make_child(job, suspend=True, status=rest, completions=3, parallelism=3))
+    look(state)
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert reconcile(seen).actions == (DeleteJob(),)
 
 
 def at_work(state: State, *nodes: tuple[str, int], name: str = "x", plans: int = 1) -> GPUJob:

@@ -32,8 +32,11 @@ def place(
     key: str,
     nodes: Sequence[str] | None = None,
     shapes: Shapes | None = None,
+    least: int | None = None,
 ) -> list[Claim] | Shortage:
     """Claims for all workers, keyed `key/0`, `key/1`, …, or the shortage; all of them or none.
+
+    With `least` also for fewer, as many as there is room for, but for no fewer than that.
 
     `nodes` are those that the job may go to, all by default. `shapes` of the same ledger spare the work of many jobs
     alike. The ledger is as before when this returns: workers that are tried on it are taken back.
@@ -48,14 +51,14 @@ def place(
                 break
             claims.append(claim)
             ledger.commit(claim)
-        after = None if len(claims) == workers else Judgement(ledger, ask, nodes=nodes, key="")
+        after = None if len(claims) >= (least or workers) else Judgement(ledger, ask, nodes=nodes, key="")
     finally:
         for claim in claims:
             ledger.release(claim.key)
     if after is None:
         return claims
     now = Judgement(ledger, ask, nodes=nodes, key="")
-    return _shortage(now, after, workers=workers, placed=len(claims))
+    return _shortage(now, after, workers=least or workers, placed=len(claims))
 
 
 def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, shapes: Shapes) -> Claim | None:

@@ -17,11 +17,12 @@ Sites = Mapping[str, Sequence[str]]
 class Candidate:
     """A job as the queue sees it. `others` are further ways to meet what it asks, tried in order after `ask`.
 
-    `workers` are those that have no node yet. `created` is the RFC 3339 time of submission. `site` names the nodes
-    that its pods may go to in the `sites` of a cycle; a site that is not listed there is every node. It is taken to
-    hold its devices for `run_seconds`; where it is `limited` it holds them no longer than that. Of one priority those
-    go first whose `share` of what was used of late is smaller. `nodes` are those of a plan that stands, one for each of
-    `workers`. Where that is known, it is likely to run for `likely_seconds`: nothing but estimates rests on it.
+    `workers` are those that have no node yet; with `least` it may start with fewer, but with no fewer than that.
+    `created` is the RFC 3339 time of submission. `site` names the nodes that its pods may go to in the `sites` of a
+    cycle; a site that is not listed there is every node. It is taken to hold its devices for `run_seconds`; where
+    it is `limited` it holds them no longer than that. Of one priority those go first whose `share` of what was used
+    of late is smaller. `nodes` are those of a plan that stands, one for each of `workers`. Where that is known, it
+    is likely to run for `likely_seconds`: nothing but estimates rests on it.
     """
 
     key: str
@@ -36,12 +37,13 @@ class Candidate:
     limited: bool = False
     share: float = 0.0
     nodes: tuple[str, ...] = ()
+    least: int | None = None
     likely_seconds: float | None = None
 
     @property
-    def shape(self) -> tuple[Ask, tuple[Ask, ...], int, str]:
+    def shape(self) -> tuple[Ask, tuple[Ask, ...], int, int | None, str]:
         """What decides whether there is room: jobs of one shape fit or do not fit alike."""
-        return (self.ask, self.others, self.workers, self.site)
+        return (self.ask, self.others, self.workers, self.least, self.site)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -95,7 +97,7 @@ def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -
         ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
     shortages = []
     for ask in ways:
-        found = place(ledger, ask, workers=job.workers, key=job.key, nodes=nodes, shapes=shapes)
+        found = place(ledger, ask, workers=job.workers, key=job.key, nodes=nodes, shapes=shapes, least=job.least)
         if not isinstance(found, Shortage):
             return Room(ask=ask, claims=tuple(found))
         shortages.append(NoRoom(ask=ask, shortage=found))

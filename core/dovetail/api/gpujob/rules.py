@@ -45,11 +45,15 @@ SPEC: Final = [
             "rule": f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
             "message": f"{name} cannot be changed: delete the job and submit it anew",
         }
-        for name in ("gpu", "resources", "mode", "memory", "workload", "workers")
+        for name in ("gpu", "resources", "mode", "memory", "workload", "workers", "minWorkers")
     ),
     {
         "rule": "!has(self.maxConcurrent) || has(self.group)",
         "message": "maxConcurrent limits the jobs of a group: group must name it",
+    },
+    {
+        "rule": "!has(self.minWorkers) || self.minWorkers <= self.workers",
+        "message": "minWorkers must not be more than workers",
     },
     {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
 ]

@@ -61,6 +61,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
     workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    min_workers: Annotated[
+        Annotated[int, Meta(ge=1, le=1024)] | None,
+        Meta(
+            description="The job may start with fewer workers, as many as there is room for, but with no fewer than "
+            "these. It keeps that number until it starts anew. Unset: all of `workers` or none."
+        ),
+    ] = None
     pool: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None,
         Meta(description="Only nodes of this pool (label dovetail.dev/pool). Unset: any that the quotas allow."),
