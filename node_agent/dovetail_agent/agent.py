@@ -149,7 +149,9 @@ class Agent:
             self._known.pop(name, None)
             self._ask_for(name)
         else:
-            self._known[name] = gpunode
+            before, self._known[name] = self._known.get(name), gpunode
+            if before is not None and before.spec != gpunode.spec:  # a person has said something
+                self._ask_for(name)
 
     def _ask_for(self, name: str) -> None:
         if name in self.nodes.store:

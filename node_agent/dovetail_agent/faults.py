@@ -75,7 +75,7 @@ def standing(sample: Sample, *, answered: Inventory, inventory: Inventory, past:
 
 def _with_faults(sample: DeviceSample, *, before: Device | None, over: datetime | None) -> DeviceSample:
     told = {fault.reason: fault for fault in (*_reported(before), *sample.faults)}
-    counting = tuple(fault for fault in told.values() if over is None or fault.at > over)
+    counting = tuple(fault for fault in told.values() if over is None or fault.at.replace(microsecond=0) > over)
     reason = sample.unhealthy_reason or (counting[0].reason if counting else "")
     return replace(sample, faults=counting, unhealthy_reason=reason)
 
