@@ -71,6 +71,7 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
             )
             for device in status.devices
         ],
+        overuses=[msgspec.structs.replace(each, used_mib=0) for each in status.overuses],
         conditions=[msgspec.structs.replace(condition, last_transition_time="") for condition in status.conditions],
     )
 

@@ -135,6 +135,23 @@ class Assignment(Described, frozen=True, kw_only=True, omit_defaults=False):
     devices: Annotated[list[str], Meta(description="UUIDs of the devices.", max_length=128)]
 
 
+class Overuse(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A pod that uses more of a device's memory than it was promised."""
+
+    uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
+    namespace: Annotated[str, Meta(description="Its namespace.", max_length=63)]
+    name: Annotated[str, Meta(description="Its name.", max_length=253)]
+    device: Annotated[str, Meta(description="UUID of the device.", max_length=128)]
+    index: Annotated[int, Meta(description="Index of the device on the node.", ge=0)]
+    promised_mib: Annotated[Mib, Meta(description="What it was promised, in MiB.")]
+    used_mib: Annotated[Mib, Meta(description="What it was measured to use when this was written, in MiB.")]
+    since: Annotated[Timestamp, Meta(description="Since when it is above its promise (RFC 3339).")]
+    ends: Annotated[
+        bool, Meta(description="By memory_overuse it has to end: the grace is over, or neighbours lack their memory.")
+    ] = False
+    evict: Annotated[bool, Meta(description="The operator is to end it.")] = False
+
+
 class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the agent reports, on a change and as a heartbeat."""
 
@@ -156,6 +173,9 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     assignments: Annotated[
         list[Assignment],
         Meta(description="Where a vendor's plugin serves the node: which pod got which devices.", max_length=128),
+    ] = []
+    overuses: Annotated[
+        list[Overuse], Meta(description="Pods that use more memory than they were promised.", max_length=512)
     ] = []
     conditions: Annotated[list[Condition], Meta(description="Ready: the agent reads the devices.")] = []
 

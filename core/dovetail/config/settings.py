@@ -63,6 +63,7 @@ def _memory_table() -> dict[str, int]:
     return {family: mib // 1024 for family, mib in sizes.items() if mib is not None}
 
 
+OverusePolicy = Literal["Warn", "Evict", "Kill"]
 StrangerPolicy = Literal["Taint", "Report"]
 BadCardPolicy = Literal["Report", "Restart"]
 WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
@@ -221,6 +222,13 @@ class Settings(BaseSettings):
     turn_seconds: Number = _number(
         2.0, low=0.1, high=60.0, unit="seconds", description="How long a turn of a TimeShared tenant lasts."
     )
+    suspend_turn_seconds: Number = _number(
+        30.0,
+        low=1.0,
+        high=3600.0,
+        unit="seconds",
+        description="How long a turn lasts at least while a tenant's device memory is on the host.",
+    )
     mps_directory: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_.-]+)*$")] = Field(
         default="",
         description="Where on each node MPS's daemon is reached (its folders pipe and shm); empty: pods do not use MPS.",
@@ -262,6 +270,21 @@ class Settings(BaseSettings):
             "unit": "rules",
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
+    )
+    memory_overuse: OverusePolicy = _choice(
+        "Warn",
+        "Warn",
+        "Evict",
+        "Kill",
+        description="What becomes of a pod that uses more of a shared device's memory than it was promised: it is told "
+        "(Warn), ended by the operator (Evict), or its processes there are killed (Kill).",
+    )
+    memory_overuse_grace: WholeNumber = _number(
+        60,
+        low=0,
+        high=86400,
+        unit="seconds",
+        description="How long it may, as long as its neighbours have their memory.",
     )
     strangers: StrangerPolicy = _choice(
         "Taint",

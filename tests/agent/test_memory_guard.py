@@ -1,0 +1,204 @@
+"""Tenants above their promise: who is told, who is ended and when, and by whose hand."""
+
+import signal
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Overuse
+from dovetail.api.meta import ObjectMeta
+from dovetail_agent.feature import Seen
+from dovetail_agent.memory_guard import GuardRules, Policy, overuses, sentence
+from dovetail_agent.memory_guard_feature import MemoryGuardFeature
+from dovetail_agent.provider import DeviceSample, Process, Sample
+from dovetail_agent.publish import Pace, worth_publishing
+from dovetail_agent.simulated import SimulatedProvider, device_uuid
+from dovetail_agent.tenants import Tenant
+from tests.agent.builders import NOON, allocated, make_node, make_tenant
+
+NODE = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})
+GPU_0 = device_uuid("v100-0", index=0)
+GRACE = timedelta(seconds=60)
+
+
+def tenant(name: str, *, promised: int, mode: Any = "Fractional") -> Tenant:
+    made = make_tenant(allocated(0, share_milli=300, memory_mib=promised), uid=f"uid-{name}")
+    return replace(made, mode=mode, namespace="ml", name=name)
+
+
+def seen(
+    *tenants: Tenant, used: dict[str, int] | None, after: float = 0.0, before: Seen | None = None, pids: bool = False
+) -> Seen:
+    """A look at the first device; `used` is by name, `before` the look that was reported last."""
+    inventory = SimulatedProvider().inventory(NODE)
+    by_uid = None if used is None else {f"uid-{name}": mib for name, mib in used.items()}
+    processes = tuple(Process(pid=100 + at, pod_uid=uid) for at, uid in enumerate(by_uid or {})) if pids else None
+    first = DeviceSample(used_mib=sum((used or {}).values()), used_by_tenant_mib=by_uid, processes=processes)
+    reported = None
+    if before is not None:
+        status = GPUNodeStatus(overuses=overuses(before, rules=rules("Evict")))
+        reported = GPUNode(metadata=ObjectMeta(name="v100-0"), status=status)
+    return Seen(
+        node=NODE,
+        now=NOON + timedelta(seconds=after),
+        gpunode=reported,
+        tenants=tenants,
+        inventory=inventory,
+        sample=Sample(devices=(first, DeviceSample())),
+    )
+
+
+def rules(policy: Policy) -> GuardRules:
+    return GuardRules(policy=policy, grace=GRACE)
+
+
+def ended(look: Seen, *, policy: Policy = "Evict") -> list[str]:
+    return [each.name for each in overuses(look, rules=rules(policy)) if each.ends]
+
+
+A, B = tenant("a", promised=8192), tenant("b", promised=8192)
+
+
+def test_who_keeps_to_its_promise_is_not_named() -> None:
+    assert overuses(seen(A, B, used={"a": 8192, "b": 100}), rules=rules("Kill")) == []
+
+
+def test_who_is_above_its_promise_is_named_with_numbers() -> None:
+    (found,) = overuses(seen(A, B, used={"a": 9000, "b": 100}), rules=rules("Warn"))
+    assert (found.name, found.promised_mib, found.used_mib, found.since, found.ends) == (
+        "a", 8192, 9000, "2026-11-21T12:00:00Z", False,
+    )  # fmt: skip
+    assert sentence(found, node="v100-0") == (
+        f"uses 9,000 MiB of GPU 0 ({GPU_0}) of v100-0, but was promised 8,192 MiB"
+    )
+
+
+@pytest.mark.parametrize("look", [
+    pytest.param(seen(tenant("a", promised=8192, mode="Exclusive"), used={"a": 9000}), id="has the device alone"),
+    pytest.param(seen(A, used=None), id="cannot be told apart"),
+    pytest.param(replace(seen(A, used={"a": 9000}), sample=None), id="could not be read"),
+])  # fmt: skip
+def test_nobody_is_named_who(look: Seen) -> None:
+    assert overuses(look, rules=rules("Kill")) == []
+
+
+def test_while_nothing_can_be_read_what_was_reported_stays() -> None:
+    first = seen(A, used={"a": 9000})
+    blind = replace(seen(A, used={"a": 9000}, before=first, after=30), sample=None)
+    assert [each.name for each in overuses(blind, rules=rules("Evict"))] == ["a"]
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0, []), (59, []), (60, ["a"])])
+def test_there_is_a_grace_while_neighbours_have_their_memory(after: float, expected: list[str]) -> None:
+    first = seen(A, B, used={"a": 9000, "b": 100})
+    assert ended(seen(A, B, used={"a": 9500, "b": 100}, before=first, after=after)) == expected
+
+
+def test_the_grace_begins_anew_for_who_was_below_in_between() -> None:
+    below = seen(A, used={"a": 100})
+    assert ended(seen(A, used={"a": 9000}, before=below, after=600)) == []
+
+
+def test_who_takes_what_a_neighbour_was_promised_is_ended_at_once() -> None:
+    # 8192 are promised to b, and 8000 are left.
+    assert ended(seen(A, B, used={"a": 24768, "b": 0})) == ["a"]
+
+
+def test_the_worst_goes_first_when_neighbours_lack_memory() -> None:
+    c = tenant("c", promised=8192)
+    assert ended(seen(A, B, c, used={"a": 10000, "b": 20000, "c": 0})) == ["b"]
+
+
+def test_warn_ends_nobody_ever() -> None:
+    first = seen(A, B, used={"a": 30000, "b": 0})
+    assert ended(seen(A, B, used={"a": 30000, "b": 0}, before=first, after=9999), policy="Warn") == []
+
+
+class Told:
+    """Stands for the API server: an event is a name and a text."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, str]] = []
+
+    async def pod(self, tenant: Tenant, *, reason: str, message: str, severity: str = "Warning") -> None:
+        self.said.append((tenant.name, reason, message))
+
+
+class Guard:
+    """The feature, with what it told and whom it killed."""
+
+    def __init__(self, policy: Policy, *, error: Exception | None = None) -> None:
+        self.told = Told()
+        self.killed: list[tuple[int, int]] = []
+        self._error = error
+        self.feature = MemoryGuardFeature(self.told, rules=rules(policy), kill=self._kill)  # type: ignore[arg-type]  # the one method that is asked
+
+    def _kill(self, pid: int, number: int) -> None:
+        if self._error:
+            raise self._error
+        self.killed.append((pid, number))
+
+    async def look(self, look: Seen) -> list[Overuse]:
+        status = self.feature.amend(GPUNodeStatus(), seen=look)
+        await self.feature.act(look, status=status)
+        return status.overuses
+
+    def counted(self, name: str) -> dict[str, float]:
+        samples = [sample for family in self.feature.metrics() for sample in family.samples if sample.name == name]
+        return {sample.labels.get("how", sample.labels.get("index", "")): sample.value for sample in samples}
+
+
+GREEDY = {"a": 30000, "b": 0}
+
+
+async def test_its_pod_is_told_once_and_a_metric_says_how_much() -> None:
+    guard, first = Guard("Warn"), seen(A, B, used=GREEDY)
+    await guard.look(first)
+    await guard.look(seen(A, B, used=GREEDY, before=first, after=30))
+    ((name, reason, message),) = guard.told.said
+    assert (name, reason) == ("a", "MemoryOverPromise")
+    assert message.startswith("It uses 30,000 MiB of GPU 0")
+    assert guard.counted("dovetail_device_over_promise_bytes") == {"0": (30000 - 8192) * 2**20}
+
+
+async def test_evict_asks_the_operator_and_kills_nobody() -> None:
+    guard = Guard("Evict")
+    (found,) = await guard.look(seen(A, B, used=GREEDY, pids=True))
+    assert (found.ends, found.evict, guard.killed) == (True, True, [])
+    assert guard.told.said[-1][2].endswith("; it is to be evicted")
+    assert guard.counted("dovetail_memory_guard_ended_total") == {"evict": 1, "kill": 0}
+
+
+async def test_kill_ends_the_processes_of_that_pod_and_no_others() -> None:
+    guard = Guard("Kill")
+    (found,) = await guard.look(seen(A, B, used=GREEDY, pids=True))
+    assert (found.evict, guard.killed) == (False, [(100, signal.SIGKILL)])
+    assert guard.told.said[-1][2].endswith("; killed: process 100")
+
+
+@pytest.mark.parametrize(("pids", "error"), [(False, None), (True, PermissionError(1, "Operation not permitted"))])
+async def test_where_nobody_can_be_killed_the_operator_is_asked(pids: bool, error: Exception | None) -> None:
+    guard = Guard("Kill", error=error)
+    first = seen(A, B, used=GREEDY, pids=pids)
+    assert [each.evict for each in await guard.look(first)] == [False]
+    assert [each.evict for each in await guard.look(seen(A, B, used=GREEDY, pids=pids, before=first))] == [True]
+
+
+async def test_a_process_that_has_ended_meanwhile_is_no_failure() -> None:
+    guard = Guard("Kill", error=ProcessLookupError())
+    first = seen(A, B, used=GREEDY, pids=True)
+    await guard.look(first)
+    assert [each.evict for each in await guard.look(seen(A, B, used=GREEDY, pids=True, before=first))] == [False]
+
+
+def test_a_report_is_news_when_somebody_is_above_and_not_by_how_much() -> None:
+    pace = Pace(threshold=0.05, heartbeat=timedelta(seconds=300))
+    quiet = GPUNodeStatus(observed_at="2026-11-21T12:00:00Z")
+    (found,) = overuses(seen(A, used={"a": 9000}), rules=rules("Warn"))
+    above = msgspec.structs.replace(quiet, overuses=[found])
+    more = msgspec.structs.replace(quiet, overuses=[msgspec.structs.replace(found, used_mib=9100)])
+    assert worth_publishing(above, published=quiet, pace=pace) == "change"
+    assert worth_publishing(more, published=above, pace=pace) is None
