@@ -7,8 +7,6 @@ from tests.agent.nvml_stub import GPU_IS_LOST, NOT_SUPPORTED, Process, Scenario
 
 FIGURES: Final = ("util", "power", "celsius", "sm", "mem", "ecc_corrected", "ecc_uncorrected", "rows")
 NOTHING: Final = dict.fromkeys(FIGURES, -1)
-    ("util", "power", "celsius", "sm", "mem", "ecc_corrected", "ecc_uncorrected", "rows"), -1
-)
 
 
 @dataclass(frozen=True, kw_only=True)
