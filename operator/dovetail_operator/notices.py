@@ -18,7 +18,8 @@ async def notify(client: Client, pod: Pod, *, at: str | None) -> None:
     meta = pod.metadata
     patch = {"metadata": {"uid": meta.uid, "annotations": {names.PREEMPTING_AT: at}}}
     try:
-        await client.patch(PODS, meta.name, patch, as_type=Pod, namespace=meta.namespace)
+        # By the status: whoever may patch a pod itself may run another image in it.
+        await client.patch(PODS, meta.name, patch, as_type=Pod, namespace=meta.namespace, subresource="status")
     except (NotFound, Conflict):
         return
 

@@ -9,12 +9,15 @@ import pytest
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.client import Client
-from dovetail.kube.errors import StatusError
+from dovetail.kube.errors import Forbidden, StatusError
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import GPUQUOTAS, NODES, PODS
 from dovetail.names import LABEL_POOL, PREEMPTING_AT
+from dovetail_sandbox.chart import NAMESPACE
+from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import PREEMPTING
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.test_admission import connection_of
 
 pytestmark = pytest.mark.cluster
 T = TypeVar("T")
@@ -193,6 +196,25 @@ async def test_a_job_makes_way_and_is_back_at_its_old_age(jobs: Jobs) -> None:
     again = await jobs.phase("Running", "low")
     assert (again.retries, again.workers_failed) == (0, 0)
     assert (await jobs.phase("Queued", "peer")).reason == "Resources"
+
+
+async def test_of_a_pod_the_operator_may_write_that_notice_alone(
+    client: Client, jobs: Jobs, sandbox: Cluster, namespace: str
+) -> None:
+    await jobs.submit()
+    await jobs.phase("Running")
+    (pod,) = await jobs.pods()
+    connection = await connection_of("dovetail-operator", client, namespace=NAMESPACE, sandbox=sandbox)
+    async with Client(connection) as operator:
+        for patch in (
+            {"metadata": {"annotations": {"mine": "x"}}},
+            {"metadata": {"labels": {"mine": "x"}}},
+            {"status": {"phase": "Failed"}},
+        ):
+            with pytest.raises(Forbidden):
+                await operator.patch(
+                    PODS, pod.metadata.name, patch, as_type=Pod, namespace=namespace, subresource="status"
+                )
 
 
 async def test_who_need_not_make_way_any_more_goes_on(jobs: Jobs) -> None:
