@@ -9,6 +9,7 @@ import json
 import selectors
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
@@ -35,6 +36,7 @@ class HelperCalls:
         self._longest_seconds = longest_seconds
         self._command = list(command)
         self._child: subprocess.Popen[str] | None = None
+        self._hand = threading.Lock()
 
     def state(self, pid: int) -> ProcessState:
         """As the protocol says."""
@@ -65,10 +67,11 @@ class HelperCalls:
 
     def _ask(self, *words: object, seconds: float) -> int:
         line = " ".join(map(str, words))
-        answer = _exchange(self._running(), line, seconds=seconds)
-        if answer is None:
-            self.stop()
-            raise CheckpointFailed(f"{line}: the driver did not come back in {seconds:g} s, or crashed")
+        with self._hand:
+            answer = _exchange(self._running(), line, seconds=seconds)
+            if answer is None:
+                self.stop()
+                raise CheckpointFailed(f"{line}: the driver did not come back in {seconds:g} s, or crashed")
         if "problem" in answer:
             raise CheckpointFailed(str(answer["problem"]), code=answer.get("code"))
         return int(answer.get("state", 0))

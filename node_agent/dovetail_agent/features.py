@@ -1,22 +1,34 @@
 """Which features an agent has."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail_agent.badcards_feature import BadCardsFeature
+from dovetail_agent.checkpoint_feature import CheckpointFeature
+from dovetail_agent.checkpoint_helper import HelperCalls
+from dovetail_agent.checkpoint_marks import CheckpointMarks
+from dovetail_agent.checkpoint_probe import probed
 from dovetail_agent.enforcement import Discovery
 from dovetail_agent.feature import Feature
 from dovetail_agent.freezer_groups import freezer_at
 from dovetail_agent.freezer_marks import Marks
+from dovetail_agent.memory_guard import GuardRules
+from dovetail_agent.memory_guard_feature import MemoryGuardFeature
+from dovetail_agent.mps_cards import NvmlCards
 from dovetail_agent.mps_feature import MpsFeature
+from dovetail_agent.mps_state import clients_in
+from dovetail_agent.processes import PROC
 from dovetail_agent.startup import StartupTree
 from dovetail_agent.strangers_feature import StrangersFeature
+from dovetail_agent.suspend_world import SeenWorld
 from dovetail_agent.telling import Teller
 from dovetail_agent.turns_feature import TurnsFeature
 
@@ -29,7 +41,7 @@ def features_of(args: argparse.Namespace, *, settings: Settings, client: Client)
         StartupTree(sys.stdout),
         *_kubelet(args, settings=settings),
         *_watchful(settings, client=client),
-        *_turns(args, settings=settings),
+        *_turns(args, settings=settings, client=client),
         *_mps(args),
         Discovery(),
     )
@@ -40,16 +52,42 @@ def _mps(args: argparse.Namespace) -> Iterator[Feature]:
         yield MpsFeature(args.mps_state)
 
 
-def _turns(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:
-    if args.turns is not None:
-        marks = Marks(args.turns, clock=time.monotonic)
-        yield TurnsFeature(partial(freezer_at, args.cgroups), marks=marks, turn_seconds=settings.turn_seconds)
+def _turns(args: argparse.Namespace, *, settings: Settings, client: Client) -> Iterator[Feature]:
+    if args.turns is None:
+        return
+    turns = partial(
+        TurnsFeature,
+        partial(freezer_at, args.cgroups),
+        marks=Marks(args.turns, clock=time.monotonic),
+        turn_seconds=settings.turn_seconds,
+    )
+    if not args.suspend_to_host:
+        yield turns()
+        return
+    mover = suspend_to_host(args, settings=settings, teller=Teller(client, component=_COMPONENT))
+    yield turns(around=mover.around, away=mover.away, shortest_turn=mover.shortest_turn)
+    yield mover
+
+
+def suspend_to_host(args: argparse.Namespace, *, settings: Settings, teller: Teller) -> CheckpointFeature:
+    """What moves tenants to the host, with the driver's calls in a process of their own."""
+    calls, cards = HelperCalls(variables=os.environ), NvmlCards()
+    return CheckpointFeature(
+        calls=calls,
+        marks=CheckpointMarks(args.turns / "at-host", proc=PROC),
+        world=SeenWorld(cards=cards, cgroups=args.cgroups, proc=PROC, mps_clients=partial(clients_in, args.mps_state)),
+        probe=partial(probed, calls, cards=cards, variables=os.environ),
+        teller=teller,
+        turn_seconds=settings.suspend_turn_seconds,
+    )
 
 
 def _watchful(settings: Settings, *, client: Client) -> Iterator[Feature]:
     teller = Teller(client, component=_COMPONENT)
     yield StrangersFeature(teller, policy=settings.strangers)
     yield BadCardsFeature(teller)
+    rules = GuardRules(policy=settings.memory_overuse, grace=timedelta(seconds=settings.memory_overuse_grace))
+    yield MemoryGuardFeature(teller, rules=rules)
 
 
 def _kubelet(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:

@@ -44,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.error("--pod-resources needs --node: kubelet tells of the node that it is on")
     if args.turns is not None and args.node is None:
         options.error("--turns needs --node: only pods of the node that it is on can be frozen")
+    if args.suspend_to_host and args.turns is None:
+        options.error("--suspend-to-host needs --turns: who is moved to the host waits for its turn there")
     if args.mps_state is not None and args.node is None:
         options.error("--mps-state needs --node: the file tells of the node that it is on")
     sys.exit(serving.run(serve, args=args))
@@ -75,6 +77,11 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument(
         "--cgroups", type=Path, default=MOUNT, metavar="FOLDER", help=f"where the node's cgroups are; default: {MOUNT}"
+    )
+    options.add_argument(
+        "--suspend-to-host",
+        action="store_true",
+        help="move TimeShared tenants that do not fit on a card together to the host while they wait for their turn",
     )
     options.add_argument(
         "--mps-state",

@@ -32,6 +32,12 @@ def write(path: Path, state: State) -> None:
     os.replace(new, path)  # noqa: PTH105 - the atomic one, by its name
 
 
+def clients_in(path: Path | None) -> frozenset[str]:
+    """The UIDs of the pods that were clients of MPS when the file was written."""
+    state = None if path is None else read(path)
+    return frozenset() if state is None else frozenset(state.clients)
+
+
 def read(path: Path) -> State | None:
     """What was left last; None if there is nothing, or nothing that can be read."""
     try:

@@ -61,7 +61,12 @@ securityContext:
   {{- else }}
   runAsNonRoot: true
   {{- end }}
+  {{- if and .perNode .root.Values.agent.checkpoint.enabled }}
+  # The driver lets who may trace a process move it.
+  capabilities: {drop: [ALL], add: [SYS_PTRACE]}
+  {{- else }}
   capabilities: {drop: [ALL]}
+  {{- end }}
 {{- end }}
 
 {{/* Where a pod may run. Call with the values of its component. */}}
@@ -130,13 +135,16 @@ readinessProbe:
     - --turns=/turns
     - --cgroups=/cgroup
     {{- end }}
+    {{- if .root.Values.agent.checkpoint.enabled }}
+    - --suspend-to-host
+    {{- end }}
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
     {{- if ne .root.Values.agent.provider "simulated" }}
-    # All cards, and of the driver the library that only looks.
+    # All cards, and of the driver the library that only looks; what moves memory is in the part that computes.
     - {name: NVIDIA_VISIBLE_DEVICES, value: all}
-    - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
+    - {name: NVIDIA_DRIVER_CAPABILITIES, value: "{{ if .root.Values.agent.checkpoint.enabled }}compute,{{ end }}utility"}
     {{- end }}
     {{- end }}
   ports:
