@@ -8,13 +8,13 @@ import msgspec
 from dovetail.api.gpujob import FINISHED
 from dovetail.api.meta import Condition, find_condition
 from dovetail.kube import objects
-from dovetail_operator import attempts, badcards
+from dovetail_operator import attempts, badcards, enforced, overuse
 from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition
 from dovetail_operator.stages import Stage
 
 _MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
-_ORDER: Final = ("Admitted", badcards.CONDITION, *_MIRRORED)
+_ORDER: Final = ("Admitted", enforced.CONDITION, badcards.CONDITION, overuse.CONDITION, *_MIRRORED)
 
 
 def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
@@ -75,7 +75,7 @@ def _mirrored(condition: objects.Condition, *, at: datetime) -> Condition:
 def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
     """What no batch Job can say: there is none, or it is deleted."""
     over = seen.child is not None and has_ended(seen.child)
-    if stage.phase == "Cancelled" or (stage.phase == "TimedOut" and not over):
+    if stage.phase == "Cancelled" or (stage.phase in {"TimedOut", "Failed"} and not over):
         return [_condition("Failed", "True", stage.reason, stage.message, at=seen.now)]
     if seen.child is not None:
         return []
@@ -87,10 +87,21 @@ def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
 
 
 def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
-    before = find_condition(seen.job.status.conditions, badcards.CONDITION)
-    finished, now = stage.phase in FINISHED, timestamp(seen.now)
-    told = badcards.condition_of(seen.bad_cards, before=before, finished=finished, now=now)
-    return [] if told is None else [told]
+    had, finished, now = seen.job.status.conditions, stage.phase in FINISHED, timestamp(seen.now)
+    healthy = badcards.condition_of(
+        seen.bad_cards, before=find_condition(had, badcards.CONDITION), finished=finished, now=now
+    )
+    within = overuse.condition_of(
+        seen.overuses, before=find_condition(had, overuse.CONDITION), finished=finished, now=now
+    )
+    held = enforced.condition_of(
+        seen.enforcement,
+        mode=seen.ask.mode if seen.ask is not None and seen.ask.gpu is not None else None,
+        before=find_condition(had, enforced.CONDITION),
+        finished=finished,
+        now=now,
+    )
+    return [each for each in (held, healthy, within) if each is not None]
 
 
 def _condition(type_: str, status: Literal["True", "False"], reason: str, message: str, *, at: datetime) -> Condition:

@@ -25,7 +25,7 @@ from dovetail.kube.retry import BACKOFF
 from dovetail.logs import get_logger
 from dovetail.queue.admission import Verdict, Waits
 from dovetail.workqueue import WorkQueue
-from dovetail_operator import effects, notices, taskeffects
+from dovetail_operator import effects, notices, overuse, taskeffects
 from dovetail_operator.actions import Action, ChangeTask, CreateJob, CreateTask, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
@@ -497,8 +497,9 @@ class Controller:
         self.state.put_job(written)
         if status.phase != job.status.phase:
             self._wake_dependents(key)
-        if (bad := announcement_of(job, status)) is not None:
-            self._post(bad)
+        for told in (announcement_of(job, status), overuse.announcement_of(job, status)):
+            if told is not None:
+                self._post(told)
         news = announcement(job, status)
         if news is not None:
             log.info("job changed", job=key, phase=status.phase, reason=status.reason, message=news.message)

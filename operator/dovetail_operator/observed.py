@@ -9,6 +9,7 @@ from typing import Final
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJob, MemoryUse, Reason
+from dovetail.api.gpunode import Enforcement, Overuse
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
@@ -44,6 +45,8 @@ class Observed:
     has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more. Of an elastic job
     the spec has the workers that it was started with, and `asked_workers` those that it asked for.
     `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
+    `overuses` tell which of its pods use more memory than they were promised; `enforcement` what its nodes can enforce,
+    by name, None for one whose agent reports nothing.
     `notice` is there for a job that runs and has to make way.
     """
 
@@ -64,6 +67,8 @@ class Observed:
     asked_workers: int | None = None
     bad_cards: tuple[BadCard, ...] = ()
     leaves_bad_cards: bool = False
+    overuses: tuple[Overuse, ...] = ()
+    enforcement: Mapping[str, Enforcement | None] = field(default_factory=dict)
     notice: Notice | None = None
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 

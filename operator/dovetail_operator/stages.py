@@ -7,7 +7,7 @@ from typing import Any, Final
 from dovetail.api.gpujob import Attempt, Phase, QueuePlace
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
-from dovetail_operator import attempts, badcards, rendezvous
+from dovetail_operator import attempts, badcards, overuse, rendezvous
 from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
 from dovetail_operator.cpufallback import falls_back, fell_back, on_cpu
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
@@ -148,6 +148,8 @@ def _active(seen: Observed, child: Job) -> Stage:
         message = f"Is planned anew: {seen.overtaken}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
+    if why := overuse.ending(seen.overuses):
+        return Stage(phase="Failed", reason=overuse.REASON, message=why, admitted=True, actions=(DeleteJob(),))
     if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
         message = f"Is started anew elsewhere: {badcards.told(seen.bad_cards)}"
         suspend = PatchJob(spec={"suspend": True})

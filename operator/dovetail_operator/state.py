@@ -26,6 +26,7 @@ from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
+from dovetail_operator.overuse import Overuses
 from dovetail_operator.plans import sized, unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
@@ -62,6 +63,8 @@ class State:
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
+        self._overuses = Overuses()
+        self._enforcements = Enforcements()
         self.numbers: dict[str, int] = {}
         self._tasks = TaskIndex()
         self._default_policy = default_policy
@@ -150,12 +153,18 @@ class State:
         given = self.view.gpunode_changed(gpunode)
         self._note_given(given)
         uids = {*given, *self._holders_of(self._bad_cards.changed(gpunode), node=gpunode.metadata.name)}
+        uids |= self._overuses.changed(gpunode)
+        if self._enforcements.changed(gpunode):
+            every = {device.uuid for device in gpunode.status.devices}
+            uids |= set(self._holders_of(every, node=gpunode.metadata.name))
         return [*(self._job_of_pod[uid] for uid in uids if uid in self._job_of_pod), *self._measured(gpunode)]
 
     def gpunode_gone(self, name: str) -> None:
         """A GPUNode is gone."""
         self._gpunodes.pop(name, None)
         self._bad_cards.gone(name)
+        self._overuses.gone(name)
+        self._enforcements.gone(name)
         self.view.gpunode_gone(name)
 
     def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
@@ -196,6 +205,8 @@ class State:
             overtaken=self.overtaken.get(job.metadata.uid, ""),
             bad_cards=self._bad_cards.of(pods, ledger=self.view.ledger),
             leaves_bad_cards=self.leaves_bad_cards,
+            overuses=self._overuses.of(pods),
+            enforcement=self._enforcements.of(pods),
             notice=self.notices.get(job.metadata.uid),
         )
 
