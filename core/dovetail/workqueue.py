@@ -16,7 +16,7 @@ class WorkQueue:
         self._waiting: deque[str] = deque()
         self._dirty: set[str] = set()
         self._at_work: set[str] = set()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, tuple[float, asyncio.Handle]] = {}
         self._available = asyncio.Event()
 
     def __len__(self) -> int:
@@ -35,18 +35,19 @@ class WorkQueue:
         """Look at `key` after that time, or earlier if an earlier look is due already."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, seconds)
-        timer = self._timers.get(key)
-        if timer is not None:
-            if timer.when() <= due:
+        if key in self._timers:
+            earlier, timer = self._timers[key]
+            if earlier <= due:
                 return
             timer.cancel()
-        self._timers[key] = loop.call_at(due, self._ring, key)
+        # uvloop's handles of what is due at once cannot tell when they are: so that is kept beside them.
+        self._timers[key] = (due, loop.call_at(due, self._ring, key))
 
     def forget(self, key: str) -> None:
         """Drop the timer and the failures of a key whose object is gone."""
         self._failures.pop(key, None)
-        timer = self._timers.pop(key, None)
-        if timer is not None:
+        if key in self._timers:
+            _, timer = self._timers.pop(key)
             timer.cancel()
 
     async def get(self) -> str:

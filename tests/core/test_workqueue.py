@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+import uvloop
 
 from dovetail.kube.retry import Backoff
 from dovetail.workqueue import WorkQueue
@@ -165,3 +166,14 @@ async def test_an_error_of_another_class_ends_the_service() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await served.serve(handle, hands=2)
     assert caught.group_contains(ValueError, match="ours")
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_key_that_is_due_at_once_may_be_asked_for_again_on_every_event_loop(run: Callable[..., str]) -> None:
+    async def twice() -> str:
+        queue = WorkQueue()
+        queue.add_later("a", seconds=-1)
+        queue.add_later("a", seconds=0)
+        return await taken(queue)
+
+    assert run(twice()) == "a"
