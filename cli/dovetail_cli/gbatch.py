@@ -61,7 +61,7 @@ def gbatch(
     ] = None,
     policy: Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the API server check the job, but do not submit it.")
+        bool, typer.Option("--dry-run", help="Check the job and say where and when it would start; submit nothing.")
     ] = False,
     form: Output = "table",
     namespace: Namespace = None,

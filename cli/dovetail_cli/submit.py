@@ -4,8 +4,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.errors import Forbidden
 from dovetail_cli import creating, depending, manifest, output, scripts
 from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import UsageError
@@ -21,7 +24,10 @@ def submit(
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Submit the job, to start `after` others, and print its number, or with `dry_run` let the API server check it."""
+    """Submit the job, to start `after` others, and print its number.
+
+    With `dry_run` let the API server check it, and say where and when it would start.
+    """
 
     async def go(cluster: Cluster) -> str:
         wanted = submission
@@ -31,7 +37,7 @@ def submit(
         job = manifest.build(wanted, namespace=cluster.namespace)
         created = await creating.create(cluster, job, dry_run=dry_run)
         if dry_run:
-            return _checked(creating.as_manifest(job), form=form)
+            return await _checked(job, cluster=cluster, form=form)
         number = await creating.wait_for_number(cluster, created)
         return creating.submitted(number, job=created, form=form)
 
@@ -58,11 +64,25 @@ def read_command(words: Sequence[str]) -> list[str]:
     return scripts.script_command(script, rest)
 
 
-def _checked(wanted: dict[str, Any], *, form: str) -> str:
+async def _checked(job: GPUJob, *, cluster: Cluster, form: str) -> str:
+    wanted = creating.as_manifest(job)
     match form:
         case "json":
             return output.as_json(wanted)
         case "yaml":
             return output.as_yaml(wanted)
         case _:
-            return f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."
+            would = f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."
+            return f"{would}\n{await _foretold(job, cluster=cluster)}"
+
+
+async def _foretold(job: GPUJob, *, cluster: Cluster) -> str:
+    from dovetail_cli import foretelling, patience, picture, times
+
+    try:
+        with patience.patiently() as say:
+            seen = await picture.take(cluster, say=say)
+    except Forbidden:
+        return "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods."
+    metadata = msgspec.structs.replace(job.metadata, namespace=cluster.namespace)
+    return foretelling.foretell(msgspec.structs.replace(job, metadata=metadata), picture=seen, now=times.utc_now())

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import FINISHED, GPUJob, Mode, Workload
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Mode, Workload
 from dovetail.asks import ask_of_job, ask_of_pod, template_spec
 from dovetail.config.settings import Settings
 from dovetail.engine.claims import Ask
@@ -159,7 +159,22 @@ def _job_state(subject: Subject, job: GPUJob) -> Subject:
         return replace(subject, state="held", notes=(f"it is {status.phase.lower()}{_because(job)}",))
     if status.phase is None:
         return replace(subject, notes=("no operator has seen it yet",))
-    return replace(subject, notes=(f"the queue says {status.reason}: {status.message}",) if status.reason else ())
+    said = [f"the queue says {status.reason}: {status.message}"] if status.reason else []
+    return replace(subject, notes=(*said, *_in_the_queue(status)))
+
+
+def _in_the_queue(status: GPUJobStatus) -> list[str]:
+    """Where a job stands that waits for room, when it is expected to start, and what is kept for it."""
+    place = status.queue
+    if place is None:
+        return []
+    told = [f"it is at place {place.position} of the queue"]
+    if place.estimated_start is not None:
+        told.append(f"it is expected to start at {place.estimated_start}: {place.basis}")
+    if place.reserved is not None:
+        nodes = ", ".join(f"{node.name} ({node.workers})" for node in place.reserved.nodes)
+        told.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")
+    return told
 
 
 def _because(job: GPUJob) -> str:
