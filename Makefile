@@ -22,7 +22,7 @@ demo-down: $(STAMP) ## End the demo: no process and no file stays
 	$(BIN)/dovetail demo --down
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e bench simulate
+.PHONY: test lint types unit cluster e2e bench bench-queue simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
@@ -44,6 +44,12 @@ bench: $(STAMP) ## The benchmarks, a quarter of an hour on two cores; results as
 	@for each in extender_http kube_cache extender_scale end_to_end "replay_pack --limit-nodes 40"; do \
 	  echo "== $$each"; set -- $$each; one=$$1; shift; \
 	  $(BIN)/python benchmarks/$$one.py "$$@" || exit 1; \
+	done
+
+bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, policies; results in out/
+	@mkdir -p out
+	@for each in queue_admission queue_running queue_gang queue_policies; do \
+	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
