@@ -23,6 +23,7 @@ from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
 from dovetail_operator.cpufallback import fell_back, on_cpu
 from dovetail_operator.dependencies import Dependencies
+from dovetail_operator.enforced import Enforcements
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
@@ -157,7 +158,8 @@ class State:
         if self._enforcements.changed(gpunode):
             every = {device.uuid for device in gpunode.status.devices}
             uids |= set(self._holders_of(every, node=gpunode.metadata.name))
-        return [*(self._job_of_pod[uid] for uid in uids if uid in self._job_of_pod), *self._measured(gpunode)]
+        jobs = [self._job_of_pod[uid] for uid in uids if uid in self._job_of_pod]
+        return list(dict.fromkeys([*jobs, *self._measured(gpunode)]))
 
     def gpunode_gone(self, name: str) -> None:
         """A GPUNode is gone."""
@@ -317,6 +319,10 @@ class State:
             claim = self.view.ledger.claim(uid)
             if uid in self._job_of_pod and claim is not None and claim.resource and claim.devices:
                 self._given[uid] = claim.devices
+
+    def is_of_a_job(self, uid: str) -> bool:
+        """Whether that is a GPUJob's pod."""
+        return uid in self._job_of_pod
 
     def _holders_of(self, uuids: set[str], *, node: str) -> list[str]:
         """UIDs of the pods that hold one of these devices of a node."""

@@ -1,0 +1,87 @@
+"""What a running job is told of how its promise is enforced: the weakest of its nodes, never more than was tried."""
+
+import pytest
+
+from dovetail.api.gpujob import Mode
+from dovetail.api.gpunode import Enforcement, GPUNode, GPUNodeStatus
+from dovetail.api.meta import Condition, ObjectMeta
+from dovetail.kube.objects import Pod, PodSpec, PodStatus
+from dovetail_operator.enforced import Enforcements, condition_of, enforced
+
+NOON = "2026-11-21T12:00:00Z"
+MPS = Enforcement(mps=True)
+NOTHING = Enforcement(reasons={"mps": "MPS is switched off (mps.enabled)", "turns": "no watchdog"})
+
+
+def told(mode: Mode | None = "Fractional", **nodes: Enforcement | None) -> Condition | None:
+    return condition_of(nodes, mode=mode, before=None, finished=False, now=NOON)
+
+
+@pytest.mark.parametrize(
+    ("mode", "found", "status", "word"),
+    [
+        ("Exclusive", None, "True", "WholeDevices"),
+        ("Fractional", MPS, "True", "MPS"),
+        ("Fractional", Enforcement(turns=True, time_slicing=True), "False", "None"),
+        ("Fractional", None, "Unknown", "NotReported"),
+        ("TimeShared", Enforcement(turns=True, time_slicing=True), "True", "Turns"),
+        ("TimeShared", Enforcement(time_slicing=True, mps=True), "False", "TimeSlicing"),
+        ("TimeShared", NOTHING, "False", "None"),
+    ],
+)
+def test_each_mode_has_its_own_enforcement(mode: Mode, found: Enforcement | None, status: str, word: str) -> None:
+    answer = enforced(mode, found)
+    assert (answer.status, answer.word) == (status, word)
+
+
+def test_why_not_is_told_in_the_agent_s_words() -> None:
+    condition = told(a=NOTHING)
+    assert condition is not None
+    assert condition.message == "Nothing holds the shares: MPS is switched off (mps.enabled) (on a)"
+
+
+def test_the_weakest_node_speaks_for_all() -> None:
+    condition = told(a=MPS, b=NOTHING, c=None, d=NOTHING)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "None")
+    assert condition.message.endswith("(on b, d)")
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    condition = told(a=MPS, b=None)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("Unknown", "NotReported")
+
+
+def test_what_limits_it_is_told_beside() -> None:
+    condition = told(a=Enforcement(mps=True, reasons={"mps": "limits below the largest bind only the willing"}))
+    assert condition is not None
+    assert condition.message == ("MPS holds compute and memory: limits below the largest bind only the willing (on a)")
+
+
+def test_a_job_that_is_nowhere_or_asks_no_gpu_is_told_nothing() -> None:
+    assert told() is None
+    assert told(mode=None, a=MPS) is None
+
+
+def test_a_job_that_is_over_keeps_what_it_was_told() -> None:
+    before = told(a=MPS)
+    assert condition_of({}, mode="Fractional", before=before, finished=True, now="later") == before
+
+
+def test_a_report_is_news_once() -> None:
+    known = Enforcements()
+    report = GPUNode(metadata=ObjectMeta(name="a"), status=GPUNodeStatus(enforcement=MPS))
+    assert known.changed(report)
+    assert not known.changed(report)
+    assert known.of([pod("a"), pod("b"), pod("c", phase="Succeeded"), pod("")]) == {"a": MPS, "b": None}
+    known.gone("a")
+    assert known.of([pod("a")]) == {"a": None}
+
+
+def pod(node: str, *, phase: str = "Running") -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name="train", namespace="ml", uid="u"),
+        spec=PodSpec(node_name=node),
+        status=PodStatus(phase=phase),
+    )
