@@ -37,6 +37,7 @@ from dovetail_operator.evictions import notices_of
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Observed, Obstacle, wants_admission
+from dovetail_operator.overuse_eviction import PodEvictions
 from dovetail_operator.plans import Doubts, is_told_first
 from dovetail_operator.preempting import is_due
 from dovetail_operator.reconcile import reconcile
@@ -107,6 +108,7 @@ class Controller:
         self._mps_directory = mps_directory
         self._teller = Teller()
         self._doubts = Doubts()
+        self._evictions = PodEvictions(client, is_of_a_job=state.is_of_a_job)
         self._unsettled = asyncio.Event()
         self._renewal: asyncio.TimerHandle | None = None
         self._foreseen: dict[str, QueuePlace] = {}
@@ -161,7 +163,9 @@ class Controller:
         """A GPUNode has changed."""
         if type_ == "DELETED":
             self.state.gpunode_gone(gpunode.metadata.name)
+            self._evictions.gone(gpunode.metadata.name)
         else:
+            self._evictions.changed(gpunode)
             for key in self.state.gpunode_changed(gpunode):
                 self.queue.add(key)
         self._unsettled.set()
@@ -205,6 +209,7 @@ class Controller:
             tasks.create_task(self._admit_always())
             tasks.create_task(self._foresee_always())
             tasks.create_task(self._let_time_pass())
+            tasks.create_task(self._evictions.run())
 
     async def _let_time_pass(self) -> None:
         while True:
