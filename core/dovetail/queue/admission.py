@@ -19,6 +19,7 @@ from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, f
 from dovetail.queue.gate import Gate, Open
 from dovetail.queue.preemption import Evictor, Rules
 from dovetail.queue.reservation import Reservation, kept_now, reserve, set_aside
+from dovetail.queue.windows import Windows
 
 # Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
 _TRIES: Final = 3
@@ -69,13 +70,14 @@ def admit(
     leaving: Iterable[Leaving] = (),
     gate: Gate | None = None,
     evictor: Evictor | None = None,
+    windows: Windows | None = None,
 ) -> Iterator[Verdict]:
     """One verdict for each waiting job, in order. `ledger` and `gate` are used up: hand over copies.
 
     `leaving` says when claims of the ledger are taken to end; the others stay. An iterator, so that a long cycle can be
     taken in parts.
     """
-    look = Look(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor)
+    look = Look(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
     return (look.at(job) for job in order(waiting))
 
 
@@ -94,9 +96,11 @@ class Look:
         leaving: Iterable[Leaving] = (),
         gate: Gate | None = None,
         evictor: Evictor | None = None,
+        windows: Windows | None = None,
     ) -> None:
         self._ledger = ledger
         self._gate = gate or Open()
+        self._windows = windows or Windows()
         self._evictor = evictor or Evictor(running=(), rules=Rules())
         self._shapes = Shapes(ledger)
         self._sites = sites
@@ -105,11 +109,11 @@ class Look:
         self._expect(leaving)
         self.reservation: Reservation | None = None
         self._tried: set[object] = set()
-        self._kept: tuple[Ledger, Shapes] | None = None
+        self._kept: dict[tuple[str, ...], tuple[Ledger, Shapes]] = {}
         self._refused: dict[object, Shortage] = {}
         self._refused_before: dict[object, Shortage] = {}
         self._freed: set[str] = set()
-        self._kept_from: dict[object, Shortage] = {}
+        self._kept_from: dict[tuple[tuple[str, ...], object], Shortage] = {}
         self._now = 0.0
         self._early = False
 
@@ -204,32 +208,53 @@ class Look:
         return shortage
 
     def _let_go(self, job: Candidate, room: Room) -> Verdict:
-        """The job fits now. Whether it may have the room while one before it waits."""
+        """The job fits now. Whether it may have the room while others are kept from it."""
+        kept: tuple[Reservation, ...] = ()
+        for by in self._to_heed(job):
+            kept = (*kept, by)
+            beside = self._beside(job, kept)
+            if not isinstance(beside, Room):
+                return _kept_back(job, by=by, shortage=beside)
+            room = beside
+        return self._admitted(job, room)
+
+    def _to_heed(self, job: Candidate) -> list[Reservation]:
+        """The reservations that the job may not delay: it does not end before them."""
+        if job.ask.gpu is None:
+            return []
         reserved = self.reservation
-        if reserved is None or reserved.job.key == job.key or job.ask.gpu is None:
-            return self._admitted(job, room)
-        if job.limited and self._now + job.run_seconds <= reserved.at_seconds:
-            return self._admitted(job, room)
-        shortage = self._kept_from.get(job.shape)
-        if shortage is None:
-            ledger, shapes = self._kept = self._kept or self._keep(reserved)
-            beside = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
-            if isinstance(beside, Room):
-                return self._admitted(job, beside)
-            shortage = self._kept_from[job.shape] = beside.shortage
-        return _kept_back(job, by=reserved, shortage=shortage)
+        others = [] if reserved is None or reserved.job.key == job.key else [reserved]
+        end = self._now + job.run_seconds if job.limited else float("inf")
+        return [each for each in (*self._windows.against(job), *others) if end > each.at_seconds]
+
+    def _beside(self, job: Candidate, kept: tuple[Reservation, ...]) -> Room | Shortage:
+        """The room of a job beside all that is kept."""
+        keys = tuple(each.job.key for each in kept)
+        shortage = self._kept_from.get((keys, job.shape))
+        if shortage is not None:
+            return shortage
+        if keys not in self._kept:
+            self._kept[keys] = self._keep(kept)
+        ledger, shapes = self._kept[keys]
+        found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
+        if isinstance(found, Room):
+            return found
+        self._kept_from[keys, job.shape] = found.shortage
+        return found.shortage
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
             self._ends[each.key] = each
             heapq.heappush(self._due, (each.expected_seconds, each))
 
-    def _keep(self, reserved: Reservation) -> tuple[Ledger, Shapes]:
-        kept = set_aside(reserved, ledger=self._ledger, leaving=self.leaving)
-        return kept, Shapes(kept)
+    def _keep(self, kept: Iterable[Reservation]) -> tuple[Ledger, Shapes]:
+        ledger = self._ledger
+        for each in kept:
+            ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
+        return ledger, Shapes(ledger)
 
     def _forget_kept(self) -> None:
-        self._kept = None
+        self._kept.clear()
         self._kept_from.clear()
 
     def _admitted(self, job: Candidate, room: Room) -> Admitted:
@@ -238,13 +263,15 @@ class Look:
             self._forget_kept()
         self._gate.started(job)
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
-        if self._kept is not None:
-            commit(room.claims, job=job, ledger=self._kept[0])
+        for ledger, _ in self._kept.values():
+            commit(room.claims, job=job, ledger=ledger)
         return Admitted(key=job.key, claims=room.claims, ask=room.ask)
 
 
 def _kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
-    """The words for a job that fits, but not beside what is kept for one before it."""
+    """The words for a job that fits, but not beside what is kept for one before it, or for a time to come."""
+    if by.words:
+        return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
     namespace, _, name = by.job.name.partition("/")
     # Names of other namespaces are nobody's business here.
     who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"

@@ -15,11 +15,12 @@ from dovetail.queue.candidates import Candidate, Leaving, NoRoom, Room, Sites, f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """`job` is to start `at_seconds` from now with `claims`."""
+    """`job` is to start `at_seconds` from now with `claims`; `words` say for whom that is kept, where it is no job."""
 
     job: Candidate
     at_seconds: float
     claims: tuple[Claim, ...]
+    words: str = ""
 
     @property
     def devices(self) -> int:
