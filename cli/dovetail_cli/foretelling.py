@@ -51,6 +51,8 @@ def foretell(job: GPUJob, *, picture: Picture, now: datetime) -> str:
     position, verdict = _verdict(waiting, view=view, sites=sites, leaving=leaving)
     if isinstance(verdict, Admitted):
         return f"It would start now{_where(verdict.claims)}."
+    if verdict.reason == "ExceedsCapacity":
+        return f"It could never start here. {verdict.reason}: {verdict.message}."
     said = f"It would wait at place {position}. {verdict.reason}: {verdict.message}."
     for start in foresee(waiting, ledger=view.ledger, sites=sites, leaving=leaving):
         if start is not None and start.key == _NEW:
