@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.history import is_worth_keeping
+from dovetail_operator.observed import is_parent
 
 _BATCH: Final = 200
 
@@ -31,7 +32,7 @@ class Dues:
     def put(self, job: GPUJob) -> None:
         """A job was seen."""
         uid = job.metadata.uid
-        if uid in self._kept or not is_worth_keeping(job):
+        if uid in self._kept or is_parent(job) or not is_worth_keeping(job):
             return
         if job.status.phase in FINISHED or uid not in self._begun:
             self._add(Due(job, gone=False))
@@ -42,12 +43,12 @@ class Dues:
         self._begun.discard(uid)
         if uid in self._kept:
             self._kept.discard(uid)
-        else:
+        elif not is_parent(job):
             self._add(Due(job, gone=True))
 
     def is_kept(self, job: GPUJob) -> bool:
-        """Whether the record of how it ended is written."""
-        return job.metadata.uid in self._kept
+        """Whether the record of how it ended is written. Of an array or a sweep its tasks have records."""
+        return job.metadata.uid in self._kept or is_parent(job)
 
     def take(self) -> list[Due]:
         """The next ones, in order of arrival; `done` follows, once they are written."""

@@ -121,9 +121,9 @@ class Operator:
             document["clusters"][0]["cluster"] = {"server": server}
         self.kubeconfig = folder / f"{identity}.kubeconfig"
         self.kubeconfig.write_text(yaml.safe_dump(document))
-        argv = next(each.argv for each in state.read_desired(sandbox.folder).components if each.name == "operator")
-        self._options = [word for word in argv[1:] if not word.startswith(("--metrics-port", "--kubeconfig"))]
-        self._env = {**os.environ, "POD_NAME": identity, "POD_NAMESPACE": "dovetail-system"}
+        own = next(each for each in state.read_desired(sandbox.folder).components if each.name == "operator")
+        self._options = [word for word in own.argv[1:] if not word.startswith("--metrics-port")]
+        self._env = {**os.environ, **own.env, "POD_NAME": identity}
         self._log = (folder / f"{identity}.log").open("ab")
         self.process: asyncio.subprocess.Process | None = None
 

@@ -72,7 +72,7 @@ class Keeping:
     async def until(self, *wanted: str) -> list[JobRecord]:
         """The final records of the namespace, once they are those of the names that are wanted."""
         await self.history.synced.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 found, _ = self.history.store.find("team", HistoryQuerySpec(logs=True))
                 if {each.name for each in found} == set(wanted):
@@ -81,7 +81,7 @@ class Keeping:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - a database has no event
             await asyncio.sleep(0.01)
 
@@ -186,6 +186,14 @@ def test_an_end_that_is_not_written_yet_stays_due_when_the_object_goes() -> None
     dues.drop(job)
     dues.done([due])
     assert [again.gone for again in dues.take()] == [True]
+
+
+def test_of_an_array_its_tasks_have_records() -> None:
+    dues = Dues(on_change=lambda: None)
+    parent = make_job(array={"indexes": "0-3"}, status=ENDED)
+    dues.put(parent)
+    dues.drop(parent)
+    assert (len(dues), dues.is_kept(parent)) == (0, True)
 
 
 def ask(**spec: Any) -> HistoryQuery:
