@@ -35,11 +35,12 @@ def plugin(sandbox: RealSandbox) -> Iterator[DevicePlugin]:
 
 @pytest.fixture
 def agent(sandbox: RealSandbox) -> Iterator[None]:
-    """The node's own agent, as the DaemonSet runs it, in the place of the one that serves all simulated nodes."""
+    """The node's own agent, as the DaemonSet runs it: user 0 without capabilities."""
     sandbox.cluster.stop("agent")
     socket = sandbox.kubelet / "pod-resources" / "kubelet.sock"
     process = subprocess.Popen(
         [
+            *("setpriv", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"),
             *(sys.executable, "-m", "dovetail_agent.main", "--provider=simulated", "--metrics-port=0"),
             *(f"--node={NODE}", f"--pod-resources={socket}"),
         ],
