@@ -4,12 +4,14 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in
-from dovetail.api.gpunode import Device, GPUNode
+from dovetail.api.gpunode import Device, Enforcement, GPUNode
 from dovetail.deviceids import card_of
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.objects import Pod
@@ -79,6 +81,7 @@ class Inventory:
     scheduler: str
     namespace: str
     nodes: Mapping[str, Sequence[DeviceUse]]
+    enforcement: Mapping[str, Enforcement] = field(default_factory=dict)
 
     @property
     def devices(self) -> list[DeviceUse]:
@@ -96,7 +99,7 @@ class Inventory:
         if not devices:
             lines.append("No node reports a GPU.")
         for node, uses in self.nodes.items():
-            lines += ["", f"Node {node}"]
+            lines += ["", f"Node {node}", f"  Enforcement: {enforcing(self.enforcement.get(node, Enforcement()))}"]
             for use in uses:
                 lines += _device_lines(use, namespace=self.namespace)
         return "\n".join(lines)
@@ -109,7 +112,11 @@ class Inventory:
             "total_gpus": len(devices),
             "available_gpus": sum(device.available for device in devices),
             "nodes": [
-                {"name": node, "devices": [_device_record(use, namespace=self.namespace) for use in uses]}
+                {
+                    "name": node,
+                    "enforcement": msgspec.to_builtins(self.enforcement.get(node, Enforcement())),
+                    "devices": [_device_record(use, namespace=self.namespace) for use in uses],
+                }
                 for node, uses in self.nodes.items()
             ],
         }
@@ -138,7 +145,17 @@ def take(gpunodes: Iterable[GPUNode], pods: Iterable[Pod], *, scheduler: str, na
             )
             for device in sorted(gpunode.status.devices, key=lambda device: device.index)
         ]
-    return Inventory(scheduler=scheduler, namespace=namespace, nodes=nodes)
+    enforcement = {gpunode.metadata.name: gpunode.status.enforcement for gpunode in gpunodes}
+    return Inventory(scheduler=scheduler, namespace=namespace, nodes=nodes, enforcement=enforcement)
+
+
+def enforcing(found: Enforcement) -> str:
+    """What a node enforces, in the words that people know; `none` for nothing."""
+    words = {
+        "mps": found.mps, "turns": found.turns, "time-slicing": found.time_slicing, "mig": found.mig,
+        "checkpoint": found.checkpoint,
+    }  # fmt: skip
+    return ", ".join(word for word, holds in words.items() if holds) or "none"
 
 
 def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:

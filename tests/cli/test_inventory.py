@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunode import Assignment, Enforcement
 from dovetail.kube.objects import Pod
 from dovetail_cli import inventory, liveness, output
 from dovetail_cli.inventory import Inventory, take
@@ -24,12 +24,13 @@ def job_pod(number: int, *, index: int = 0, share: int = 1000, **changes: object
 
 def test_the_text_is_the_one_that_people_know() -> None:
     text = inventory_of(job_pod(5), utilization=0.354, used_mib=1024, temperature_celsius=45, power_watts=120).text()
-    assert text.splitlines()[:12] == [
+    assert text.splitlines()[:13] == [
         "Scheduler Status: Running",
         "Total GPUs: 2",
         "Available GPUs: 1",
         "",
         "Node a",
+        "  Enforcement: none",
         "  GPU 0: V100",
         "    UUID: GPU-a-0",
         "    Status: In use by job 5",
@@ -38,6 +39,17 @@ def test_the_text_is_the_one_that_people_know() -> None:
         "    Temperature: 45 C",
         "    Power: 120 W",
     ]
+
+
+def test_what_a_node_enforces_is_told_in_words_and_why_not_to_programs() -> None:
+    gpunode = make_gpunode("a")
+    enforcement = Enforcement(turns=True, time_slicing=True, reasons={"mps": "MPS is switched off"})
+    reporting = msgspec.structs.replace(
+        gpunode, status=msgspec.structs.replace(gpunode.status, enforcement=enforcement)
+    )
+    found = take([reporting], [], scheduler="Running", namespace="default")
+    assert "Node a\n  Enforcement: turns, time-slicing\n" in found.text()
+    assert found.record()["nodes"][0]["enforcement"]["reasons"] == {"mps": "MPS is switched off"}
 
 
 def test_a_device_that_kubelet_gave_out_is_in_use_as_its_node_reports() -> None:

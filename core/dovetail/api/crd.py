@@ -27,6 +27,8 @@ _NODE_COLUMNS: Final = [
         ".status.conditions[?(@.type=='Ready')].status",
         "Whether the agent reads the devices.",
     ),
+    ("MPS", "boolean", ".status.enforcement.mps", "Whether limits of compute and memory are live and were probed."),
+    ("Turns", "boolean", ".status.enforcement.turns", "Whether TimeShared tenants take turns."),
     ("Observed", "date", ".status.observedAt", "Time since the agent last reported."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the object was made."),
 ]
