@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
 from dovetail.kube.objects import Node
+from dovetail.logs import get_logger
 from dovetail.nodekind import serving
 from dovetail.vendor import Vendors
 from dovetail_agent import report
@@ -15,6 +17,10 @@ from dovetail_agent.faults import Past, standing, with_lost
 from dovetail_agent.feature import Seen
 from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
 from dovetail_agent.tenants import Tenant
+
+log = get_logger(__name__)
+
+_OURS: Final = "nvidia"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,7 @@ class Eyes:
         self._provider = provider
         self._vendors = vendors
         self._beside = beside
+        self._said: set[str] = set()
 
     def look(
         self, node: Node, *, gpunode: GPUNode | None, tenants: Sequence[Tenant], now: datetime
@@ -43,7 +50,7 @@ class Eyes:
         provider, past = self._provider, Past.of(gpunode, boot_id=node.status.node_info.boot_id)
         try:
             answered = provider.inventory(node)
-            inventory = with_lost(answered, past=past)
+            inventory = self._given_out(with_lost(answered, past=past), node=node)
             seen = replace(seen, inventory=inventory)
             assignments = self._assignments(seen)
             tenants = given(seen.tenants, assignments, inventory=inventory)
@@ -57,6 +64,19 @@ class Eyes:
             status = self._readable(seen, sample=sample, assignments=assignments)
         status = self._beside.amend(status, seen=seen)
         return seen, Look(status=status, tenants=seen.tenants, inventory=seen.inventory, sample=seen.sample)
+
+    def _given_out(self, inventory: Inventory, *, node: Node) -> Inventory:
+        """What a managed node has to give: NVIDIA's devices alone, for our allocations reach pods by its runtime."""
+        ours = tuple(device for device in inventory.devices if device.vendor == _OURS)
+        left = len(inventory.devices) - len(ours)
+        if not left or not serving(node, vendors=self._vendors).managed:
+            return inventory
+        if node.metadata.name not in self._said:
+            self._said.add(node.metadata.name)
+            log.warning(
+                "devices of other vendors on a managed node are left out", node=node.metadata.name, devices=left
+            )
+        return replace(inventory, devices=ours)
 
     def _readable(self, seen: Seen, *, sample: Sample, assignments: Sequence[Assignment]) -> GPUNodeStatus:
         return report.readable(
