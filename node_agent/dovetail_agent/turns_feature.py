@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from datetime import datetime
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,7 +25,7 @@ from dovetail_agent.freezer_marks import Marks
 from dovetail_agent.suspending import Refusal, Suspender
 from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns import Contender, Turns, step
-from dovetail_agent.turns_want import contenders
+from dovetail_agent.turns_want import at_rest, contenders
 from dovetail_agent.watchdog import AGENT, WATCHDOG
 
 log = get_logger(__name__)
@@ -64,6 +65,9 @@ class TurnsFeature(Feature):
         self._changed = asyncio.Event()
         self._wanted: dict[str, tuple[Contender, Tenant]] = {}
         self._turns = Turns()
+        self._had_turn: frozenset[str] = frozenset()
+        self._resting: frozenset[str] = frozenset()
+        self._measured_at: datetime | None = None
         self._stopped: dict[str, Tenant] = {}
         self._hands = threading.Lock()
         self._ending = False
@@ -75,11 +79,21 @@ class TurnsFeature(Feature):
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
         """Whether turns can be had here; and on the way, who wants them."""
-        wanted = {contender.uid: (contender, tenant) for contender, tenant in contenders(seen, away=self._away())}
+        self._judge(seen)
+        wanting = contenders(seen, away=self._away(), resting=self._resting)
+        wanted = {contender.uid: (contender, tenant) for contender, tenant in wanting}
         if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
             self._changed.set()
         self._wanted = wanted
         return said(status, "turns", holds=self._problem is None, why=self._problem or "")
+
+    def _judge(self, seen: Seen) -> None:
+        """With each new measurement, who computes nothing though it had a turn, or was let go on since."""
+        measured_at = seen.sample.measured_at or seen.now if seen.sample else None
+        if measured_at in {None, self._measured_at}:
+            return
+        self._resting = at_rest(seen, judged=self._had_turn | self._resting)
+        self._measured_at, self._had_turn = measured_at, frozenset()
 
     async def run(self, wake: Wake) -> None:
         """Deal turns until cancelled, and leave nobody standing."""
@@ -122,6 +136,8 @@ class TurnsFeature(Feature):
         self._suspender = self._around(freezer)
 
     async def _deal(self) -> None:
+        if self._clock() >= self._turns.next_at:
+            self._had_turn |= frozenset(self._turns.standings) - self._turns.waiting
         wanted = [contender for contender, _ in self._wanted.values()] if self._problem is None else []
         self._turns = step(
             self._turns,

@@ -97,7 +97,7 @@ def test_a_late_end_of_a_turn_is_charged_to_who_had_it() -> None:
     assert [running(late), *made_up[:2]] == [{"b"}, {"b"}, {"b"}]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(weights=st.lists(st.integers(1, 255), min_size=2, max_size=4))
 def test_time_is_shared_in_the_ratio_of_the_weights(weights: list[int]) -> None:
     # Beyond this the longest wait wins over the weights.
@@ -109,7 +109,7 @@ def test_time_is_shared_in_the_ratio_of_the_weights(weights: list[int]) -> None:
         assert ran[each.uid] / count == pytest.approx(each.weight / sum(weights), rel=0.1)
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(weights=st.lists(st.integers(1, 255), min_size=2, max_size=8))
 def test_nobody_waits_longer_than_promised(weights: list[int]) -> None:
     tenants = [contender(f"t{at}", weight=weight) for at, weight in enumerate(weights)]
@@ -176,4 +176,4 @@ class Node(RuleBasedStateMachine):
 
 
 TestNode = Node.TestCase
-TestNode.settings = settings(max_examples=40)
+TestNode.settings = settings(max_examples=40, deadline=None)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from dovetail_agent.feature import Seen
 from dovetail_agent.freezer import Freezer
 from dovetail_agent.freezer_groups import FreezerV1, Freezing, freezer_at
 from dovetail_agent.freezer_marks import Marks
-from dovetail_agent.provider import DeviceSample, Inventory, Sample
+from dovetail_agent.provider import DeviceSample, Inventory, Process, Sample
 from dovetail_agent.simulated import SimulatedProvider
 from dovetail_agent.suspending import Refusal, Suspender
 from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns_feature import TurnsFeature
-from dovetail_agent.turns_want import contenders
+from dovetail_agent.turns_want import at_rest, contenders
 from dovetail_agent.watchdog import AGENT, WATCHDOG
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
@@ -68,6 +69,32 @@ def test_a_tenant_that_works_on_one_of_its_two_devices_wants_turns() -> None:
     idle = replace(look.sample.devices[1], used_by_tenant_mib={})
     look = replace(look, sample=replace(look.sample, devices=(look.sample.devices[0], idle)))
     assert [contender.devices for contender, _ in contenders(look)] == [{each.uuid for each in both.devices}]
+
+
+def computing(**by_name: float | None) -> Seen:
+    """A look at processes that compute so much."""
+    uids = {"first": UID, "second": OTHER}
+    processes = tuple(
+        Process(pid=at, used_mib=900, pod_uid=uids[name], utilization=ratio)
+        for at, (name, ratio) in enumerate(by_name.items())
+    )
+    look = seen(FIRST, SECOND, used=dict.fromkeys(uids.values(), 900))
+    assert look.sample
+    return replace(look, sample=Sample(devices=(replace(look.sample.devices[0], processes=processes), DeviceSample())))
+
+
+@pytest.mark.parametrize(
+    ("look", "judged", "expected"),
+    [
+        pytest.param(computing(first=0.0, second=0.9), {UID, OTHER}, {UID}, id="computed nothing"),
+        pytest.param(computing(first=0.0, second=0.9), {OTHER}, set(), id="had no turn to compute in"),
+        pytest.param(computing(first=None, second=0.9), {UID, OTHER}, set(), id="is not told apart"),
+        pytest.param(computing(second=0.9), {UID, OTHER}, set(), id="has no process"),
+    ],
+)
+def test_a_tenant_rests_that(look: Seen, judged: set[str], expected: set[str]) -> None:
+    assert at_rest(look, judged=judged) == expected
+    assert {UID, OTHER} - {contender.uid for contender, _ in contenders(look, resting=expected)} == expected
 
 
 def test_the_weight_is_the_priority_and_at_least_one() -> None:
@@ -258,3 +285,17 @@ async def test_a_machine_without_a_freezer_says_so_and_claims_nothing(tmp_path: 
     await world.start(FIRST, SECOND)
     assert not world.look(FIRST, SECOND)
     await world.end()
+
+
+async def test_a_tenant_that_computes_nothing_in_its_turn_goes_on_and_keeps_nobody_waiting(world: World) -> None:
+    await world.start(FIRST, SECOND)
+    await world.until(lambda: bool(world.suspender and ("resume", "second") in world.suspender.said))
+    await world.until(lambda: bool(world.suspender and ("resume", "first") in world.suspender.said))
+    world.feature.amend(
+        GPUNodeStatus(), seen=replace(computing(first=0.0, second=0.9), now=NOON + timedelta(seconds=15))
+    )
+    await world.until(lambda: world.standing == [False, False])
+    world.feature.amend(
+        GPUNodeStatus(), seen=replace(computing(first=0.5, second=0.9), now=NOON + timedelta(seconds=30))
+    )
+    await world.until(lambda: any(world.standing))
