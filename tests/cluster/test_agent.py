@@ -10,6 +10,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import find_condition
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
@@ -87,7 +88,11 @@ def reported(gpunode: GPUNode | None) -> bool:
 
 
 def ready(status: str) -> Callable[[GPUNode | None], bool]:
-    return lambda gpunode: gpunode is not None and [each.status for each in gpunode.status.conditions] == [status]
+    def holds(gpunode: GPUNode | None) -> bool:
+        told = find_condition(gpunode.status.conditions, "Ready") if gpunode else None
+        return told is not None and told.status == status
+
+    return holds
 
 
 def advertising(milli: int) -> Callable[[Node | None], bool]:
