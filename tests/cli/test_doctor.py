@@ -15,7 +15,7 @@ from dovetail_cli import app
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.doctor import findings, seeing
 from dovetail_cli.doctor.findings import Finding, Unseen
-from dovetail_cli.doctor.looking import LEASED, Picture, look
+from dovetail_cli.doctor.looking import LEASED, RIGHTS, Picture, look
 from dovetail_cli.liveness import Lease
 from tests.core.kube.api import Answer, Api
 
@@ -62,6 +62,11 @@ def report(
     return GPUNode(metadata=ObjectMeta(name=name), status=status)
 
 
+def agents(*, wanted: int = 1, ready: int = 1, runtime: str = "") -> dict[str, Any]:
+    status = {"desiredNumberScheduled": wanted, "numberReady": ready}
+    return {"spec": {"template": {"spec": {"runtimeClassName": runtime}}}, "status": status}
+
+
 def picture(**changes: Any) -> Picture:
     """A cluster in order, with these things otherwise."""
     whole = Picture(
@@ -77,7 +82,8 @@ def picture(**changes: Any) -> Picture:
         policies=[*POLICIES, "dovetail-agents"],
         bound_policies=[*POLICIES, "dovetail-agents"],
         webhook_pods={"status": {"availableReplicas": 2}},
-        agents={"spec": {"template": {"spec": {"runtimeClassName": "nvidia"}}}},
+        agents=agents(runtime="nvidia"),
+        rights=dict.fromkeys(RIGHTS, True),
         cluster_policies=GONE,
     )
     return replace(whole, **changes)
@@ -103,6 +109,13 @@ def leases(**others: Any) -> dict[str, Any]:
         ({"leases": leases(operator=GONE)}, "error", "components", "nobody has ever held its Lease: no job starts"),
         ({"leases": leases(extender=lease(ago=timedelta(hours=2)))}, "error", "components", "last seen 2h"),
         ({"leases": leases(scheduler=FORBIDDEN)}, "unknown", "components", "not looked at"),
+        ({"agents": agents(wanted=3, runtime="nvidia")}, "error", "agents", "2 of 3 are not ready"),
+        ({"agents": agents(wanted=0, runtime="nvidia")}, "warning", "agents", "matches none"),
+        (
+            {"rights": {right: right.resource != "jobs" for right in RIGHTS}},
+            "error", "permissions", "its account may not create jobs",
+        ),
+        ({"rights": {RIGHTS[0]: FORBIDDEN}}, "unknown", "permissions", "not looked at"),
         ({"webhook": GONE}, "warning", "webhook", "pods with the annotation"),
         ({"webhook": FORBIDDEN}, "unknown", "webhook", "not looked at"),
         ({"webhook_pods": {"status": {}}}, "error", "webhook", "none answers"),
@@ -152,7 +165,7 @@ def test_a_fault_of_what_the_chart_installs(changes: dict[str, Any], level: str,
         ({"nodes": [node(nvidia_com__gpu="2")]}, "error", "takes no pods with GPUs"),
         ({"nodes": [node(managed=False, nvidia_com__gpu="2")], "gpunodes": []}, "warning", "labels alone"),
         ({"nodes": [node(managed=False, nvidia_com__gpu="2")]}, "warning", "does not ask kubelet"),
-        ({"agents": {"spec": {"template": {"spec": {}}}}}, "error", "NVIDIA's runtime is the default there"),
+        ({"agents": agents()}, "error", "NVIDIA's runtime is the default there"),
     ],
 )  # fmt: skip
 def test_a_fault_of_a_node(changes: dict[str, Any], level: str, says: str) -> None:
@@ -213,6 +226,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
     ):  # fmt: skip
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)
+    api.answer("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", *[no] * len(RIGHTS))
     found = seeing.judge(await look(cluster))
     assert {finding.level for finding in found} == {"unknown"}
     assert findings.exit_code(found) == 0

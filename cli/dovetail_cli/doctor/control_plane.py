@@ -1,5 +1,6 @@
 """The doctor's judgement of what the chart installs: kinds, components, admission, classes, configuration. Pure."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 from dovetail.config.settings import Settings
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
-from dovetail_cli.doctor.looking import LEASED, Picture
+from dovetail_cli.doctor.looking import LEASED, Picture, Right
 from dovetail_cli.liveness import judge_lease
 
 INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
@@ -89,6 +90,43 @@ def _policies(picture: Picture) -> Iterator[Finding]:
             yield Finding(level="ok", check="policies", subject=what, message=f"all {len(wanted)} are there")
 
 
+def _rights(picture: Picture) -> Iterator[Finding]:
+    by_account: dict[str, list[tuple[Right, bool | Unseen]]] = defaultdict(list)
+    for right, allowed in picture.rights.items():
+        by_account[right.account].append((right, allowed))
+    for account, rights in by_account.items():
+        unseen = next((allowed for _, allowed in rights if isinstance(allowed, Unseen)), None)
+        missing = [right.said for right, allowed in rights if allowed is False]
+        if unseen is not None:
+            yield unknown("permissions", unseen, subject=account)
+        elif missing:
+            message = f"its account may not {', '.join(missing)}"
+            mend = f"{INSTALL}, by somebody who may create cluster roles"
+            yield Finding(level="error", check="permissions", subject=account, message=message, mend=mend)
+        else:
+            told = ", ".join(right.said for right, _ in rights)
+            yield Finding(level="ok", check="permissions", subject=account, message=f"its account may {told}")
+
+
+def _agents(picture: Picture) -> Iterator[Finding]:
+    """The DaemonSet; one agent for all simulated nodes has none, and its reports speak for it."""
+    if isinstance(picture.agents, Unseen):
+        return
+    status = picture.agents.get("status", {})
+    wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    if wanted == 0:
+        message = "no node is to have one: agent.nodeSelector of the chart matches none"
+        mend = "kubectl label node NAME dovetail.dev/managed=true, or another agent.nodeSelector"
+        yield Finding(level="warning", check="agents", message=message, mend=mend)
+    elif ready < wanted:
+        message = f"{wanted - ready} of {wanted} are not ready"
+        mend = "look at kubectl --namespace dovetail-system describe daemonset dovetail-agent: "
+        mend += "Pod Security refuses host paths and processes, unless the namespace is `privileged`"
+        yield Finding(level="error", check="agents", message=message, mend=mend)
+    else:
+        yield Finding(level="ok", check="agents", message=f"all {wanted} are ready")
+
+
 def _classes(picture: Picture) -> Iterator[Finding]:
     classes = (
         ("runtime-class", "nvidia", picture.runtime_class, "runtimeClass.create=true", "no pod gets its devices"),
@@ -146,5 +184,5 @@ def _injection(picture: Picture) -> Iterator[Finding]:
 
 
 _CHECKS: Final[Iterable[Callable[[Picture], Iterator[Finding]]]] = (
-    _kinds, _components, _webhook, _policies, _classes, _configuration, _injection,
+    _kinds, _components, _agents, _webhook, _rights, _policies, _classes, _configuration, _injection,
 )  # fmt: skip

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from dovetail import names
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.objects import ConfigMap, Node
@@ -43,9 +44,38 @@ _BINDINGS: Final = Resource(
 )  # fmt: skip
 _DEPLOYMENTS: Final = Resource(group="apps", plural="deployments", kind="Deployment")
 _DAEMONSETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet")
+_REVIEWS: Final = Resource(
+    group="authorization.k8s.io", plural="subjectaccessreviews", kind="SubjectAccessReview", namespaced=False
+)
 # NVIDIA's GPU operator says by these whether containers get devices by CDI.
 _CLUSTER_POLICIES: Final = Resource(
     group="nvidia.com", plural="clusterpolicies", kind="ClusterPolicy", namespaced=False
+)
+
+
+class Right(NamedTuple):
+    """What a component's account must be allowed to do."""
+
+    account: str
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+
+    @property
+    def said(self) -> str:
+        """In few words."""
+        return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+# Of each component what it is for.
+RIGHTS: Final = (
+    Right("operator", "create", "batch", "jobs"),
+    Right("operator", "patch", names.GROUP, "gpujobs", "status"),
+    Right("scheduler", "create", "", "pods", "binding"),
+    Right("agent", "patch", names.GROUP, "gpunodes", "status"),
+    Right("agent", "patch", "", "nodes", "status"),
+    Right("agent", "list", "", "pods"),
 )
 
 
@@ -66,12 +96,14 @@ class Picture:
     bound_policies: Sequence[str] | Unseen
     webhook_pods: Object | Unseen
     agents: Object | Unseen
+    rights: dict[Right, bool | Unseen]
     cluster_policies: Sequence[Object] | Unseen
 
 
 async def look(cluster: Cluster) -> Picture:
     """Read everything, side by side. Raises only where the API server does not answer at all."""
     leases = await asyncio.gather(*(_seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
+    rights = await asyncio.gather(*(_seen(_allowed(cluster, right)) for right in RIGHTS))
     return Picture(
         now=utc_now(),
         kinds=await _kinds(cluster),
@@ -86,6 +118,7 @@ async def look(cluster: Cluster) -> Picture:
         bound_policies=await _seen(_names(cluster, _BINDINGS)),
         webhook_pods=await _seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
         agents=await _seen(_one(cluster, _DAEMONSETS, "dovetail-agent", Object)),
+        rights=dict(zip(RIGHTS, rights, strict=True)),
         cluster_policies=await _seen(_listed(cluster, _CLUSTER_POLICIES, Object)),
     )
 
@@ -110,6 +143,14 @@ async def _listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Seque
 
 async def _names(cluster: Cluster, resource: Resource) -> Sequence[str]:
     return [each["metadata"]["name"] for each in await _listed(cluster, resource, Object)]
+
+
+async def _allowed(cluster: Cluster, right: Right) -> bool:
+    account = f"system:serviceaccount:{RELEASE_NAMESPACE}:dovetail-{right.account}"
+    asked = {"verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource}
+    spec = {"user": account, "resourceAttributes": asked}
+    answer = await cluster.client.create(_REVIEWS, {"spec": spec}, as_type=Object)
+    return bool(answer.get("status", {}).get("allowed"))
 
 
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
