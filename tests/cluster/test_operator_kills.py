@@ -129,7 +129,8 @@ async def test_killed_before_and_after_each_write_it_loses_no_job_and_makes_no_s
         finally:
             await killer.operator.close()
     assert (record.phase, record.workers, record.attempts) == ("Succeeded", WORKERS, 1)
-    assert {record.number, status.number} == {1, 2}
+    # A crash leaves gaps, and gives no number twice.
+    assert record.number != status.number
     assert len(watched.children["gang"]) == 1
     assert not watched.children["dropped"]
     assert watched.most == {("gang", str(worker)): 1 for worker in range(WORKERS)}
