@@ -9,7 +9,7 @@ from dovetail.api.gpunode import Links
 from dovetail_agent.calls import Caller, Meaning
 from dovetail_agent.cards import CardDriver
 from dovetail_agent.health import Signs, verdict
-from dovetail_agent.library import CardLost, LibraryGone
+from dovetail_agent.library import CardLost, LibraryGone, loads
 from dovetail_agent.pci import SYS
 from dovetail_agent.provider import DeviceInfo, DeviceSample
 
@@ -18,9 +18,9 @@ _NOT_INIT, _DRIVER_NOT_LOADED = 32, 34
 _UNRESERVABLE: Final = 2
 
 
-def amd_driver(*, proc: Path | None, sys: Path = SYS) -> CardDriver:
+def amd_driver(*, proc: Path | None, libraries: Sequence[str], sys: Path = SYS) -> CardDriver:
     """The driver of a node's AMD cards."""
-    return CardDriver(AmdLibrary(), proc=proc, sys=sys)
+    return CardDriver(AmdLibrary(libraries), proc=proc, sys=sys)
 
 
 class AmdLibrary:
@@ -28,7 +28,8 @@ class AmdLibrary:
 
     label = "AMD SMI"
 
-    def __init__(self) -> None:
+    def __init__(self, libraries: Sequence[str]) -> None:
+        self._libraries = tuple(libraries)
         self._smi: Any = None
         self._ask = Caller(Exception, meaning=_meaning)
 
@@ -40,7 +41,7 @@ class AmdLibrary:
     def open(self) -> None:
         """Raises `LibraryGone`, also where the binding is missing or does not fit the library."""
         if self._smi is None:
-            self._smi = _binding()
+            self._smi = _binding(self._libraries)
             self._ask = Caller(self._smi.AmdSmiException, meaning=_meaning)
         self._ask.surely(self._smi.amdsmi_init)
 
@@ -150,7 +151,10 @@ class AmdLibrary:
         )
 
 
-def _binding() -> Any:
+def _binding(libraries: Sequence[str]) -> Any:
+    # Without its library the binding says so on standard output, each time that it is imported.
+    if not loads(*libraries):
+        raise LibraryGone(libraries[0], said="the library is not there")
     try:
         return importlib.import_module("amdsmi")
     except ImportError as error:

@@ -37,10 +37,10 @@ def _nvml(clock: Clock, proc: Path | None, _: Sequence[str]) -> Driver:
     return NvmlDriver(clock=clock, proc=proc)
 
 
-def _amd(_: Clock, proc: Path | None, __: Sequence[str]) -> Driver:
+def _amd(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
     from dovetail_agent.amd import amd_driver  # noqa: PLC0415 - as above
 
-    return amd_driver(proc=proc)
+    return amd_driver(proc=proc, libraries=libraries)
 
 
 def _intel(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:

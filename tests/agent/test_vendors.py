@@ -218,12 +218,13 @@ def test_an_ascend_chip_without_hbm_tells_the_memory_that_it_has(played: Played)
     assert samples(watch)[0].used_mib == 1500
 
 
-def test_a_library_that_is_missing_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_missing_is_a_sentence() -> None:
     for driver in (
+        amd_driver(proc=None, libraries=["libnothing.so"]),
         intel_driver(proc=None, library="libnothing.so"),
         ascend_driver(proc=None, libraries=["libnothing.so"]),
     ):
-        with pytest.raises(LibraryGone, match=r"^libnothing\.so: .*No such file"):
+        with pytest.raises(LibraryGone, match=r"^libnothing\.so: .*(No such file|is not there)"):
             driver.find()
 
 
@@ -242,5 +243,5 @@ def test_a_binding_that_is_missing_or_does_not_fit_is_a_sentence(
 
     monkeypatch.setattr("dovetail_agent.amd.importlib.import_module", refuse)
     with pytest.raises(LibraryGone) as caught:
-        amd_driver(proc=None).find()
+        amd_driver(proc=None, libraries=["libc.so.6"]).find()
     assert str(caught.value) == f"import amdsmi: {sentence}"

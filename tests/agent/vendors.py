@@ -18,7 +18,7 @@ from tests.agent.vendor_stub import VendorStub, built_vendor, library_of
 
 QUICK: Final = Paces(look=0.01, inventory=0.05, ending=0.01)
 DRIVERS: Final[dict[str, Callable[[Path, Path], CardDriver]]] = {
-    "amd": lambda proc, sys: amd_driver(proc=proc, sys=sys),
+    "amd": lambda proc, sys: amd_driver(proc=proc, sys=sys, libraries=[str(library_of("amd"))]),
     "intel": lambda proc, sys: intel_driver(proc=proc, sys=sys, library=str(library_of("intel"))),
     "ascend": lambda proc, sys: ascend_driver(proc=proc, sys=sys, libraries=["libno.so", str(library_of("ascend"))]),
 }
