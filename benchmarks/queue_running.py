@@ -1,0 +1,120 @@
+"""One-GPU jobs on simulated nodes, from created to all running; then, on the full cluster, how soon one more is told.
+
+Everything is real but the nodes' kubelets: operator, kube-scheduler with the extender, Job controller and agent; KWOK
+plays the pods. KAI publishes 398 s for 4,000 jobs and 249 s until a job is told that it cannot run.
+
+    python benchmarks/queue_running.py [--jobs 4000] [--nodes 500] [--asks 20] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import plane
+import queue_plane
+from queue_admission import followed
+from queue_plane import NAMESPACE
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import EventType
+from dovetail.kube.resources import GPUJOBS, GPUNODES, PODS
+from dovetail_sandbox.cluster import Cluster
+
+KAI_SECONDS = 398.0
+KAI_TOLD_SECONDS = 249.0
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--jobs", type=int, default=4_000, help="jobs of one GPU each (default: %(default)s)")
+    options.add_argument("--nodes", type=int, default=500, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--asks", type=int, default=20, help="jobs that find it full (default: %(default)s)")
+    options.add_argument("--json", type=Path, default=Path("out/queue_running.json"), help="where it is written too")
+    args = options.parse_args()
+    nodes = (
+        f"- {{name: gpu, count: {args.nodes}, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}}\n"
+    )
+    with queue_plane.sandbox(nodes=nodes) as made:
+        found = asyncio.run(measure(made, args))
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+
+
+async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
+    async with plane.client_of(made) as client:
+        await until_reported(client, args.nodes)
+        running = await all_running(client, jobs=args.jobs)
+        told = await until_told(client, asks=args.asks)
+    now, peak = plane.memory_mib(made.pid("operator"))
+    return {"nodes": args.nodes, **running, **told, "operator_memory_mib": now, "operator_peak_memory_mib": peak}
+
+
+async def until_reported(client: Client, nodes: int) -> None:
+    """Wait until the agent has reported all devices."""
+    while True:
+        found, _ = await client.list(GPUNODES, as_type=GPUNode)
+        if sum(bool(node.status.devices) for node in found) >= nodes:
+            return
+        await asyncio.sleep(1.0)
+
+
+async def all_running(client: Client, *, jobs: int) -> dict[str, Any]:
+    """From the first creation until the pods of all run, and until all GPUJobs say so."""
+    pods: dict[str, float] = {}
+    told: dict[str, float] = {}
+
+    def pod(_event: EventType, seen: Pod) -> None:
+        if seen.status.phase == "Running":
+            pods.setdefault(seen.metadata.name, time.monotonic())
+
+    def job(_event: EventType, seen: GPUJob) -> None:
+        if seen.status.phase == "Running":
+            told.setdefault(seen.metadata.name, time.monotonic())
+
+    async with followed(client, PODS, Pod, pod), followed(client, GPUJOBS, GPUJob, job):
+        began = time.monotonic()
+        await queue_plane.submit(client, [queue_plane.job(f"job-{at:05d}") for at in range(jobs)])
+        submitted = time.monotonic() - began
+        while len(pods) < jobs or len(told) < jobs:
+            await asyncio.sleep(1.0)
+            seconds = time.monotonic() - began
+            print(f"\r{len(pods)} pods and {len(told)} GPUJobs of {jobs} run after {seconds:.0f} s", end="", flush=True)
+        print()
+    return {
+        "jobs": jobs,
+        "submitted_seconds": round(submitted, 1),
+        "pods_running_seconds": round(max(pods.values()) - began, 1),
+        "jobs_running_seconds": round(max(told.values()) - began, 1),
+        "kai_seconds": KAI_SECONDS,
+    }
+
+
+async def until_told(client: Client, *, asks: int) -> dict[str, Any]:
+    """One after another: from the submission of a job that has no room until it is told so."""
+    waits = []
+    for at in range(asks):
+        name, told = f"asks-{at:03d}", asyncio.Event()
+
+        def job(_event: EventType, seen: GPUJob, *, name: str = name, told: asyncio.Event = told) -> None:
+            if seen.metadata.name == name and seen.status.reason not in {"", "Evaluating"}:
+                told.set()
+
+        async with followed(client, GPUJOBS, GPUJob, job):
+            began = time.monotonic()
+            body = queue_plane.job(name)
+            await client.create(GPUJOBS, body, as_type=dict[str, Any], namespace=NAMESPACE)
+            await told.wait()
+            waits.append(time.monotonic() - began)
+    spread = {key: round(value, 3) for key, value in queue_plane.percentiles(waits).items()}
+    return {"told_seconds": spread, "kai_told_seconds": KAI_TOLD_SECONDS}
+
+
+if __name__ == "__main__":
+    main()
