@@ -11,11 +11,12 @@ import pytest
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.kube.objects import ConfigMap, Node
+from dovetail.kube.resources import NODES
 from dovetail_cli import app
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.doctor import findings, seeing
 from dovetail_cli.doctor.findings import Finding, Unseen
-from dovetail_cli.doctor.looking import LEASED, RIGHTS, Picture, look
+from dovetail_cli.doctor.looking import LEASED, RIGHTS, Picture, listed, look, seen
 from dovetail_cli.liveness import Lease
 from tests.core.kube.api import Answer, Api
 
@@ -89,8 +90,8 @@ def picture(**changes: Any) -> Picture:
     return replace(whole, **changes)
 
 
-def wrong(seen: Picture) -> list[Finding]:
-    return [finding for finding in seeing.judge(seen) if finding.level != "ok"]
+def wrong(taken: Picture) -> list[Finding]:
+    return [finding for finding in seeing.judge(taken) if finding.level != "ok"]
 
 
 def test_a_cluster_in_order_has_nothing_but_good_findings() -> None:
@@ -187,9 +188,22 @@ def test_what_is_enforced_is_told_with_reasons_said_once() -> None:
     assert [each.message for each in told if each.check == "enforcement"] == ["enforces turns (mig, mps: off)"]
 
 
+def test_who_may_not_list_nodes_is_told_what_the_reports_say() -> None:
+    found = wrong(picture(nodes=FORBIDDEN, gpunodes=[report(health="Unhealthy", health_reason="GpuIsLost")]))
+    assert [(each.level, each.message) for each in found] == [
+        ("unknown", "not looked at: you may not"), ("warning", "GPU 0 is unhealthy: GpuIsLost"),
+    ]  # fmt: skip
+
+
+async def test_what_the_api_server_says_at_length_is_said_in_short(api: Api, cluster: Cluster) -> None:
+    long = 'nodes is forbidden: User "x" cannot list resource "nodes" in API group "" at the cluster scope'
+    api.answer("GET /api/v1/nodes", Answer(status=403, body={"code": 403, "reason": "Forbidden", "message": long}))
+    assert await seen(listed(cluster, NODES, Node)) == Unseen(why="you may not list nodes", missing=False)
+
+
 def test_one_node_alone_may_be_looked_at() -> None:
-    seen = picture(nodes=[node("a"), node("b")], gpunodes=[])
-    assert [finding.subject for finding in seeing.judge(seen, node="b") if finding.check == "node"] == ["b"]
+    two = picture(nodes=[node("a"), node("b")], gpunodes=[])
+    assert [finding.subject for finding in seeing.judge(two, node="b") if finding.check == "node"] == ["b"]
 
 
 @pytest.mark.parametrize(("levels", "code"), [(["ok", "warning", "unknown"], 0), (["ok", "error"], 1), ([], 0)])

@@ -74,7 +74,7 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         shown = output.paint(f"{_SHOWN[finding.level]:<5}", _COLOURS[finding.level])
         lines.append(f"{shown}  {_title(finding):<{width}}  {finding.message}")
-        if finding.mend and finding.level != "ok":
+        if finding.mend and finding.level in {"warning", "error"}:
             lines.append(f"{'':<{width + 9}}to mend it: {finding.mend}")
     return lines
 

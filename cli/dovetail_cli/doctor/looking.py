@@ -1,6 +1,7 @@
 """What the doctor reads of a cluster, each thing by itself: what a user may not see hides nothing else."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,7 @@ from dovetail_cli.times import utc_now
 T = TypeVar("T")
 Object = dict[str, Any]
 
+_FORBIDDEN: Final = re.compile(r'cannot (\w+) resource "([^"]+)"')
 LEASED: Final = ("operator", "scheduler", "extender")
 _WEBHOOKS: Final = Resource(
     group="admissionregistration.k8s.io", plural="mutatingwebhookconfigurations",
@@ -102,34 +104,41 @@ class Picture:
 
 async def look(cluster: Cluster) -> Picture:
     """Read everything, side by side. Raises only where the API server does not answer at all."""
-    leases = await asyncio.gather(*(_seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
-    rights = await asyncio.gather(*(_seen(_allowed(cluster, right)) for right in RIGHTS))
+    leases = await asyncio.gather(*(seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
+    rights = await asyncio.gather(*(seen(_allowed(cluster, right)) for right in RIGHTS))
     return Picture(
         now=utc_now(),
         kinds=await _kinds(cluster),
-        nodes=await _seen(_listed(cluster, NODES, Node)),
-        gpunodes=await _seen(_listed(cluster, GPUNODES, GPUNode)),
+        nodes=await seen(listed(cluster, NODES, Node)),
+        gpunodes=await seen(listed(cluster, GPUNODES, GPUNode)),
         leases=dict(zip(LEASED, leases, strict=True)),
-        config=await _seen(_one(cluster, CONFIGMAPS, "dovetail-config", ConfigMap)),
-        runtime_class=await _seen(_one(cluster, RUNTIMECLASSES, "nvidia", Object)),
-        priority_class=await _seen(_one(cluster, PRIORITYCLASSES, "dovetail-gpujob", Object)),
-        webhook=await _seen(_one(cluster, _WEBHOOKS, "dovetail", Object)),
-        policies=await _seen(_names(cluster, _POLICIES)),
-        bound_policies=await _seen(_names(cluster, _BINDINGS)),
-        webhook_pods=await _seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
-        agents=await _seen(_one(cluster, _DAEMONSETS, "dovetail-agent", Object)),
+        config=await seen(_one(cluster, CONFIGMAPS, "dovetail-config", ConfigMap)),
+        runtime_class=await seen(_one(cluster, RUNTIMECLASSES, "nvidia", Object)),
+        priority_class=await seen(_one(cluster, PRIORITYCLASSES, "dovetail-gpujob", Object)),
+        webhook=await seen(_one(cluster, _WEBHOOKS, "dovetail", Object)),
+        policies=await seen(_names(cluster, _POLICIES)),
+        bound_policies=await seen(_names(cluster, _BINDINGS)),
+        webhook_pods=await seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
+        agents=await seen(_one(cluster, _DAEMONSETS, "dovetail-agent", Object)),
         rights=dict(zip(RIGHTS, rights, strict=True)),
-        cluster_policies=await _seen(_listed(cluster, _CLUSTER_POLICIES, Object)),
+        cluster_policies=await seen(listed(cluster, _CLUSTER_POLICIES, Object)),
     )
 
 
-async def _seen(reading: Awaitable[T]) -> T | Unseen:
+async def seen(reading: Awaitable[T]) -> T | Unseen:
+    """What is read, or why it cannot be."""
     try:
         return await reading
     except NotFound as error:
         return Unseen(why=error.message or "it is not there", missing=True)
     except Forbidden as error:
-        return Unseen(why=error.message, missing=False)
+        return Unseen(why=_in_short(error.message), missing=False)
+
+
+def _in_short(message: str) -> str:
+    """What the API server says at length: that somebody of a long name may not do it, in which group and scope."""
+    found = _FORBIDDEN.search(message)
+    return f"you may not {found[1]} {found[2]}" if found else message
 
 
 async def _one(cluster: Cluster, resource: Resource, name: str, type_: type[T]) -> T:
@@ -137,12 +146,13 @@ async def _one(cluster: Cluster, resource: Resource, name: str, type_: type[T]) 
     return await cluster.client.get(resource, name, as_type=type_, namespace=namespace)
 
 
-async def _listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Sequence[T]:
+async def listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Sequence[T]:
+    """All objects of a kind, of all namespaces."""
     return (await cluster.client.list(resource, as_type=type_)).items
 
 
 async def _names(cluster: Cluster, resource: Resource) -> Sequence[str]:
-    return [each["metadata"]["name"] for each in await _listed(cluster, resource, Object)]
+    return [each["metadata"]["name"] for each in await listed(cluster, resource, Object)]
 
 
 async def _allowed(cluster: Cluster, right: Right) -> bool:
@@ -156,7 +166,7 @@ async def _allowed(cluster: Cluster, right: Right) -> bool:
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
     """Our kinds, each with why it cannot be listed; None where it can."""
     kinds = (GPUJOBS, GPUNODES, GPUQUOTAS)
-    told = await asyncio.gather(*(_seen(_count(cluster, each)) for each in kinds))
+    told = await asyncio.gather(*(seen(_count(cluster, each)) for each in kinds))
     return {kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, told, strict=True)}
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.meta import Condition, find_condition
+from dovetail.api.meta import Condition, ObjectMeta, find_condition
 from dovetail.config.settings import Settings
 from dovetail.kube.objects import Node
 from dovetail.nodekind import Serving, serving
@@ -49,13 +49,15 @@ class Seen:
 
 def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> Iterator[Finding]:
     """Every node with GPUs, or one of that name."""
-    if isinstance(picture.nodes, Unseen):
-        yield unknown("nodes", picture.nodes)
-        return
     if isinstance(picture.gpunodes, Unseen):
         yield unknown("nodes", picture.gpunodes, subject="reports")
         return
-    seen = list(_seen(picture.nodes, picture.gpunodes, picture=picture, settings=settings))
+    nodes = picture.nodes
+    if isinstance(nodes, Unseen):
+        yield unknown("nodes", nodes)
+        # The reports tell something by themselves.
+        nodes = [Node(metadata=ObjectMeta(name=each.metadata.name)) for each in picture.gpunodes]
+    seen = list(_seen(nodes, picture.gpunodes, picture=picture, settings=settings))
     if only is not None:
         seen = [each for each in seen if each.name == only]
     if not seen:
