@@ -127,12 +127,18 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Assignment(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """The devices that kubelet gave to a pod that asked for a vendor's resource."""
+    """The devices that kubelet gave to a pod, for a vendor's resource or by a resource claim."""
 
     uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
     namespace: Annotated[str, Meta(description="Its namespace.", max_length=63)]
     name: Annotated[str, Meta(description="Its name.", max_length=253)]
-    devices: Annotated[list[str], Meta(description="UUIDs of the devices.", max_length=128)]
+    devices: Annotated[
+        list[str],
+        Meta(
+            description="UUIDs of the devices; with ::N behind it a replica of a card that several share.",
+            max_length=128,
+        ),
+    ]
 
 
 class Overuse(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -172,12 +178,18 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     devices: Annotated[list[Device], Meta(description="The node's devices by index.", max_length=128)] = []
     assignments: Annotated[
         list[Assignment],
-        Meta(description="Where a vendor's plugin serves the node: which pod got which devices.", max_length=128),
+        Meta(description="What kubelet gives out: which pod got which devices.", max_length=128),
     ] = []
     overuses: Annotated[
         list[Overuse], Meta(description="Pods that use more memory than they were promised.", max_length=512)
     ] = []
-    conditions: Annotated[list[Condition], Meta(description="Ready: the agent reads the devices.")] = []
+    conditions: Annotated[
+        list[Condition],
+        Meta(
+            description="Ready: the agent reads the devices. ProcessesSeen: it tells whose each process on them is. "
+            "PodResources: kubelet, where it is asked, says which pod has which."
+        ),
+    ] = []
 
 
 class GPUNode(Described, frozen=True, kw_only=True):
