@@ -8,7 +8,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, AllocationError, allocation_in
-from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJob, MemoryUse, Reason
+from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJob, Measured, MemoryUse, Reason
 from dovetail.api.gpunode import Enforcement, Overuse
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
@@ -62,6 +62,7 @@ class Observed:
     dependencies: tuple[DependencyStatus, ...] = ()
     awaited: bool = False
     tasks: tuple[GPUJob, ...] = ()
+    measured: Measured | None = None
     recorded: bool = True
     overtaken: str = ""
     asked_workers: int | None = None

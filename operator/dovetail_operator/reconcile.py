@@ -85,6 +85,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
     request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
     placement = _placement(seen, stage)
+    elapsed = _elapsed(seen, stage, start=start, end=end) if start else ""
     status = GPUJobStatus(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
@@ -109,7 +110,9 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         admitted_time=_admitted_time(seen, stage),
         start_time=start,
         completion_time=end,
-        elapsed=_elapsed(seen, stage, start=start, end=end) if start else "",
+        elapsed=elapsed,
+        # A figure that changes with every look is written together with the run time.
+        measured=before.measured if elapsed == before.elapsed and stage.phase == before.phase else seen.measured,
         attempt=before.attempt,
         retries=before.retries,
         attempts=before.attempts,

@@ -31,6 +31,7 @@ from dovetail_operator.overuse import Overuses
 from dovetail_operator.plans import sized, unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
+from dovetail_operator.utilization import Utilization
 
 
 class State:
@@ -68,6 +69,7 @@ class State:
         self._enforcements = Enforcements()
         self.numbers: dict[str, int] = {}
         self._tasks = TaskIndex()
+        self._utilization = Utilization()
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
         self._children: dict[str, Job] = {}
@@ -200,6 +202,7 @@ class State:
             dependencies=tuple(self.dependencies.states_of(job)),
             awaited=self.dependencies.is_awaited(job) or self._is_unnoted_task(job),
             tasks=self._tasks.of(job) if is_parent(job) else (),
+            measured=self._utilization.of(job, running=any(pod.status.phase == "Running" for pod in pods)),
             recorded=self.dues is None or self.dues.is_kept(job),
             number=self.number_of(job),
             verdict=verdict,
@@ -340,12 +343,15 @@ class State:
             self._measured(node)
 
     def _measured(self, gpunode: GPUNode) -> list[str]:
-        claims = self.view.ledger.claims_on(gpunode.metadata.name)
+        claims = list(self.view.ledger.claims_on(gpunode.metadata.name))
+        owners = {claim.key: self.jobs.get(self._job_of_pod.get(claim.key, "")) for claim in claims}
+        self._utilization.reported(gpunode, claims=claims, jobs={uid: job for uid, job in owners.items() if job})
         jobs = ((self.jobs.get(self._job_of_pod.get(uid, "")), peak) for uid, peak in peaks_in(gpunode, claims=claims))
         return [key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak)]
 
     def _forget(self, job: GPUJob) -> None:
         self._tasks.drop(job)
+        self._utilization.drop(job)
         self.learning.drop(job)
         self.dependencies.drop(job)
         if self.dues is not None:

@@ -49,6 +49,17 @@ def pod_of(workload: dict[str, Any], *, module: str, environment: dict[str, str]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def with_python(pod: dict[str, Any], *, code: str) -> dict[str, Any]:
+    """The pod's spec with `code` run in its one container by the machine's Python."""
+    (container,) = pod["containers"]
+    mounts = [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(_folders())]
+    volumes = [
+        {"name": f"host-{at}", "hostPath": {"path": str(Path(path).resolve())}} for at, path in enumerate(_folders())
+    ]
+    container = container | {"command": [sys.executable, "-u", "-c", code], "volumeMounts": mounts}
+    return pod | {"containers": [container], "volumes": volumes}
+
+
 def _folders() -> list[str]:
     """Python, its libraries, and this checkout."""
     system = ["/usr", "/lib", *(["/lib64"] if Path("/lib64").exists() else [])]
