@@ -67,9 +67,7 @@ static struct {
     struct busy busy[PROCESSES];
 } now;
 static struct handle handles[CARDS][SLICES + 1]; /* the last one is the card itself */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int initialised;
-static volatile unsigned played; /* scenarios so far */
 
 static void take_figure(int card, const char *key, long value)
 {
@@ -98,31 +96,7 @@ static void take(const char *line)
     else if (sscanf(line, "delay %63s %d", fault->call, &fault->delay_ms) == 2) { fault->card = -1; now.faults++; }
 }
 
-/* Replaces the scenario, for all threads. */
-void stub_load(const char *scenario)
-{
-    char line[256];
-    pthread_mutex_lock(&lock);
-    memset(&now, 0, sizeof now);
-    played++;
-    while (*scenario) {
-        size_t length = strcspn(scenario, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)length, scenario);
-        take(line);
-        scenario += length + (scenario[length] == '\n');
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static void load_file(const char *path)
-{
-    static char text[65536];
-    FILE *file = fopen(path, "r");
-    if (!file) return;
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    stub_load(text);
-}
+#include "../stub_lines.h"
 
 static volatile sig_atomic_t anew;
 static void ask_anew(int signal) { (void)signal; anew = 1; }
@@ -131,7 +105,7 @@ static void ask_anew(int signal) { (void)signal; anew = 1; }
 static int enter(const char *call, const struct handle *about)
 {
     int code = initialised ? OK : UNINITIALIZED, delay_ms = 0;
-    if (anew) { anew = 0; load_file(getenv("NVML_STUB_SCENARIO")); }
+    if (anew) { anew = 0; load_named("NVML_STUB_SCENARIO"); }
     pthread_mutex_lock(&lock);
     for (int each = 0; each < now.faults; each++) {
         const struct fault *fault = &now.fault[each];
@@ -166,7 +140,7 @@ int nvmlInitWithFlags(unsigned flags)
 {
     (void)flags;
     if (getenv("NVML_STUB_SCENARIO")) {
-        load_file(getenv("NVML_STUB_SCENARIO"));
+        load_named("NVML_STUB_SCENARIO");
         signal(SIGUSR1, ask_anew);
     }
     initialised = 1;

@@ -35,8 +35,6 @@ static struct {
     struct process process[PROCESSES];
     struct fault fault[FAULTS];
 } now;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static volatile unsigned played;
 
 static void take(const char *line)
 {
@@ -59,31 +57,7 @@ static void take(const char *line)
     else if (sscanf(line, "delay %63s %d", fault->call, &fault->delay_ms) == 2) { fault->card = -1; now.faults++; }
 }
 
-/* Replaces the scenario, for all threads. */
-void stub_load(const char *scenario)
-{
-    char line[256];
-    pthread_mutex_lock(&lock);
-    memset(&now, 0, sizeof now);
-    played++;
-    while (*scenario) {
-        size_t length = strcspn(scenario, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)length, scenario);
-        take(line);
-        scenario += length + (scenario[length] == '\n');
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static inline void load_named(void)
-{
-    static char text[65536];
-    FILE *file = getenv("VENDOR_STUB_SCENARIO") ? fopen(getenv("VENDOR_STUB_SCENARIO"), "r") : NULL;
-    if (!file) return;
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    stub_load(text);
-}
+#include "../stub_lines.h"
 
 /* Every call begins here: waits as long as the scenario says, and gives the code that it must answer with. */
 static int enter(const char *call, int card)
