@@ -1,10 +1,11 @@
-"""What turns take of a node, and that nothing of it is there while they are off."""
+"""What turns and the memory guard take of a node, and that nothing of it is there while they are off."""
 
 from typing import Any
 
 import pytest
 
-from tests.chart.conftest import Render
+from tests.chart.conftest import Helm, Render
+from tests.chart.generated import CHART
 
 HOST_PATHS = {"/sys/fs/cgroup", "/run/dovetail/turns"}
 
@@ -44,3 +45,18 @@ def test_the_watchdog_is_in_a_pod_of_its_own_on_the_same_nodes_and_asks_the_api_
     assert thaw["nodeSelector"] == agent["nodeSelector"]
     assert thaw["tolerations"] == agent["tolerations"]
     assert thaw["automountServiceAccountToken"] is False
+
+
+def test_the_agent_may_kill_only_where_the_configuration_says_so(render: Render, helm: Helm) -> None:
+    chart = render(config={"memory_overuse": "Kill"}, agent__hostPID=True)
+    security = pods(chart)["dovetail-agent"]["containers"][0]["securityContext"]
+    assert (security["runAsUser"], security["capabilities"]) == (0, {"drop": ["ALL"], "add": ["KILL"]})
+    done = helm("template", "dovetail", str(CHART), "--set=config.memory_overuse=Kill")
+    assert "config.memory_overuse is Kill, but needs agent.hostPID=true" in done.stderr
+
+
+def test_moving_and_killing_need_a_capability_each(render: Render) -> None:
+    values = {"agent__turns__enabled": True, "agent__checkpoint__enabled": True, "agent__hostPID": True}
+    chart = render(config={"memory_overuse": "Kill"}, **values)
+    security = pods(chart)["dovetail-agent"]["containers"][0]["securityContext"]
+    assert security["capabilities"]["add"] == ["SYS_PTRACE", "KILL"]

@@ -50,7 +50,11 @@ securityContext:
 
 {{/* Of the agent's container: all capabilities dropped; user 0 only where a path of the host is root's alone. */}}
 {{- define "dovetail.agentSecurity" -}}
-{{- $root := and .perNode (or .root.Values.agent.podResources.enabled .root.Values.agent.turns.enabled) -}}
+{{- $values := .root.Values.agent -}}
+{{- $kills := and .perNode (eq (dig "memory_overuse" "Warn" .root.Values.config) "Kill") -}}
+{{- $root := or $kills (and .perNode (or $values.podResources.enabled $values.turns.enabled)) -}}
+{{- /* The driver lets who may trace a process move it; and another user's process is ended by who may kill it. */ -}}
+{{- $more := concat (ternary (list "SYS_PTRACE") list (and .perNode $values.checkpoint.enabled)) (ternary (list "KILL") list $kills) -}}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -61,12 +65,11 @@ securityContext:
   {{- else }}
   runAsNonRoot: true
   {{- end }}
-  {{- if and .perNode .root.Values.agent.checkpoint.enabled }}
-  # The driver lets who may trace a process move it.
-  capabilities: {drop: [ALL], add: [SYS_PTRACE]}
-  {{- else }}
-  capabilities: {drop: [ALL]}
-  {{- end }}
+  capabilities:
+    drop: [ALL]
+    {{- with $more }}
+    add: {{ toJson . }}
+    {{- end }}
 {{- end }}
 
 {{/* Where a pod may run. Call with the values of its component. */}}
