@@ -16,7 +16,6 @@ from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import Start, foresee
-from dovetail.queue.gate import Gate
 from dovetail.queue.preemption import Evictor, Order
 from dovetail_operator.counting import counted_jobs
 from dovetail_operator.durations import timestamp
@@ -35,6 +34,7 @@ from dovetail_operator.plans import (
 from dovetail_operator.quotas import spec_in_pools
 from dovetail_operator.runtimes import is_limited, leaving_soon
 from dovetail_operator.state import State
+from dovetail_operator.windows import windows_of
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
@@ -104,8 +104,12 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     ledger, leaving = _with_those_on_the_way(state, cycle)
     running, rules = running_jobs(state, now=cycle.now), rules_now(state, now=cycle.now)
     evictor = Evictor(running=running, rules=rules, orders=cycle.orders)
-    gate, position = _gate(state, cycle), 0
-    for verdict in admit(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor):
+    counted = counted_jobs(state, waiting=cycle.keys)
+    gate, position = state.quotas.gate(counted), 0
+    windows = windows_of(state, counted, ledger=ledger, leaving=leaving, now=cycle.now)
+    for verdict in admit(
+        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
+    ):
         if isinstance(verdict, Admitted) or verdict.reason == "ExceedsCapacity":
             # What can never have room here stands in nobody's way.
             yield verdict
@@ -124,7 +128,7 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     None now and then, so that the work can be done in parts.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    gate = _gate(state, cycle)
+    gate = state.quotas.gate(counted_jobs(state, waiting=cycle.keys))
     for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
         yield None if start is None else (start.key, _estimate(start, now=cycle.now))
 
@@ -138,10 +142,6 @@ def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Lea
         cycle.doubts.pop(uid, None)
     cycle.doubts.update({uid: doubt_about(node, view=state.view) for uid, node in claimed.lost.items()})
     return ledger, [*cycle.leaving, *claimed.leaving]
-
-
-def _gate(state: State, cycle: Cycle) -> Gate | None:
-    return state.quotas.gate(counted_jobs(state, waiting=cycle.keys))
 
 
 def _estimate(start: Start, *, now: datetime) -> QueuePlace:

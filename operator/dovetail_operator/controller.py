@@ -180,7 +180,7 @@ class Controller:
 
     def time_passes(self) -> None:
         """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
-        if self.state.view.time_passes():
+        if self.state.view.time_passes() or self.state.quotas.keep_for_a_time:
             self._unsettled.set()
 
     def _touch(self, key: str) -> None:

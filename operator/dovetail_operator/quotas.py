@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, KeptOnNode
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
@@ -56,6 +56,8 @@ class Quotas:
         self._quotas: dict[str, GPUQuota] = {}
         self._pods: dict[str, Counted] = {}
         self._departed: list[Counted] = []
+        # What is kept for a time and free now, by quota: the queue's finding.
+        self.kept: dict[str, list[KeptOnNode]] = {}
         self._levels: Mapping[fairshare.Account, float] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -103,6 +105,11 @@ class Quotas:
         """The quotas by name."""
         return list(self._quotas.values())
 
+    @property
+    def keep_for_a_time(self) -> bool:
+        """Whether time alone changes what a quota keeps."""
+        return any(quota.spec.reservations for quota in self._quotas.values())
+
     def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
         """The pools whose nodes the job may use, none for any node; or why it may not use the one it asks for."""
         return pools_of(self._quotas.values(), subject_of(job), asked=job.spec.pool)
@@ -149,7 +156,10 @@ class Quotas:
         used = self._usage(everyone, now=now)
         shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
         self._levels = fairshare.levels(used, shares=shares)
-        return {name: _status(quota, everyone, used=used, now=now) for name, quota in self._quotas.items()}
+        return {
+            name: msgspec.structs.replace(_status(quota, everyone, used=used, now=now), kept=self.kept.get(name, []))
+            for name, quota in self._quotas.items()
+        }
 
     def _usage(self, counted: Iterable[Counted], *, now: datetime) -> dict[fairshare.Account, float]:
         sharing = [quota for quota in self._quotas.values() if quota.spec.shares is not None]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail import serving
+from dovetail.api.gpujob import ReservedRoom
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
@@ -75,9 +77,7 @@ class Extender:
         self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, clock=clock)
-        self.watching = Watching(
-            client, view=view, on_pod=self._on_pod, on_job=self._on_job, on_quota=decisions.quotas.quota_event
-        )
+        self.watching = Watching(client, view=view, on_pod=self._on_pod, on_job=self._on_job, on_quota=self._on_quota)
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
@@ -171,6 +171,12 @@ class Extender:
         (self.nominations.pod_gone if gone else self.nominations.pod_changed)(pod)
         (self.plans.pod_gone if gone else self.plans.pod_changed)(pod)
         self.quotas.pod_event(event, pod)
+
+    def _on_quota(self, event: EventType, quota: GPUQuota) -> None:
+        self.quotas.quota_event(event, quota)
+        kept = [] if event == "DELETED" else quota.status.kept
+        room = ReservedRoom(time="", nodes=[], kept=kept) if kept else None
+        self.plans.reserved.job_changed(f"quota/{quota.metadata.name}", room)
 
     def _on_job(self, event: EventType, job: PlannedJob) -> None:
         gone = event == "DELETED"

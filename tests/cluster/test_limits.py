@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -56,6 +57,10 @@ class Quotas:
         }
         await self._client.create(GPUQUOTAS, manifest, as_type=GPUQuota)
         return made
+
+    async def drop(self, name: str) -> None:
+        self.names.remove(name)
+        await self._client.delete(GPUQUOTAS, name)
 
     async def get(self, name: str) -> GPUQuota:
         return await self._client.get(GPUQUOTAS, name, as_type=GPUQuota)
@@ -144,6 +149,38 @@ async def test_a_job_runs_in_its_pool_and_in_no_other_than_its_namespace_may_use
         assert status.nodes == ["t4-1"]
     finally:
         await client.patch(NODES, "t4-1", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
+
+
+def around_now(*, begins: float, ends: float) -> dict[str, str]:
+    """Times in hours from now."""
+    now = datetime.now(UTC)
+    return {
+        "start": (now + timedelta(hours=begins)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "end": (now + timedelta(hours=ends)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+async def test_what_is_kept_for_a_time_is_for_those_it_names(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    kept = {"name": "class", "gpus": 2, "pool": namespace}
+    await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
+    try:
+        later = await quotas.make("later", namespaces=["nobody"], reservations=[kept | around_now(begins=1, ends=2)])
+        await until(lambda: quotas.get(later), lambda quota: bool(quota.status.kept))
+        await jobs.submit("endless", gpu="1(A100)")
+        status = await jobs.phase("Queued", "endless", reason="Reserved")
+        assert f"2 GPUs are kept by GPUQuota {later}" in status.message
+        await jobs.submit("short", gpu="1(A100)", activeDeadlineSeconds=60)
+        await jobs.phase("Running", "short")
+        await jobs.delete("short")
+        await quotas.drop(later)
+        now = await quotas.make("now", reservations=[kept | around_now(begins=-1, ends=1)])
+        await jobs.phase("Running", "endless")
+        used = await until(lambda: quotas.get(now), lambda quota: quota.status.running_jobs == 1)
+        assert used.status.gpus == 1
+    finally:
+        await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
 
 
 def window(start: str, end: str) -> dict[str, Any]:

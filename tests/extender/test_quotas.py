@@ -99,3 +99,15 @@ async def test_a_pod_goes_to_the_pools_of_its_namespace_alone(api: ApiServer, fa
     answer = await face.filter(make_pod("large", "9", milli=9000), "a", "c")
     told = "not in pool small, to which a GPUQuota keeps namespace default"
     assert answer["FailedAndUnresolvableNodes"]["a"] == told
+
+
+async def test_what_is_kept_for_a_time_is_kept_from_pods_too_and_gone_with_the_quota(
+    api: ApiServer, face: Face
+) -> None:
+    kept = {"status": {"kept": [{"name": "a", "keeps": ["8"]}]}}
+    api.put("gpuquotas", make_quota("class", reservations=[]) | kept)
+    await eventually(lambda: face.ledger.claim("quota/class/kept/a/0") is not None)
+    assert (await face.filter(make_pod(), "a", "b"))["NodeNames"] == ["b"]
+    api.delete("gpuquotas", "class")
+    await eventually(lambda: face.ledger.claim("quota/class/kept/a/0") is None)
+    assert set((await face.filter(make_pod(), "a", "b"))["NodeNames"]) == {"a", "b"}

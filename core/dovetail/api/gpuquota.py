@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
 from dovetail.names import API_VERSION
 
@@ -98,6 +99,10 @@ class GPUQuotaStatus(Described, frozen=True, kw_only=True):
     gpus: Annotated[float, Meta(description="GPUs in use by all whom it binds.", ge=0)] = 0.0
     running_jobs: Annotated[int, Meta(description="GPUJobs of theirs that run or start.", ge=0)] = 0
     queued_jobs: Annotated[int, Meta(description="GPUJobs of theirs that stand in the queue.", ge=0)] = 0
+    kept: Annotated[
+        list[KeptOnNode],
+        Meta(description="What its reservations keep free now, from pods that are no GPUJob's too.", max_length=1024),
+    ] = []
     as_of: Annotated[Timestamp | None, Meta(description="Until when `gpuSeconds` counts (RFC 3339).")] = None
     uses: Annotated[
         list[QuotaUse],

@@ -1,0 +1,114 @@
+"""GPUs that are kept for a time: who may have them meanwhile."""
+
+from dataclasses import replace
+
+import pytest
+
+from dovetail.engine.ledger import Ledger
+from dovetail.queue.admission import Admitted, Waits, admit
+from dovetail.queue.candidates import Candidate, Leaving
+from dovetail.queue.windows import Window, Windows, kept_of, placed
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.test_backfill import HOUR, make_job, run
+
+SOON = Window(name="class", quota="vision", at_seconds=HOUR, gpus=2, until="2026-01-01T18:00:00Z")
+
+
+def decide(
+    *waiting: Candidate, ledger: Ledger, leaving: tuple[Leaving, ...] = (), own: frozenset[str] = frozenset(),
+    windows: tuple[Window, ...] = (SOON,),
+) -> dict[str, str]:  # fmt: skip
+    """Reasons by name, empty for a job that starts; `own` are the keys of the quota's own jobs."""
+    reservations = placed(windows, ledger=ledger, leaving=leaving)
+    guard = Windows(reservations=reservations, quotas_of=dict.fromkeys(own, frozenset({"vision"})))
+    found = admit(waiting, ledger=ledger.copy(), sites={}, leaving=leaving, windows=guard)
+    return {each.key.removeprefix("uid-"): each.reason if isinstance(each, Waits) else "" for each in found}
+
+
+@pytest.mark.parametrize(
+    ("job", "own", "reason"),
+    [
+        (make_job("x", "2"), False, "Reserved"),
+        (make_job("x", "2", hours=0.9), False, ""),
+        (make_job("x", "2", hours=1.1), False, "Reserved"),
+        (make_job("x", "2"), True, ""),
+        (make_job("x", "1"), False, ""),
+    ],
+    ids=[
+        "without a limit it could run into it", "it ends before", "it ends too late", "it is kept for this one",
+        "there is room beside it",
+    ],
+)  # fmt: skip
+def test_who_may_have_what_is_kept_for_later(job: Candidate, own: bool, reason: str) -> None:
+    assert decide(job, ledger=make_ledger(n=3), own=frozenset({job.key} if own else ())) == {"x": reason}
+
+
+def test_whoever_is_kept_back_is_told_until_when_and_by_which_quota() -> None:
+    ledger = make_ledger(n=2)
+    guard = Windows(reservations=placed([SOON], ledger=ledger, leaving=()))
+    (verdict,) = admit([make_job("x", "1")], ledger=ledger, sites={}, windows=guard)
+    assert isinstance(verdict, Waits)
+    words = "2 GPUs are kept by GPUQuota vision until 2026-01-01T18:00:00Z (reservation class)"
+    assert verdict.message == f"Need 1 GPU, only 0 available; {words}"
+
+
+def test_several_jobs_do_not_take_it_bit_by_bit() -> None:
+    jobs = [make_job(name, "1", at=at) for at, name in enumerate("abc")]
+    assert list(decide(*jobs, ledger=make_ledger(n=4)).values()) == ["", "", "Reserved"]
+
+
+def test_what_is_kept_comes_from_those_who_end_before_where_that_is_known() -> None:
+    ledger = make_ledger(n=4)
+    leaving = tuple(run(ledger, make_job("r", "2", hours=0.5)))
+    assert decide(make_job("x", "2"), ledger=ledger, leaving=leaving) == {"x": ""}
+
+
+def test_nobody_counts_on_the_end_of_a_job_without_a_limit() -> None:
+    ledger = make_ledger(n=4)
+    leaving = tuple(run(ledger, make_job("r", "2")))
+    assert decide(make_job("x", "2"), ledger=ledger, leaving=leaving) == {"x": "Reserved"}
+
+
+def test_two_reservations_are_kept_on_devices_of_their_own() -> None:
+    other = replace(SOON, name="course", quota="nlp", gpus=1)
+    kept = placed([SOON, other], ledger=make_ledger(n=2, m=1), leaving=())
+    devices = [
+        device.uuid for each in kept.values() for one in each for claim in one.claims for device in claim.devices
+    ]
+    assert len(devices) == len(set(devices)) == 3
+
+
+def test_more_than_there_is_keeps_what_there_is() -> None:
+    kept = placed([replace(SOON, gpus=9)], ledger=make_ledger(n=2), leaving=())
+    assert sum(len(claim.devices) for claim in kept["vision"][0].claims) == 2
+
+
+def test_only_nodes_of_its_pool_are_kept() -> None:
+    kept = placed([replace(SOON, nodes=["m"])], ledger=make_ledger(n=4, m=2), leaving=())
+    assert {claim.node for claim in kept["vision"][0].claims} == {"m"}
+
+
+def test_what_is_free_now_of_it_is_told_for_those_who_ask_no_queue() -> None:
+    ledger = make_ledger(n=2)
+    leaving = run(ledger, make_job("r", "1", hours=0.5))
+    kept = placed([SOON], ledger=ledger, leaving=leaving)["vision"]
+    assert sum(len(claim.devices) for claim in kept_of(kept, ledger=ledger, leaving=leaving)) == 1
+
+
+def test_who_may_pass_the_first_that_waits_still_keeps_off_what_is_kept_for_a_time() -> None:
+    ledger = make_ledger(n=4)
+    leaving = tuple(run(ledger, make_job("r", "1", hours=2)))
+    passing = [make_job(name, "1", hours=1.5, at=at) for at, name in enumerate("ab", start=1)]
+    found = decide(make_job("large", "4"), *passing, ledger=ledger, leaving=leaving)
+    assert found == {"large": "Resources", "a": "", "b": "Reserved"}
+
+
+def test_what_the_first_takes_beside_it_the_next_cannot_have() -> None:
+    ledger = make_ledger(n=3)
+    found = admit(
+        [make_job("a", "1", at=0), make_job("b", "1", at=1)],
+        ledger=ledger,
+        sites={},
+        windows=Windows(reservations=placed([SOON], ledger=ledger, leaving=())),
+    )
+    assert [isinstance(each, Admitted) for each in found] == [True, False]
