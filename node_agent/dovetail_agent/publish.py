@@ -68,6 +68,8 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
                 utilization=0.0,
                 temperature_celsius=None,
                 power_watts=None,
+                # Errors come in storms: that one came again is told with the next write.
+                faults=[msgspec.structs.replace(fault, at="") for fault in device.faults],
             )
             for device in status.devices
         ],

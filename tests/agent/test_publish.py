@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpunode import Device, GPUNodeStatus, TenantUse
+from dovetail.api.gpunode import Device, Fault, GPUNodeStatus, TenantUse
 from dovetail_agent import report
 from dovetail_agent.publish import Pace, Why, worth_publishing
 from tests.agent.builders import NOON
@@ -88,3 +88,14 @@ def test_a_condition_that_turns_is_told_at_once() -> None:
     assert worth_publishing(ready, published=PUBLISHED, pace=PACE) == Why.CHANGE
     still = report.unreadable("no", provider="simulated", previous=ready, now=NOON + timedelta(seconds=30))
     assert worth_publishing(still, published=ready, pace=PACE) is None
+
+
+def test_an_error_that_comes_again_and_again_is_told_once() -> None:
+    def faulty(at: str) -> GPUNodeStatus:
+        return seen(
+            health="Unhealthy", health_reason="Xid74NvLinkError", faults=[Fault(reason="Xid74NvLinkError", at=at)]
+        )
+
+    first, again = faulty("2026-11-21T12:00:00Z"), faulty("2026-11-21T12:00:15Z")
+    assert worth_publishing(first, published=PUBLISHED, pace=PACE) == Why.CHANGE
+    assert worth_publishing(again, published=first, pace=PACE) is None
