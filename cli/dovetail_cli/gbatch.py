@@ -52,6 +52,24 @@ def gbatch(
     max_retries: Annotated[
         int, typer.Option("--max-retries", metavar="N", help="How often a worker that failed is tried again.")
     ] = 0,
+    array: Annotated[
+        str | None,
+        typer.Option("--array", metavar="A-B[:S][%N]", help="The same for each index; N tasks at a time."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="K=V,…", help="A task for each value: V1,V2 or START:STOP[:STEP]; repeatable."),
+    ] = None,
+    param_file: Annotated[
+        str | None, typer.Option("--param-file", metavar="CSV", help="A task for each line; the first one has names.")
+    ] = None,
+    name_template: Annotated[
+        str | None,
+        typer.Option("--name-template", metavar="TEXT", help="Name of a sweep's tasks, such as lr{lr}-{index}."),
+    ] = None,
+    max_concurrent: Annotated[
+        int | None, typer.Option("--max-concurrent", metavar="N", help="At most N tasks of a sweep at a time.")
+    ] = None,
     workers: Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number of workers.")] = 1,
     image: Annotated[
         str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")
@@ -72,10 +90,19 @@ def gbatch(
 
     A script's text travels in the pod; its #! line says what runs it. #SBATCH and # GFLOW lines are not read yet.
     """
-    from dovetail_cli import depending, manifest, naming, output, submit, times
+    from dovetail_cli import arraying, depending, manifest, naming, output, submit, times
 
     output.check_format(form, allowed=("table", "json", "yaml"))
+    many = arraying.read(
+        array=array,
+        params=param or (),
+        param_file=param_file,
+        name_template=name_template,
+        max_concurrent=max_concurrent,
+    )
     submission = manifest.Submission(
+        array=many.array,
+        sweep=many.sweep,
         name=naming.random_name() if name is None else naming.check_name(name),
         command=submit.read_command(words),
         request=manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
 from dovetail.api.gpujob import (
+    ArraySpec,
     Dependency,
     GPUJob,
     GPUJobSpec,
@@ -13,6 +14,7 @@ from dovetail.api.gpujob import (
     PodTemplate,
     Policy,
     ResourceRequest,
+    SweepSpec,
     TemplateMetadata,
 )
 from dovetail.api.meta import ObjectMeta
@@ -45,6 +47,8 @@ class Submission:
     dependencies: Sequence[Dependency] = ()
     any_dependency: bool = False
     wait_on_failure: bool = False
+    array: ArraySpec | None = None
+    sweep: SweepSpec | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     host_resources: Mapping[str, str] = field(default_factory=dict)
 
@@ -144,6 +148,8 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
             on_dependency_failure="Wait" if submission.wait_on_failure else "Cancel",
             active_deadline_seconds=submission.limit_seconds,
             backoff_limit=submission.max_retries,
+            array=submission.array,
+            sweep=submission.sweep,
             template=PodTemplate(
                 metadata=TemplateMetadata(annotations=dict(submission.annotations)),
                 spec={"restartPolicy": "Never", "containers": [_container(submission)]},

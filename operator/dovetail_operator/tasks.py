@@ -42,7 +42,7 @@ def tasks_of(job: GPUJob) -> list[Task]:
     """The tasks of an array or a sweep, by index. Raises `TasksError`."""
     name = job.metadata.name
     if job.spec.array is not None:
-        return [Task(index=index, name=f"{name}-{index}") for index in indexes_in(job.spec.array.indexes)]
+        return [Task(index=index, name=_numbered(name, index)) for index in indexes_in(job.spec.array.indexes)]
     assert job.spec.sweep is not None, "asked of arrays and sweeps alone"
     return _of_sweep(name, job.spec.sweep)
 
@@ -124,9 +124,14 @@ def _of_sweep(name: str, sweep: SweepSpec) -> list[Task]:
     return tasks
 
 
+def _numbered(parent: str, index: int) -> str:
+    # Not a number alone: commands call a second job of one name that.
+    return f"{parent}-t{index}"
+
+
 def _name(parent: str, sweep: SweepSpec, index: int, parameters: Mapping[str, str]) -> str:
     if not sweep.name_template:
-        return f"{parent}-{index}"
+        return _numbered(parent, index)
     said = _filled(sweep.name_template, {**parameters, "index": str(index)})
     return re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9-]", "-", f"{parent}-{said}".lower())).strip("-")[:_NAME_LIMIT]
 

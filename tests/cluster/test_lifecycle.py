@@ -102,7 +102,7 @@ async def test_an_array_runs_as_many_tasks_at_a_time_as_it_may(jobs: Jobs) -> No
     assert most == 2
     assert job.status.tasks is not None
     assert (job.status.tasks.succeeded_indexes, job.status.tasks.total) == ("0-4", 5)
-    assert sorted(task.metadata.name for task in await tasks(jobs)) == [f"x-{index}" for index in range(5)]
+    assert sorted(task.metadata.name for task in await tasks(jobs)) == [f"x-t{index}" for index in range(5)]
     assert condition(job.status, "Complete") == ("True", "TasksCompleted")
 
 

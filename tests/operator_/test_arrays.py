@@ -82,7 +82,7 @@ def test_the_tasks_are_jobs_of_their_own_with_their_index_and_nothing_that_the_a
         meta={"labels": {"team": "vision"}, "annotations": {"dovetail.dev/user": "ann", "note": "x"}},
     )
     task = manifest_of(tasks_of(parent)[1], parent=parent)
-    assert task["metadata"]["name"] == "x-3"
+    assert task["metadata"]["name"] == "x-t3"
     assert task["metadata"]["labels"] == {"team": "vision", "dovetail.dev/array": "x", "dovetail.dev/task": "3"}
     assert task["metadata"]["annotations"] == {"dovetail.dev/user": "ann"}
     assert task["metadata"]["ownerReferences"][0]["uid"] == "uid-x"
@@ -142,8 +142,8 @@ def test_a_sweep_beyond_the_limit_is_refused_before_it_is_made() -> None:
 
 def test_as_many_tasks_are_made_as_may_be_under_way() -> None:
     parent = make_job(array={"indexes": "0-9%3"})
-    assert created(seen_with(parent)) == ["x-0", "x-1", "x-2"]
-    assert created(seen_with(parent, make_task(parent, 1), make_task(parent, 0, phase="Succeeded"))) == ["x-2", "x-3"]
+    assert created(seen_with(parent)) == ["x-t0", "x-t1", "x-t2"]
+    assert created(seen_with(parent, make_task(parent, 1), make_task(parent, 0, phase="Succeeded"))) == ["x-t2", "x-t3"]
 
 
 NOTED = {"total": 3, "succeededIndexes": "0", "failedIndexes": "2"}
@@ -151,7 +151,7 @@ NOTED = {"total": 3, "succeededIndexes": "0", "failedIndexes": "2"}
 
 def test_a_task_whose_end_was_noted_does_not_come_again_when_it_is_gone() -> None:
     parent = make_job(array={"indexes": "0-2"}, status={"tasks": NOTED})
-    assert created(seen_with(parent)) == ["x-1"]
+    assert created(seen_with(parent)) == ["x-t1"]
 
 
 def test_the_status_adds_up_what_became_of_the_tasks() -> None:
@@ -190,7 +190,7 @@ def test_when_one_has_failed_the_array_has_and_says_which() -> None:
 def test_a_cancelled_array_cancels_its_tasks_and_ends_after_them() -> None:
     parent = make_job(array={"indexes": "0-1"}, cancel=True)
     outcome = seen_with(parent, make_task(parent, 0, phase="Running", cancel=False))
-    assert changed(outcome) == [("x-0", {"cancel": True})]
+    assert changed(outcome) == [("x-t0", {"cancel": True})]
     assert outcome.status.phase == "Running"
     assert seen_with(parent, make_task(parent, 0, phase="Cancelled")).status.phase == "Cancelled"
 
@@ -198,12 +198,12 @@ def test_a_cancelled_array_cancels_its_tasks_and_ends_after_them() -> None:
 def test_a_held_array_holds_its_tasks_and_lets_go_those_that_it_held() -> None:
     parent = make_job(array={"indexes": "0-2"}, suspend=True)
     outcome = seen_with(parent, make_task(parent, 0, phase="Running"), make_task(parent, 1, suspend=True))
-    assert changed(outcome) == [("x-0", {"suspend": True})]
+    assert changed(outcome) == [("x-t0", {"suspend": True})]
     assert outcome.status.phase == "Suspended"
     let_go = make_job(array={"indexes": "0-1"})
     ours = make_task(let_go, 0, suspend=True, meta={"annotations": {"dovetail.dev/held-with-array": "true"}})
     theirs = make_task(let_go, 1, suspend=True)
-    assert changed(seen_with(let_go, ours, theirs)) == [("x-0", {"suspend": False})]
+    assert changed(seen_with(let_go, ours, theirs)) == [("x-t0", {"suspend": False})]
 
 
 def test_an_array_that_waits_for_another_job_makes_no_task() -> None:
@@ -233,9 +233,9 @@ def test_the_state_finds_the_tasks_of_an_array_and_no_others() -> None:
         state.put_job(job)
     seen = state.observe("team/x", now=see(parent).now)
     assert seen is not None
-    assert [task.metadata.name for task in seen.tasks] == ["x-0"]
+    assert [task.metadata.name for task in seen.tasks] == ["x-t0"]
     (task,) = seen.tasks
-    state.drop_job("team/x-0", uid=task.metadata.uid)
+    state.drop_job("team/x-t0", uid=task.metadata.uid)
     gone = state.observe("team/x", now=see(parent).now)
     assert gone is not None
     assert gone.tasks == ()
@@ -246,6 +246,6 @@ def test_a_task_that_has_ended_is_awaited_until_the_array_has_noted_it() -> None
     parent = make_job(array={"indexes": "0-1"})
     state.put_job(parent)
     state.put_job(make_task(parent, 0, phase="Succeeded", meta={"resourceVersion": "11"}))
-    seen = state.observe("team/x-0", now=see(parent).now)
+    seen = state.observe("team/x-t0", now=see(parent).now)
     assert seen is not None
     assert seen.awaited

@@ -175,7 +175,8 @@ def test_a_forged_allocation_does_not_reach_the_pod(forged: str) -> None:
 @pytest.mark.parametrize("gpu", ["1", "2(V100)", "0.5", "2x8G,0.5", "0.25@cuda:1"])
 @pytest.mark.parametrize("mode", [None, "TimeShared"])
 def test_the_extender_reads_from_the_pod_what_the_job_asked(gpu: str, mode: str | None) -> None:
-    job = make_job(gpu=gpu, **({"mode": mode} if mode else {}))
+    spec: dict[str, Any] = {"mode": mode} if mode else {}
+    job = make_job(gpu=gpu, **spec)
     asked = ask_of_job(job, default_policy="Balanced")
     pod = msgspec.convert(build_job(job, ask=asked, number=1)["spec"]["template"], Pod)
     assert ask_of_pod(pod, default_policy="Spread") == asked
