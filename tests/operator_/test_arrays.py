@@ -248,4 +248,4 @@ def test_a_task_that_has_ended_is_awaited_until_the_array_has_noted_it() -> None
     state.put_job(make_task(parent, 0, phase="Succeeded", meta={"resourceVersion": "11"}))
     seen = state.observe("team/x-t0", now=see(parent).now)
     assert seen is not None
-    assert seen.awaited
+    assert seen.awaited is True
