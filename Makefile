@@ -22,7 +22,7 @@ demo-down: $(STAMP) ## End the demo: no process and no file stays
 	$(BIN)/dovetail demo --down
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e bench bench-queue simulate
+.PHONY: test lint types unit cluster e2e bench bench-queue bench-agent simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
@@ -51,6 +51,11 @@ bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, p
 	@for each in queue_admission queue_running queue_gang queue_policies; do \
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
+
+bench-agent: $(STAMP) ## The agent: what it costs its node, and 5,000 of them the API server
+	@mkdir -p out
+	$(BIN)/python benchmarks/agent_cost.py
+	$(BIN)/python benchmarks/agent_writes.py
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
 	@mkdir -p out
