@@ -25,7 +25,7 @@ from dovetail.kube.retry import BACKOFF
 from dovetail.logs import get_logger
 from dovetail.queue.admission import Verdict, Waits
 from dovetail.workqueue import WorkQueue
-from dovetail_operator import effects, notices, overuse, taskeffects
+from dovetail_operator import effects, notices, overuse, probes, taskeffects
 from dovetail_operator.actions import Action, ChangeTask, CreateJob, CreateTask, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.announce import Announcement, announcement
@@ -463,6 +463,8 @@ class Controller:
             self._refuse(seen.job, found)
             return False
         self.state.put_child(found)
+        if (warning := probes.warning_of(seen.job, seen.ask)) is not None:
+            self._post(warning)
         self._count_admission(seen.job)
         # Its room is claimed as on the way from now on, by the batch Job that is there.
         self._unsettled.set()

@@ -60,3 +60,12 @@ def test_moving_and_killing_need_a_capability_each(render: Render) -> None:
     chart = render(config={"memory_overuse": "Kill"}, **values)
     security = pods(chart)["dovetail-agent"]["containers"][0]["securityContext"]
     assert security["capabilities"]["add"] == ["SYS_PTRACE", "KILL"]
+
+
+def test_a_pod_with_a_liveness_probe_is_warned_and_not_refused_where_turns_are_on(render: Render) -> None:
+    def policies(**values: Any) -> dict[str, dict[str, Any]]:
+        return {each["kind"]: each for each in render(**values) if each["metadata"]["name"] == "dovetail-turns"}
+
+    assert policies() == {}
+    binding = policies(agent__turns__enabled=True)["ValidatingAdmissionPolicyBinding"]
+    assert binding["spec"]["validationActions"] == ["Warn"]
