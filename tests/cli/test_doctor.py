@@ -167,6 +167,10 @@ def test_a_fault_of_what_the_chart_installs(changes: dict[str, Any], level: str,
         ({"nodes": [node(managed=False, nvidia_com__gpu="2")], "gpunodes": []}, "warning", "labels alone"),
         ({"nodes": [node(managed=False, nvidia_com__gpu="2")]}, "warning", "does not ask kubelet"),
         ({"agents": agents()}, "error", "NVIDIA's runtime is the default there"),
+        (
+            {"agents": agents(), "gpunodes": [report(provider="nvml+amd")]},
+            "error", "NVIDIA's runtime is the default there",
+        ),
     ],
 )  # fmt: skip
 def test_a_fault_of_a_node(changes: dict[str, Any], level: str, says: str) -> None:

@@ -64,6 +64,16 @@ def test_a_driver_that_is_not_loaded(machine: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("device", ["dev/kfd", "dev/davinci_manager"])
+def test_on_a_machine_with_anothers_cards_nothing_of_nvidias_is_missed(machine: Path, device: str) -> None:
+    (machine / "proc/driver/nvidia/version").unlink()
+    (machine / "etc/nvidia-container-runtime/config.toml").unlink()
+    write(machine, device)
+    told = list(judge(machine))
+    assert {finding.level for finding in told} == {"ok"}
+    assert [finding.check for finding in told] == ["driver", "pod-resources", "cgroups"]
+
+
 def test_a_driver_without_cards(machine: Path) -> None:
     (machine / "dev/nvidia0").unlink()
     assert found(machine, "driver").level == "error"

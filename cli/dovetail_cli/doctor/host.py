@@ -29,13 +29,21 @@ _CDI: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
 _SOCKET: Final = "var/lib/kubelet/pod-resources/kubelet.sock"
 _MPS: Final = "run/dovetail/mps/pipe/control"
 _DRIVER: Final = "proc/driver/nvidia/version"
+_OTHERS: Final = ("dev/kfd", "dev/davinci_manager")
+_NVIDIAS: Final = frozenset({"driver", "container-runtime", "toolkit", "cdi", "mps"})
 _VERSION: Final = re.compile(r"Kernel Module[^\d]*(\d+\.\d+(?:\.\d+)?)")
 _NVIDIA: Final = re.compile(r"nvidia")
 
 
 def judge(root: Path = Path("/")) -> Iterator[Finding]:
     """Everything that can be told of the node from its files."""
+    other = _other_vendor(root)
+    if other:
+        message = f"no driver of NVIDIA's; {other} is there: a vendor's plugin serves such a node"
+        yield Finding(level="ok", check="driver", message=message)
     for name, check in _CHECKS:
+        if other and name in _NVIDIAS:
+            continue
         try:
             yield from check(root)
         except PermissionError as error:
@@ -46,6 +54,13 @@ def judge(root: Path = Path("/")) -> Iterator[Finding]:
                 level="warning", check=name, message=f"a file of it cannot be understood: {error}",
                 mend="look at it: the runtime may not understand it either",
             )  # fmt: skip
+
+
+def _other_vendor(root: Path) -> str:
+    """The device file of AMD's or Huawei's driver, where NVIDIA's is not loaded; empty for none."""
+    if (root / _DRIVER).exists():
+        return ""
+    return next((f"/{name}" for name in _OTHERS if (root / name).exists()), "")
 
 
 def _driver(root: Path) -> Iterator[Finding]:

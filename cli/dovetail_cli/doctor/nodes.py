@@ -137,7 +137,8 @@ def _runtime(seen: Seen) -> Iterator[Finding]:
     if isinstance(seen.agents, Unseen) or seen.report is None or not seen.serves.managed:
         return
     asked = seen.agents.get("spec", {}).get("template", {}).get("spec", {}).get("runtimeClassName")
-    if not asked and seen.report.status.provider == "nvml" and seen.report.status.devices:
+    by_nvml = "nvml" in seen.report.status.provider.split("+")
+    if not asked and by_nvml and any(device.vendor == "nvidia" for device in seen.report.status.devices):
         message = "NVIDIA's runtime is the default there: a container that nobody gave a GPU may see them all"
         mend = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
         mend += f"{_REUSE} --set agent.runtimeClassName=nvidia"
