@@ -211,6 +211,15 @@ int cuMemAlloc_v2(uint64_t *pointer, size_t size)
     return OK;
 }
 
+int cuMemsetD8_v2(uint64_t pointer, unsigned char byte, size_t size)
+{
+    (void)pointer, (void)byte, (void)size;
+    usleep(1000);
+    return scripted("cuMemsetD8_v2", NULL);
+}
+
+int cuCtxSynchronize(void) { return OK; }
+
 #ifndef OLD_DRIVER
 static int moved(const char *call, int pid, int from, int to)
 {

@@ -1,0 +1,298 @@
+"""What a machine with NVIDIA cards really does: run as root there, on a node without other work; writes Markdown.
+
+NVML against `nvidia-smi`; an MPS client refused beyond its limit; two CUDA processes of which one is frozen; a process
+moved to the host and back, with times; what looking costs. Each is tried by the agent's own code, and one that fails
+stops no other.
+
+    python benchmarks/hardware.py [--mib 4096] [--seconds 60] [--out out/hardware.md]
+"""
+
+import argparse
+import ctypes
+import itertools
+import mmap
+import os
+import resource
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.objects import Node
+from dovetail_agent import checkpoint_probe, mps_probe
+from dovetail_agent.checkpoint_helper import HelperCalls
+from dovetail_agent.cuda import Context, Driver
+from dovetail_agent.freezer_groups import Freezing, freezer_at
+from dovetail_agent.mps_cards import NvmlCards
+from dovetail_agent.mps_control import PROGRAM, Control, ControlError, environment
+from dovetail_agent.mps_daemon import Daemon
+from dovetail_agent.mps_probe import LARGEST_MIB
+from dovetail_agent.provider import Inventory, Sample
+from dovetail_agent.providers import opened
+
+HERE: Final = Node(metadata=ObjectMeta(name="here", uid="here"))
+SMI: Final = ("uuid", "name", "memory.total", "memory.used", "temperature.gpu")
+# Memory moves while two programs read it, and so does warmth.
+NEAR_MIB: Final = 64
+NEAR_CELSIUS: Final = 3
+MOST_PERCENT: Final = 0.5
+MOST_MIB: Final = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One check: whether it held, and a sentence with figures."""
+
+    what: str
+    holds: bool
+    said: str
+
+
+def main() -> None:
+    """Try all, and write what was found. Exit code 1 when one does not hold."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--mib", type=int, default=4096, help="how much memory a process that is moved takes (4096)")
+    options.add_argument("--seconds", type=float, default=60.0, help="how long the cost of looking is measured (60)")
+    options.add_argument("--program", default=PROGRAM, help=f"MPS's control program ({PROGRAM})")
+    options.add_argument("--out", type=Path, default=Path("out/hardware.md"))
+    args = options.parse_args()
+    checks: dict[str, Callable[[], tuple[bool, str]]] = {
+        "NVML agrees with nvidia-smi": against_smi,
+        "an MPS client is refused beyond its limit": lambda: mps(args.program),
+        "of two CUDA processes the frozen one stands still": frozen,
+        "a process goes to the host and comes back": lambda: moved(args.mib),
+        "looking costs little": lambda: cost(args.seconds),
+    }
+    found = [tried(what, check) for what, check in checks.items()]
+    text = page(found)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+    sys.exit(0 if all(each.holds for each in found) else 1)
+
+
+def tried(what: str, check: Callable[[], tuple[bool, str]]) -> Found:
+    """The check's answer; what it raises is one."""
+    try:
+        holds, said = check()
+    except Exception as error:  # noqa: BLE001 - the others go on
+        holds, said = False, f"{type(error).__name__}: {error}"
+    return Found(what=what, holds=holds, said=said)
+
+
+def page(found: Sequence[Found]) -> str:
+    """The table, under what machine it was."""
+    rows = [f"| {each.what} | {'yes' if each.holds else 'no'} | {each.said} |" for each in found]
+    now = datetime.now(UTC).strftime("%Y-%m-%d")
+    return "\n".join([f"## {machine()}, {now}", "", "| | | |", "|---|---|---|", *rows]) + "\n"
+
+
+def machine() -> str:
+    """Cards and driver."""
+    try:
+        inventory, _ = looked()
+    except Exception as error:  # noqa: BLE001 - the page says so
+        return f"cards that cannot be read ({error})"
+    models = sorted({device.model for device in inventory.devices})
+    return f"{len(inventory.devices)} x {', '.join(models)}, driver {inventory.driver_version}"
+
+
+def looked() -> tuple[Inventory, Sample]:
+    """One look of the agent's own."""
+    with opened("nvml", node="here", look_every=timedelta(seconds=5)) as provider:
+        inventory = provider.inventory(HERE)
+        return inventory, provider.sample(inventory, node=HERE, tenants=(), now=datetime.now(UTC))
+
+
+def against_smi() -> tuple[bool, str]:
+    """Every card as `nvidia-smi` has it."""
+    inventory, sample = looked()
+    command = ["nvidia-smi", f"--query-gpu={','.join(SMI)}", "--format=csv,noheader,nounits"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    told = {cells[0]: cells for line in lines if (cells := [cell.strip() for cell in line.split(",")])}
+    differ = []
+    for device, state in zip(inventory.devices, sample.devices, strict=True):
+        _, name, total, used, celsius = told[device.uuid]
+        same = device.model == name and abs(device.memory_mib - int(total)) <= 1
+        near = abs((state.used_mib or 0) - int(used)) <= NEAR_MIB + device.reserved_mib
+        warm = abs((state.temperature_celsius or 0) - int(celsius)) <= NEAR_CELSIUS
+        if not (same and near and warm):
+            differ.append(device.uuid)
+    return not differ, f"{len(told)} cards" + (f"; different: {', '.join(differ)}" if differ else ", all alike")
+
+
+def mps(program: str) -> tuple[bool, str]:
+    """The supervisor's own probe, on a daemon that ends with it."""
+    folder = Path(tempfile.mkdtemp(prefix="dovetail-mps-"))
+    for name in ("pipe", "log"):
+        (folder / name).mkdir()
+    variables = environment(pipe=folder / "pipe", log=folder / "log")
+    daemon = Daemon([program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic)
+    try:
+        if problem := daemon.tend():
+            return False, problem
+        answering(Control(variables, program=program))
+        free = {uuid: card.free_mib for uuid, card in NvmlCards().look().items()}
+        verdict = mps_probe.probed(max(free, key=lambda uuid: free[uuid]), size=LARGEST_MIB, variables=variables)
+        return verdict.live, verdict.message
+    finally:
+        daemon.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def answering(control: Control, *, seconds: float = 30.0) -> None:
+    """Wait until the daemon answers."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            control.servers()
+        except ControlError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+def frozen() -> tuple[bool, str]:
+    """Two processes that compute; one is frozen for two seconds by the agent's freezer, the other goes on."""
+    freezing = freezer_at()
+    with busy() as one, busy() as other, group(freezing, one.pid) as folder:
+        until(lambda: bool(one.passes and other.passes), seconds=30.0)
+        freezing.freeze(folder)
+        until(lambda: freezing.state(folder) == "frozen", seconds=10.0)
+        before = one.passes, other.passes
+        time.sleep(2.0)
+        stood, went = one.passes - before[0], other.passes - before[1]
+        freezing.thaw(folder)
+        until(lambda: one.passes > before[0], seconds=10.0)
+    # What was queued on the card before the freeze is not counted: the process does that, and stands still.
+    return (
+        stood == 0 < went,
+        f"in 2 s the frozen one made {stood} passes over its memory, the other {went}; then both went on",
+    )
+
+
+def until(holds: Callable[[], bool], *, seconds: float) -> None:
+    """Wait for it. Raises `TimeoutError`."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing came of it in {seconds:g} s")
+        time.sleep(0.02)
+
+
+class Busy:
+    """A process that computes, and counts its passes where a frozen one can be read too."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "passes"
+        self._file.write_bytes(bytes(8))
+        self.child = subprocess.Popen([sys.executable, __file__, "--compute", str(self._file)], stdin=subprocess.PIPE)
+        self.pid = self.child.pid
+
+    @property
+    def passes(self) -> int:
+        """How many so far."""
+        return int.from_bytes(self._file.read_bytes(), "little")
+
+
+@contextmanager
+def busy() -> Iterator[Busy]:
+    """One on the first card, which ends with this."""
+    with tempfile.TemporaryDirectory(prefix="dovetail-busy-") as folder:
+        made = Busy(Path(folder))
+        try:
+            yield made
+        finally:
+            made.child.communicate(timeout=30)
+
+
+def compute(file: Path) -> None:
+    """Be that process, until its input ends."""
+    driver = Driver()
+    driver.init()
+    _context, pointer, size = Context(driver), ctypes.c_uint64(), 256 << 20
+    driver.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+    with file.open("r+b") as opened_file, mmap.mmap(opened_file.fileno(), 8) as counted:
+        for at in itertools.count(1):
+            if select.select([sys.stdin], [], [], 0)[0]:
+                return
+            driver.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(at % 256), ctypes.c_size_t(size))
+            driver.call("cuCtxSynchronize")
+            counted[:8] = at.to_bytes(8, "little")
+
+
+@contextmanager
+def group(freezing: Freezing, pid: int) -> Iterator[Path]:
+    """A cgroup of our own with that process in it, which goes back to the root's after."""
+    folder = freezing.root / f"dovetail-hardware-{pid}"
+    folder.mkdir()
+    try:
+        (folder / "cgroup.procs").write_text(str(pid))
+        yield folder
+    finally:
+        freezing.thaw(folder)
+        (freezing.root / "cgroup.procs").write_text(str(pid))
+        folder.rmdir()
+
+
+def moved(mib: int) -> tuple[bool, str]:
+    """The agent's own probe, and then the same with so much memory, timed."""
+    calls, cards = HelperCalls(variables=os.environ), NvmlCards()
+    try:
+        verdict = checkpoint_probe.probed(calls, cards=cards, variables=os.environ)
+        if not verdict.live:
+            return False, verdict.message
+        return True, f"{verdict.message}; {timed(calls, cards, mib=mib)}"
+    finally:
+        calls.stop()
+
+
+def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
+    """How long so much memory takes out and back, and what was free meanwhile."""
+    command = [sys.executable, "-m", "dovetail_agent.checkpoint_probe", str(mib)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None, "it is a pipe"
+        if (ready := child.stdout.readline().strip()) != "ready":
+            return f"{mib} MiB could not be taken: {ready}"
+        held = max(card.free_mib for card in cards.look().values())
+        begin = time.monotonic()
+        calls.lock(child.pid, timeout_ms=5000)
+        calls.checkpoint(child.pid)
+        out, away = time.monotonic() - begin, max(card.free_mib for card in cards.look().values())
+        begin = time.monotonic()
+        calls.restore(child.pid)
+        calls.unlock(child.pid)
+        back = time.monotonic() - begin
+    finally:
+        child.communicate(timeout=60)
+    return f"{mib} MiB out in {out:.2f} s, back in {back:.2f} s; free on the emptiest card {held} MiB, meanwhile {away} MiB"
+
+
+def cost(seconds: float) -> tuple[bool, str]:
+    """CPU of the thread that reads the cards at its usual pace, and the memory of the process."""
+    with opened("nvml", node="here", look_every=timedelta(seconds=30)):
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        time.sleep(seconds)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    percent, mib = 100 * used / seconds, after.ru_maxrss // 1024
+    return percent <= MOST_PERCENT and mib <= MOST_MIB, f"{percent:.2f} % of one core and {mib} MiB, over {seconds:g} s"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--compute"]:
+        compute(Path(sys.argv[2]))
+    else:
+        main()
