@@ -22,7 +22,9 @@ _VOLUME: Final = "dovetail-mpi"
 
 def meets(job: GPUJob) -> bool:
     """Whether the job's workers are to find each other."""
-    return job.spec.workers > 1 and (job.spec.distributed is None or job.spec.distributed.framework != "None")
+    # An elastic gang that started with one worker is told that it is alone.
+    several = job.spec.workers > 1 or job.spec.min_workers is not None
+    return several and (job.spec.distributed is None or job.spec.distributed.framework != "None")
 
 
 def service_of(job: GPUJob) -> Manifest:

@@ -47,6 +47,10 @@ def test_a_single_worker_meets_nobody() -> None:
     assert "subdomain" not in built["spec"]
 
 
+def test_an_elastic_gang_of_one_is_told_that_it_is_alone() -> None:
+    assert environment(pod(workers=1, minWorkers=1))["WORLD_SIZE"] == "1"
+
+
 def test_a_gang_that_wants_nothing_is_told_nothing() -> None:
     job = make_job(workers=2, distributed={"framework": "None"})
     assert not rendezvous.meets(job)
