@@ -277,7 +277,8 @@ def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
         back = time.monotonic() - begin
     finally:
         child.communicate(timeout=60)
-    return f"{mib} MiB out in {out:.2f} s, back in {back:.2f} s; free on the emptiest card {held} MiB, meanwhile {away} MiB"
+    room = f"free on the emptiest card {held} MiB, meanwhile {away} MiB"
+    return f"{mib} MiB out in {out:.2f} s, back in {back:.2f} s; {room}"
 
 
 def cost(seconds: float) -> tuple[bool, str]:
