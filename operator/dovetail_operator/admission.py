@@ -110,13 +110,17 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     for verdict in admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
     ):
-        if isinstance(verdict, Admitted) or verdict.reason == "ExceedsCapacity":
-            # What can never have room here stands in nobody's way.
+        if isinstance(verdict, Admitted):
             yield verdict
+            continue
+        message = verdict.message + _where(state, cycle, verdict)
+        if verdict.reason == "ExceedsCapacity":
+            # What can never have room here stands in nobody's way.
+            yield replace(verdict, message=message)
             continue
         position += 1
         known = (foreseen or {}).get(verdict.key, QueuePlace(position=1))
-        message = verdict.message + evictor.making_way_for(verdict.key)
+        message += evictor.making_way_for(verdict.key)
         reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
         place = msgspec.structs.replace(known, position=position, reserved=reserved)
         yield replace(verdict, message=message, queue=place, kept=None)
@@ -142,6 +146,12 @@ def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Lea
         cycle.doubts.pop(uid, None)
     cycle.doubts.update({uid: doubt_about(node, view=state.view) for uid, node in claimed.lost.items()})
     return ledger, [*cycle.leaving, *claimed.leaving]
+
+
+def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
+    """The pools of which a shortage tells; empty where it is of all nodes."""
+    pools = () if verdict.reason == "Quota" else state.quotas.pools_of(state.jobs[cycle.keys[verdict.key]])
+    return f" (in pool {' or '.join(pools)})" if isinstance(pools, tuple) and pools else ""
 
 
 def _estimate(start: Start, *, now: datetime) -> QueuePlace:

@@ -1,0 +1,102 @@
+"""Who may make way, out of the operator's state, and what follows in a look at the queue."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.queue.admission import Admitted, Verdict
+from dovetail.queue.preemption import Rules
+from dovetail_operator.admission import Cycle, decide, survey
+from dovetail_operator.evictions import notices_of, rules_now, running_jobs
+from dovetail_operator.state import State
+from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
+
+RULES = Rules(gap=10, min_run_seconds=60)
+
+
+def with_boss(**victim: Any) -> State:
+    """A full node of two GPUs, and a job of priority 50 that wants both."""
+    state = make_state(a=2)
+    state.preemption = RULES
+    status = {"phase": "Running", "startTime": at(-600)} | victim.pop("status", {})
+    run(state, make_job("low", gpu=2, priority=10, status=status, **victim))
+    boss = make_job("boss", gpu=2, priority=50)
+    state.put_job(boss)
+    state.numbers[boss.metadata.uid] = 2
+    return state
+
+
+def run(state: State, job: GPUJob) -> None:
+    state.put_job(job)
+    state.numbers[job.metadata.uid] = 1
+    state.put_child(make_child(job, uid="child"))
+    meta = {"labels": {"dovetail.dev/job": job.metadata.name}, "uid": "pod-low"}
+    state.pod_changed("ADDED", make_pod(devices=2, node="a", owner="child", started=-600, meta=meta))
+
+
+def look(state: State) -> tuple[Cycle, dict[str, Verdict]]:
+    cycle = survey(state, now=NOW)
+    return cycle, {verdict.key: verdict for verdict in decide(state, cycle)}
+
+
+def test_a_job_of_low_priority_is_told_to_make_way() -> None:
+    state = with_boss()
+    cycle, found = look(state)
+    assert {victim: order.by.key for victim, order in cycle.orders.items()} == {"uid-low": "uid-boss"}
+    message = getattr(found["uid-boss"], "message", "")
+    assert message == "Need 2 GPUs, only 0 available; 1 job of lower priority makes way for it"
+    notice = notices_of(cycle.orders, state=state)["uid-low"]
+    assert (notice.by, notice.message) == ("uid-boss", "Makes way for boss of priority 50, its own is 10")
+
+
+def test_nobody_makes_way_where_it_is_not_switched_on() -> None:
+    state = with_boss()
+    state.preemption = Rules()
+    assert running_jobs(state, now=NOW) == []
+    assert look(state)[0].orders == {}
+
+
+def test_the_name_of_a_job_of_another_namespace_is_not_told() -> None:
+    state = with_boss()
+    state.drop_job("team/boss", uid="uid-boss")
+    other = make_job("boss", gpu=2, priority=50, meta={"namespace": "secret"})
+    state.put_job(other)
+    state.numbers["uid-boss"] = 2
+    notices = notices_of(look(state)[0].orders, state=state)
+    assert notices["uid-low"].message == "Makes way for a job of another namespace of priority 50, its own is 10"
+
+
+def test_a_job_that_is_about_to_end_or_has_not_begun_makes_way_for_nobody() -> None:
+    assert look(with_boss(suspend=True))[0].orders == {}
+    assert look(with_boss(status={"startTime": at(-30)}))[0].orders == {}
+
+
+def test_jobs_that_made_way_within_the_hour_are_counted() -> None:
+    state = make_state(a=1)
+    state.preemption = Rules(gap=10, left=3)
+    for name, made in (
+        ("recent", {"count": 1, "lastTime": at(-100)}),
+        ("old", {"count": 1, "lastTime": at(-4000)}),
+        ("now", {"count": 0, "at": at(10), "by": "uid-x"}),
+    ):
+        state.put_job(make_job(name, status={"phase": "Running", "preemption": made}))
+    assert rules_now(state, now=NOW).left == 1
+    assert rules_now(state, now=NOW + timedelta(hours=2)).left == 2
+
+
+def test_once_the_victim_is_suspended_the_other_is_let_go_over_its_devices() -> None:
+    state = with_boss()
+    made = {"count": 1, "lastTime": at(0), "by": "uid-boss"}
+    low = make_job(
+        "low", gpu=2, priority=10, meta={"resourceVersion": "11"}, status={"phase": "Preempted", "preemption": made}
+    )
+    state.put_job(low)
+    child = make_child(low, uid="child", suspend=True)
+    newer = msgspec.structs.replace(child.metadata, resource_version="30")
+    state.put_child(msgspec.structs.replace(child, metadata=newer))
+    _, found = look(state)
+    boss = found["uid-boss"]
+    assert isinstance(boss, Admitted)
+    assert [claim.node for claim in boss.claims] == ["a"]

@@ -1,0 +1,192 @@
+"""GPUQuotas over the operator's state: what counts, what is noted, and that a restart changes nothing."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
+from dovetail.kube.objects import Pod
+from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail_operator.admission import decide, survey
+from dovetail_operator.counting import counted_jobs, departed
+from dovetail_operator.noting import is_news
+from dovetail_operator.quotas import Quotas
+from dovetail_operator.state import State
+from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
+
+HOUR = 3600.0
+
+
+def make_quota(name: str = "q", *, status: dict[str, Any] | None = None, **spec: Any) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec, "status": status or {}}, GPUQuota)
+
+
+def add(state: State, job: GPUJob, *, runs: bool = False) -> None:
+    state.put_job(job)
+    state.numbers[job.metadata.uid] = 1
+    if runs:
+        uid = f"child-{job.metadata.name}"
+        labels = {"dovetail.dev/job": job.metadata.name}
+        state.put_child(make_child(job, uid=uid))
+        meta = {"uid": f"pod-{job.metadata.name}", "labels": labels}
+        state.pod_changed("ADDED", make_pod(devices=1, node="a", owner=uid, started=-HOUR, meta=meta))
+
+
+def verdicts(state: State) -> dict[str, Verdict]:
+    cycle = survey(state, now=NOW)
+    return {verdict.key.removeprefix("uid-"): verdict for verdict in decide(state, cycle)}
+
+
+def plain(name: str = "notebook", *, devices: int = 1, **meta: Any) -> Pod:
+    return make_pod(devices=devices, node="a", started=-HOUR, meta={"uid": f"pod-{name}", "labels": {}} | meta)
+
+
+def test_jobs_that_run_and_pods_that_are_no_jobs_count_together() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(namespaces=["team"], gpus=3))
+    add(state, make_job("runs", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)}), runs=True)
+    state.pod_changed("ADDED", plain())
+    add(state, make_job("fits", gpu=1))
+    add(state, make_job("large", gpu=2, meta={"creationTimestamp": at(-200)}))
+    found = verdicts(state)
+    assert isinstance(found["fits"], Admitted)
+    large = found["large"]
+    assert isinstance(large, Waits)
+    assert large.message == "Namespace team may run 3 GPUs, 2 run, this job needs 2 (GPUQuota q)"
+
+
+@pytest.mark.parametrize("gone", ["deleted", "ended"])
+def test_a_pod_that_is_over_counts_no_more(gone: str) -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(gpus=1))
+    state.pod_changed("ADDED", plain())
+    add(state, make_job("x", gpu=1))
+    assert isinstance(verdicts(state)["x"], Waits)
+    ended = make_pod(phase="Succeeded", devices=1, node="a", meta={"uid": "pod-notebook", "labels": {}})
+    state.pod_changed("DELETED" if gone == "deleted" else "MODIFIED", plain() if gone == "deleted" else ended)
+    assert isinstance(verdicts(state)["x"], Admitted)
+
+
+def test_a_job_that_was_let_go_counts_before_there_is_a_batch_job() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(runningJobs=1))
+    add(state, make_job("first"))
+    add(state, make_job("second", meta={"creationTimestamp": at(-50)}))
+    state.verdicts["uid-first"] = Admitted(key="uid-first")
+    assert isinstance(verdicts(state)["second"], Waits)
+
+
+def test_a_quota_that_is_gone_binds_nobody() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(gpus=0))
+    add(state, make_job("x"))
+    assert isinstance(verdicts(state)["x"], Waits)
+    state.quotas.drop("q")
+    assert isinstance(verdicts(state)["x"], Admitted)
+
+
+def test_a_job_is_told_which_pool_it_may_not_use() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(pools=["big"]))
+    add(state, make_job("x", pool="small"))
+    told = verdicts(state)["x"]
+    assert isinstance(told, Waits)
+    assert (told.reason, told.message) == ("Quota", "Asks for pool small, GPUQuota q allows big alone")
+
+
+def test_a_job_whose_pool_has_no_nodes_is_told_that_it_is_the_pool() -> None:
+    state = make_state(a=8)
+    add(state, make_job("x", pool="small"))
+    told = verdicts(state)["x"]
+    assert isinstance(told, Waits)
+    assert told.reason == "ExceedsCapacity"
+    assert told.message.endswith("(in pool small)")
+
+
+def reckoned(quotas: Quotas, state: State, *, seconds: float = 0) -> GPUQuotaStatus:
+    now = NOW + timedelta(seconds=seconds)
+    return quotas.reckon(counted_jobs(state, waiting=()), now=now)["q"]
+
+
+def test_the_status_counts_by_whom() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(per="User", gpus=4))
+    annotations = {"annotations": {"dovetail.dev/user": "ada"}}
+    job = make_job("runs", gpu=1, meta=annotations, status={"phase": "Running", "startTime": at(-HOUR)})
+    add(state, job, runs=True)
+    state.pod_changed("ADDED", plain())
+    status = reckoned(state.quotas, state)
+    assert (status.gpus, status.running_jobs) == (2, 1)
+    assert status.uses == [QuotaUse(who="ada", gpus=1.0, running_jobs=1)]
+
+
+def test_what_was_used_is_the_same_after_a_restart() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(namespaces=["team"], shares=1))
+    add(state, make_job("runs", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)}), runs=True)
+    first = reckoned(state.quotas, state)
+    assert first.uses[0].gpu_seconds == pytest.approx(HOUR, rel=1e-2)
+    later = reckoned(state.quotas, state, seconds=600)
+    again = Quotas()
+    again.put(make_quota(namespaces=["team"], shares=1, status=msgspec.to_builtins(first)))
+    assert reckoned(again, state, seconds=600).uses[0].gpu_seconds == pytest.approx(later.uses[0].gpu_seconds, abs=1e-2)
+
+
+def test_a_job_that_ended_is_counted_until_that_is_noted() -> None:
+    state = make_state(a=8)
+    status = {"phase": "Succeeded", "startTime": at(-HOUR), "completionTime": at(-100)}
+    add(state, make_job("done", gpu=2, status=status))
+    state.quotas.put(make_quota(shares=1))
+    assert reckoned(state.quotas, state).uses[0].gpu_seconds == pytest.approx(2 * (HOUR - 100), rel=1e-2)
+    state.quotas.put(make_quota(shares=1, status={"asOf": at(0), "uses": [{"who": "", "gpuSeconds": 5}]}))
+    assert reckoned(state.quotas, state).uses[0].gpu_seconds == pytest.approx(5)
+
+
+def test_a_job_that_is_deleted_while_it_runs_is_counted() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(shares=1))
+    job = make_job("runs", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)})
+    used = departed(state, job, now=NOW)
+    assert used is not None
+    state.quotas.departed(used)
+    assert reckoned(state.quotas, state).uses[0].gpu_seconds == pytest.approx(HOUR, rel=1e-2)
+
+
+def test_who_has_used_less_goes_first_among_equals() -> None:
+    state = make_state(a=1)
+    state.quotas.put(
+        make_quota("greedy", users=["ada"], shares=1, status={"asOf": at(0), "uses": [{"who": "", "gpuSeconds": 1e6}]})
+    )
+    state.quotas.put(make_quota("modest", users=["bob"], shares=1))
+    for name, user, created in (("old", "ada", -200), ("young", "bob", -10)):
+        meta = {"annotations": {"dovetail.dev/user": user}, "creationTimestamp": at(created)}
+        add(state, make_job(name, meta=meta))
+    state.quotas.reckon(counted_jobs(state, waiting=("uid-old", "uid-young")), now=NOW)
+    found = verdicts(state)
+    assert isinstance(found["young"], Admitted)
+    assert isinstance(found["old"], Waits)
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds", "news"),
+    [
+        (GPUQuotaStatus(gpus=1, as_of=at(1)), 1, True),
+        (GPUQuotaStatus(as_of=at(30), uses=[QuotaUse(who="", gpu_seconds=30)]), 30, True),
+        (GPUQuotaStatus(as_of=at(30)), 30, False),
+        (GPUQuotaStatus(as_of=at(90)), 90, False),
+    ],
+    ids=["a count", "somebody new", "time alone", "time alone, for long"],
+)
+def test_when_a_status_is_written(after: GPUQuotaStatus, seconds: float, news: bool) -> None:
+    before = GPUQuotaStatus(as_of=at(0))
+    assert is_news(before, after, now=NOW + timedelta(seconds=seconds)) == news
+
+
+@pytest.mark.parametrize(("seconds", "news"), [(59, False), (60, True)])
+def test_a_use_that_only_grows_is_noted_once_a_minute(seconds: float, news: bool) -> None:
+    before = GPUQuotaStatus(as_of=at(0), uses=[QuotaUse(who="", gpus=1, gpu_seconds=10)])
+    after = GPUQuotaStatus(as_of=at(seconds), uses=[QuotaUse(who="", gpus=1, gpu_seconds=10 + seconds)])
+    assert is_news(before, after, now=NOW + timedelta(seconds=seconds)) == news
