@@ -11,6 +11,7 @@ from typing import Final
 
 from dovetail.api.gpujob import MAX_TASKS, ArraySpec, SweepParameter, SweepSpec
 from dovetail.api.gpujob.running import INDEXES_PATTERN
+from dovetail.indexes import IndexesError, indexes_in
 from dovetail_cli.errors import UsageError
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -57,6 +58,10 @@ def _array(text: str, *, limit: int | None) -> ArraySpec:
         raise UsageError(f'--array "{text}": write indexes such as 0-15, 0-15:2, 1,3,7-9 or 0-15%4 (four at a time)')
     if "%" in text and limit is not None:
         raise UsageError(f'--array "{text}" says with % how many tasks run at a time: leave --max-concurrent out')
+    try:
+        indexes_in(text)
+    except IndexesError as error:
+        raise UsageError(f"--{error}") from error
     return ArraySpec(indexes=text, parallelism=limit)
 
 

@@ -13,10 +13,11 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
 from dovetail.api.meta import Condition, find_condition
+from dovetail.indexes import as_text, indexes_in
 from dovetail_operator.actions import Action, ChangeTask, CreateTask
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed
-from dovetail_operator.tasks import Task, TasksError, as_text, indexes_in, manifest_of, parallelism_of, tasks_of
+from dovetail_operator.tasks import Task, TasksError, manifest_of, parallelism_of, tasks_of
 
 # In one go, so that a large array leaves the others their turn.
 _AT_ONCE: Final = 32

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import KIND, MAX_TASKS, GPUJob, SweepSpec
 from dovetail.asks import template_spec
+from dovetail.indexes import IndexesError, indexes_in
 from dovetail_operator.ownership import owner_reference
 
 Manifest = dict[str, Any]
@@ -42,7 +43,10 @@ def tasks_of(job: GPUJob) -> list[Task]:
     """The tasks of an array or a sweep, by index. Raises `TasksError`."""
     name = job.metadata.name
     if job.spec.array is not None:
-        return [Task(index=index, name=_numbered(name, index)) for index in indexes_in(job.spec.array.indexes)]
+        try:
+            return [Task(index=index, name=_numbered(name, index)) for index in indexes_in(job.spec.array.indexes)]
+        except IndexesError as error:
+            raise TasksError(f"spec.{error}") from error
     assert job.spec.sweep is not None, "asked of arrays and sweeps alone"
     return _of_sweep(name, job.spec.sweep)
 
@@ -53,31 +57,6 @@ def parallelism_of(job: GPUJob) -> int:
         _, _, said = job.spec.array.indexes.partition("%")
         return int(said) if said else job.spec.array.parallelism or MAX_TASKS
     return (job.spec.sweep.parallelism if job.spec.sweep is not None else None) or MAX_TASKS
-
-
-def indexes_in(text: str) -> list[int]:
-    """The indexes that a text such as `0-15:2,20` names, in order, each once. Raises `TasksError`."""
-    found: set[int] = set()
-    for part in text.partition("%")[0].split(","):
-        span, _, step = part.partition(":")
-        first, _, last = span.partition("-")
-        start, end = int(first), int(last or first)
-        if end < start:
-            raise TasksError(f'array.indexes "{text}": {part} ends before it starts, write {end}-{start}')
-        found.update(range(start, end + 1, int(step or 1)))
-        _check_count(len(found), what=f'array.indexes "{text}"')
-    return sorted(found)
-
-
-def as_text(indexes: Iterable[int]) -> str:
-    """Indexes in short, such as `0-3,7`."""
-    parts: list[list[int]] = []
-    for index in sorted(indexes):
-        if parts and index == parts[-1][-1] + 1:
-            parts[-1][1:] = [index]
-        else:
-            parts.append([index])
-    return ",".join("-".join(str(end) for end in part) for part in parts)
 
 
 def manifest_of(task: Task, *, parent: GPUJob) -> Manifest:

@@ -75,6 +75,7 @@ def test_each_line_of_a_file_is_a_task_with_each_value_of_the_parameters(tmp_pat
     ("options", "says"),
     [
         ({"array": "5-"}, '--array "5-": write indexes such as 0-15'),
+        ({"array": "5-1"}, '--array "5-1": 5-1 ends before it starts, write 1-5'),
         ({"array": "0-3%2", "max_concurrent": 2}, "leave --max-concurrent out"),
         ({"array": "0-3", "params": ["a=1"]}, "--array counts tasks"),
         ({"name_template": "x"}, "--name-template is about several tasks"),

@@ -8,11 +8,12 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import find_condition
+from dovetail.indexes import IndexesError, as_text, indexes_in
 from dovetail_operator import arrays
 from dovetail_operator.actions import Action, ChangeTask, CreateTask
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
-from dovetail_operator.tasks import TasksError, as_text, indexes_in, manifest_of, tasks_of
+from dovetail_operator.tasks import TasksError, manifest_of, tasks_of
 from tests.operator_.builders import at, make_job, make_state, see
 
 
@@ -62,7 +63,7 @@ def test_indexes(text: str, indexes: list[int]) -> None:
     ("text", "says"), [("5-3", "5-3 ends before it starts, write 3-5"), ("0-5000", "1000 are allowed")]
 )
 def test_indexes_that_cannot_be_are_named(text: str, says: str) -> None:
-    with pytest.raises(TasksError, match=says):
+    with pytest.raises(IndexesError, match=says):
         indexes_in(text)
     status = seen_with(make_job(array={"indexes": text})).status
     assert (status.phase, status.reason) == ("Queued", "Invalid")

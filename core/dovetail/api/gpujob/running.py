@@ -144,7 +144,7 @@ class SweepSpec(Described, frozen=True, kw_only=True):
     name_template: Annotated[
         str,
         Meta(
-            description="How the tasks are called behind the job's own name, such as lr{lr}-{index}. Empty: their index.",
+            description="How the tasks are called behind the job's name, such as lr{lr}-{index}. Empty: their index.",
             max_length=128,
         ),
     ] = ""

@@ -2,9 +2,15 @@
 
 from typing import Any, Final
 
-from dovetail.api.gpujob.running import INDEXES_PATTERN
+from dovetail.api.gpujob.running import INDEXES_PATTERN, MAX_TASKS
 
 Rule = dict[str, str]
+
+# Of array.indexes: whether it can be read, its parts, and of a part that is a range the first and the last index.
+_READABLE: Final = f"self.indexes.matches(r'{INDEXES_PATTERN}')"
+_PARTS: Final = "self.indexes.split('%')[0].split(',')"
+_FIRST: Final = "int(each.split(':')[0].split('-')[0])"
+_LAST: Final = "int(each.split(':')[0].split('-')[1])"
 
 
 def _fixed(name: str, *, of: str = "self") -> Rule:
@@ -76,8 +82,17 @@ RESERVATION: Final[list[Rule]] = [
 ]
 ARRAY: Final[list[Rule]] = [
     {
-        "rule": f"self.indexes.matches(r'{INDEXES_PATTERN}')",
+        "rule": _READABLE,
         "message": "array.indexes must be such as 0-15, 0-15:2, 1,3,7-9 or 0-15%4 (four at a time)",
+    },
+    {
+        "rule": f"!{_READABLE} || {_PARTS}.all(each, !each.contains('-') || {_FIRST} <= {_LAST})",
+        "message": "array.indexes has a range that ends before it starts: write the smaller index first",
+    },
+    {
+        "rule": f"!{_READABLE} || {_PARTS}.map(each, each.contains('-') ? ({_LAST} - {_FIRST}) / "
+        f"(each.contains(':') ? int(each.split(':')[1]) : 1) + 1 : 1).sum() <= {MAX_TASKS}",
+        "message": f"array.indexes names too many tasks: {MAX_TASKS} are allowed, make several jobs of it",
     },
     {
         "rule": "!self.indexes.contains('%') || !has(self.parallelism)",

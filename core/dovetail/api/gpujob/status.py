@@ -104,6 +104,11 @@ class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
             description="When it is going to start (RFC 3339), as far as can be foreseen; of the first 100 jobs only."
         ),
     ] = None
+    estimated_start_earliest: Annotated[
+        Timestamp | None,
+        Meta(description="Nine in ten jobs start no earlier and no later than their bounds (RFC 3339): the early one."),
+    ] = None
+    estimated_start_latest: Annotated[Timestamp | None, Meta(description="The late one (RFC 3339).")] = None
     basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
     reserved: Annotated[
         ReservedRoom | None,
