@@ -36,7 +36,10 @@ class KubeletDevices(Feature):
         self._vendors = vendors
         self._holders: tuple[Holder, ...] | None = None
         self._problem = ""
-        self._missing: frozenset[str] = frozenset()
+        # UIDs of the pods that are there, and of those that were when kubelet was last asked: it tells names alone, and
+        # a pod may come under the name of one that has just gone.
+        self._present: frozenset[str] = frozenset()
+        self._asked_for: frozenset[str] = frozenset()
         self._soon = 0
         self._asked = asyncio.Event()
 
@@ -60,9 +63,9 @@ class KubeletDevices(Feature):
             present = {tenant.uid for tenant in seen.tenants}
             reported = seen.previous.assignments if seen.previous else []
             return [each for each in reported if each.uid in present]
-        told = matched(self._holders, tenants=seen.tenants, inventory=seen.inventory, vendors=self._vendors)
-        self._look_for({tenant.uid for tenant in seen.tenants if tenant.by_vendor} - {each.uid for each in told})
-        return told
+        self._look_for(frozenset(tenant.uid for tenant in seen.tenants))
+        known = [tenant for tenant in seen.tenants if tenant.uid in self._asked_for]
+        return matched(self._holders, tenants=known, inventory=seen.inventory, vendors=self._vendors)
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
         """Whether kubelet answers, as a condition."""
@@ -78,20 +81,20 @@ class KubeletDevices(Feature):
         )
         return msgspec.structs.replace(status, conditions=[*status.conditions, told])
 
-    def _look_for(self, missing: set[str]) -> None:
-        """Ask soon, when there are pods now whose devices were not asked for before."""
-        news, self._missing = missing - self._missing, frozenset(missing)
+    def _look_for(self, present: frozenset[str]) -> None:
+        """Ask at once and soon again when there are pods that were not there before."""
+        news, self._present = present - self._present, present
         if news:
             self._soon = _SOON_TIMES
             self._asked.set()
 
     async def _read(self) -> bool:
         """Ask kubelet once; whether it said something new."""
-        before = self._holders, self._problem
+        before, present = (self._holders, self._problem, self._asked_for), self._present
         try:
-            self._holders, self._problem = await holders(self._socket), ""
+            self._holders, self._problem, self._asked_for = await holders(self._socket), "", present
         except PodResourcesError as error:
             self._problem = str(error)
             if before[1] != self._problem:
                 log.warning("kubelet does not say who holds which devices", problem=self._problem)
-        return (self._holders, self._problem) != before
+        return (self._holders, self._problem, self._asked_for) != before

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from socket import AF_UNIX
 from socket import socket as unix_socket
@@ -45,12 +46,20 @@ def watching(socket: Path, *, every_seconds: float = 30.0) -> KubeletDevices:
     return KubeletDevices(node="v100-0", socket=socket, every_seconds=every_seconds, vendors=DEFAULT_VENDORS)
 
 
-async def running(feature: KubeletDevices, *, until: asyncio.Event) -> None:
-    """Run it until it has said once that it knows something new."""
-    task = asyncio.create_task(feature.run(until.set))
+async def asked(feature: KubeletDevices) -> None:
+    """Let it ask kubelet until it has news."""
+    news = asyncio.Event()
+    task = asyncio.create_task(feature.run(news.set))
     async with asyncio.timeout(10):
-        await until.wait()
+        await news.wait()
     task.cancel()
+
+
+async def looked(feature: KubeletDevices) -> None:
+    """Let it ask kubelet with the pods of a look in mind."""
+    await asked(feature)
+    feature.assignments(SEEN)
+    await asked(feature)
 
 
 def test_the_generated_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
@@ -119,21 +128,34 @@ async def test_a_socket_that_speaks_otherwise_is_a_problem_and_no_crash(socket: 
 async def test_what_kubelet_gave_is_assigned_by_the_pods_uid(kubelet: Kubelet, socket: Path) -> None:
     kubelet.pods = {"ml/pod-a": {"nvidia.com/gpu": [CARDS[1]]}}
     feature = watching(socket)
-    await running(feature, until=asyncio.Event())
+    await looked(feature)
     assert feature.assignments(SEEN) == [Assignment(uid="a", namespace="ml", name="pod-a", devices=[CARDS[1]])]
 
 
 async def test_a_pod_whose_devices_are_not_known_yet_is_asked_for_soon(kubelet: Kubelet, socket: Path) -> None:
     feature, known = watching(socket, every_seconds=3600), asyncio.Event()
     task = asyncio.create_task(feature.run(known.set))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
+        await known.wait()
+        known.clear()
+        assert feature.assignments(SEEN) == []
         await known.wait()
         known.clear()
         kubelet.pods = {"ml/pod-a": {"nvidia.com/gpu": [CARDS[0]]}}
-        assert feature.assignments(SEEN) == []
         await known.wait()
     task.cancel()
     assert [each.devices for each in feature.assignments(SEEN) or ()] == [[CARDS[0]]]
+
+
+async def test_a_new_pod_does_not_inherit_what_its_name_had(kubelet: Kubelet, socket: Path) -> None:
+    kubelet.pods = {"ml/pod-a": {"nvidia.com/gpu": [CARDS[0]]}}
+    feature = watching(socket)
+    await looked(feature)
+    again = replace(SEEN, tenants=(replace(asking(1, uid="again"), name="pod-a"),))
+    assert feature.assignments(again) == []
+    kubelet.pods = {"ml/pod-a": {"nvidia.com/gpu": [CARDS[1]]}}
+    await asked(feature)
+    assert feature.assignments(again) == [Assignment(uid="again", namespace="ml", name="pod-a", devices=[CARDS[1]])]
 
 
 async def test_before_kubelets_first_answer_what_was_reported_of_present_pods_stands(socket: Path) -> None:
@@ -146,14 +168,9 @@ async def test_before_kubelets_first_answer_what_was_reported_of_present_pods_st
 
 async def test_what_was_known_stays_while_kubelet_is_away_and_the_report_says_so(socket: Path) -> None:
     feature, kubelet = watching(socket, every_seconds=0.01), Kubelet({"ml/pod-a": {"nvidia.com/gpu": [CARDS[0]]}})
-    known = asyncio.Event()
-    task = asyncio.create_task(feature.run(known.set))
-    async with asyncio.timeout(10):
-        async with kubelet.listening(socket):
-            await known.wait()
-        known.clear()
-        await known.wait()
-    task.cancel()
+    async with kubelet.listening(socket):
+        await looked(feature)
+    await asked(feature)
     assert [each.uid for each in feature.assignments(SEEN) or ()] == ["a"]
     told = find_condition(feature.amend(GPUNodeStatus(), seen=SEEN).conditions, "PodResources")
     assert told is not None
