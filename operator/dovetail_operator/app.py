@@ -18,6 +18,7 @@ from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
+from dovetail.idle import IdleRules
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
 from dovetail.kube.lease import Leadership
@@ -31,6 +32,7 @@ from dovetail_operator.feed import Feed
 from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers
 from dovetail_operator.history_store import HistoryStore
+from dovetail_operator.idle import IdleWatch
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.noting import QuotaNotes
@@ -55,6 +57,7 @@ class Options:
     vendors: Vendors = DEFAULT_VENDORS
     run_times: RunTimes = field(default_factory=RunTimes)
     leaves_bad_cards: bool = False
+    idle: IdleRules = field(default_factory=IdleRules)
     history_url: str = "sqlite://"
     history_days: int = 400
     mps_directory: str = ""
@@ -107,6 +110,14 @@ class Operator:
             client, state, store, keep_days=options.history_days, registry=registry, now=_now, rng=rng
         )
         self._answers = Answers(client, store)
+        self._idle = IdleWatch(
+            client,
+            state,
+            options.idle,
+            changed=self._controller.queue.add,
+            post=self._feed.watch.post,
+            now=_now,
+        )
         self._notes = QuotaNotes(client, state, now=_now)
         self._reflectors = _reflectors(client, self._controller)
 
@@ -130,6 +141,7 @@ class Operator:
             serving.keep_for_good()
             tasks.create_task(self._controller.run())
             tasks.create_task(self._keep_history())
+            tasks.create_task(self._idle.run())
             tasks.create_task(self._notes.run())
 
     async def _keep_history(self) -> None:

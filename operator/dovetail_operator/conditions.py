@@ -8,13 +8,13 @@ import msgspec
 from dovetail.api.gpujob import FINISHED
 from dovetail.api.meta import Condition, find_condition
 from dovetail.kube import objects
-from dovetail_operator import attempts, badcards, enforced, overuse
+from dovetail_operator import attempts, badcards, enforced, idling, overuse
 from dovetail_operator.durations import timestamp
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition
 from dovetail_operator.stages import Stage
 
 _MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
-_ORDER: Final = ("Admitted", enforced.CONDITION, badcards.CONDITION, overuse.CONDITION, *_MIRRORED)
+_ORDER: Final = ("Admitted", enforced.CONDITION, badcards.CONDITION, overuse.CONDITION, idling.CONDITION, *_MIRRORED)
 
 
 def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
@@ -101,7 +101,10 @@ def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
         finished=finished,
         now=now,
     )
-    return [each for each in (held, healthy, within) if each is not None]
+    idle = idling.condition_of(
+        seen.idle_since, before=find_condition(had, idling.CONDITION), finished=finished, now=now
+    )
+    return [each for each in (held, healthy, within, idle) if each is not None]
 
 
 def _condition(type_: str, status: Literal["True", "False"], reason: str, message: str, *, at: datetime) -> Condition:

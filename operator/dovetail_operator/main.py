@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail.idle import IdleRules
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.queue.preemption import Rules
@@ -54,6 +55,12 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         vendors=settings.vendors,
         leaves_bad_cards=settings.bad_card == "Restart",
         mps_directory=settings.mps_directory,
+        idle=IdleRules(
+            after_seconds=settings.idle.after,
+            below=settings.idle.below,
+            grace_seconds=settings.idle.grace,
+            action=settings.idle.action,
+        ),
         history_url=settings.history_url,
         history_days=settings.history_days,
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),

@@ -45,6 +45,7 @@ class Observed:
     has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more. Of an elastic job
     the spec has the workers that it was started with, and `asked_workers` those that it asked for.
     `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
+    `idle_since`: when it was last seen to do GPU work, for a job that is told to be idle.
     `overuses` tell which of its pods use more memory than they were promised; `enforcement` what its nodes can enforce,
     by name, None for one whose agent reports nothing.
     `notice` is there for a job that runs and has to make way.
@@ -69,6 +70,7 @@ class Observed:
     bad_cards: tuple[BadCard, ...] = ()
     leaves_bad_cards: bool = False
     overuses: tuple[Overuse, ...] = ()
+    idle_since: datetime | None = None
     enforcement: Mapping[str, Enforcement | None] = field(default_factory=dict)
     notice: Notice | None = None
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
@@ -23,6 +24,7 @@ from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
 from dovetail_operator.cpufallback import fell_back, on_cpu
 from dovetail_operator.dependencies import Dependencies
+from dovetail_operator.durations import moment
 from dovetail_operator.enforced import Enforcements
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
@@ -32,6 +34,9 @@ from dovetail_operator.plans import sized, unrest
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
+
+# A report that is older says nothing of what a device does now: agents report every 300 s at least.
+_STALE: Final = 660.0
 
 
 class State:
@@ -66,6 +71,8 @@ class State:
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
         self._overuses = Overuses()
+        # Since when jobs do no GPU work, by UID: those that are told so.
+        self.idle: dict[str, datetime] = {}
         self._enforcements = Enforcements()
         self.numbers: dict[str, int] = {}
         self._tasks = TaskIndex()
@@ -211,6 +218,7 @@ class State:
             bad_cards=self._bad_cards.of(pods, ledger=self.view.ledger),
             leaves_bad_cards=self.leaves_bad_cards,
             overuses=self._overuses.of(pods),
+            idle_since=self.idle.get(job.metadata.uid),
             enforcement=self._enforcements.of(pods),
             notice=self.notices.get(job.metadata.uid),
         )
@@ -282,6 +290,16 @@ class State:
             or (refusal if generation == job.metadata.generation else None)
             or unrest(job, (child := self.child_of(job)), self.pods_of(child))
         )
+
+    def utilization_of(self, job: GPUJob, *, now: datetime) -> float | None:
+        """That of the job's busiest device as measured (0-1); None where a device of it is not known as of late."""
+        found = []
+        for held in job.status.devices:
+            status = getattr(self._gpunodes.get(held.node), "status", None)
+            if status is None or not status.observed_at or (now - moment(status.observed_at)).total_seconds() > _STALE:
+                return None
+            found += [device.utilization for device in status.devices if device.uuid == held.uuid]
+        return max(found, default=None)
 
     def number_of(self, job: GPUJob) -> int | None:
         """The job's short number, if it has one."""

@@ -23,6 +23,7 @@ from dovetail.config.explain import Source, explain
 from dovetail.engine.choices import FragmentationPolicy
 from dovetail.engine.claims import GUARD_FRACTIONS
 from dovetail.engine.limits import Limits
+from dovetail.idle import IdleAction
 from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
@@ -79,6 +80,29 @@ class ScoreWeights(BaseModel):
     memory: Number = _weight(0.3, "How much device memory is free.")
     cpu: Number = _weight(0.2, "How much CPU the node has free.")
     fragmentation: Number = _weight(0.1, "What the placement costs later requests.")
+
+
+class IdlePolicy(BaseModel):
+    """What becomes of jobs that hold GPUs and do nothing with them; nothing while after is 0."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: WholeNumber = _number(
+        0, low=0, high=2592000, unit="seconds", description="After how long without GPU work a job is told; 0: never."
+    )
+    below: Number = _number(
+        0.05, low=0.0, high=1.0, unit="ratio", description="The utilization below which a GPU does nothing."
+    )
+    action: IdleAction = _choice(
+        "Warn",
+        "Warn",
+        "Suspend",
+        "End",
+        description="What follows: no more than the warning (Warn), or the job is held (Suspend) or ended (End).",
+    )
+    grace: WholeNumber = _number(
+        600, low=0, high=2592000, unit="seconds", description="How long after the warning that follows."
+    )
 
 
 class PreemptionRules(BaseModel):
@@ -300,9 +324,14 @@ class Settings(BaseSettings):
         description="What becomes of the jobs on a device that is unhealthy: they are told (Report), or started anew "
         "elsewhere without costing a retry (Restart).",
     )
+    idle: IdlePolicy = Field(
+        default=IdlePolicy(),
+        description="The rules for jobs that hold GPUs and do nothing with them; nothing becomes of them by default.",
+        json_schema_extra={"unit": "rules", "allowed": "a map with after, below, action and grace"},
+    )
     history_url: str = Field(
         default="sqlite:////var/lib/dovetail/history.db",
-        description="Where records of jobs that have ended are kept. A URL with a password belongs into the environment "
+        description="Where records of jobs that have ended are kept. A URL with a password belongs in the environment "
         "(DOVETAIL_HISTORY_URL).",
         json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
     )

@@ -1,0 +1,280 @@
+"""Four ways to queue the same jobs: who waits how long, how full the GPUs are, and how good the estimates are.
+
+- `fifo`: the oldest first; one that does not fit keeps all behind it.
+- `priority`: the same by priority.
+- `skip`: gflow's way: by priority and age, each that fits starts, those that do not are passed over.
+- `dovetail`: priority, age, and EASY backfill, as the operator does it.
+
+Played on a month that is made up, and with `--traces FOLDER` on the trace's own arrivals and run times. Estimates are
+taken when a job has to wait (one of `--every`), with bounds learned from the misses so far.
+
+    python benchmarks/queue_policies.py [--jobs 2000] [--nodes 12] [--load 0.9] [--traces FOLDER] [--json FILE]
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import queue_workload
+from matplotlib.figure import Figure
+from queue_plane import percentiles
+from queue_workload import DEVICES, gpus_of
+
+from dovetail.engine.claims import Claim
+from dovetail.engine.shapes import Shapes
+from dovetail.queue.candidates import Candidate, Room, commit, find_room
+from dovetail.queue.expecting import Bounds, Misses, RunTimesUsed
+from dovetail.queue.foresight import foresee
+from dovetail.simulator.queueing import Policy, Running, Scene, Submission, easy_backfill, likely, play
+
+LARGE: Final = 8
+Started = Iterable[tuple[str, Sequence[Claim]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one policy made of the jobs. Waits are in hours."""
+
+    policy: str
+    mean_wait: float
+    median_wait: float
+    p95_wait: float
+    p95_wait_large: float
+    longest_wait: float
+    utilization: float
+    makespan_days: float
+    never_started: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """How the starts that were foreseen turned out."""
+
+    estimates: int
+    within_bounds: float
+    median_width_by_wait: float
+    median_miss_hours: float
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--jobs", type=int, default=2_000, help="jobs of each workload (default: %(default)s)")
+    options.add_argument("--nodes", type=int, default=12, help="nodes of the made-up month (default: %(default)s)")
+    options.add_argument("--days", type=float, default=28.0, help="its length (default: %(default)s)")
+    options.add_argument("--load", type=float, default=0.9, help="share of the GPU time needed (default: %(default)s)")
+    options.add_argument("--traces", type=Path, help="folder with openb_pod_list_default.csv")
+    options.add_argument("--every", type=int, default=4, help="estimates of each n-th job (default: %(default)s)")
+    options.add_argument("--seed", type=int, default=42, help="of the made-up month (default: %(default)s)")
+    options.add_argument("--json", type=Path, default=Path("out/queue_policies.json"), help="where it is written too")
+    args = options.parse_args()
+    if args.nodes < queue_workload.LARGEST:
+        options.error(f"--nodes {args.nodes}: at least {queue_workload.LARGEST}, so that every job has room at all")
+    month = queue_workload.synthetic(jobs=args.jobs, nodes=args.nodes, days=args.days, load=args.load, seed=args.seed)
+    workloads = {"month": (month, args.nodes)}
+    if args.traces:
+        trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
+        workloads["trace"] = (trace, queue_workload.nodes_for(trace, load=args.load))
+    found: dict[str, Any] = {}
+    drawn: dict[str, dict[str, list[float]]] = {}
+    for name, (jobs, nodes) in workloads.items():
+        results, waits, estimates = compare(jobs, nodes=nodes, every=args.every)
+        print(table(f"{name}: {len(jobs)} jobs, {nodes} nodes x {DEVICES} GPUs", results, estimates), flush=True)
+        found[name] = {"nodes": nodes, "policies": [asdict(each) for each in results], "estimates": asdict(estimates)}
+        drawn[name] = waits
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps(found, indent=2) + "\n")
+    draw(drawn).savefig(args.json.with_suffix(".png"), dpi=110)
+
+
+def fifo(scene: Scene) -> Started:
+    """The oldest first, and nobody before it."""
+    ordered = sorted(scene.waiting.values(), key=lambda each: (each.at_seconds, each.job.key))
+    return _until_one_does_not_fit(scene, [each.job for each in ordered])
+
+
+def priority(scene: Scene) -> Started:
+    """The first by priority, and nobody before it."""
+    return _until_one_does_not_fit(scene, scene.candidates())
+
+
+def skip(scene: Scene) -> Started:
+    """Each that fits, in order."""
+    ledger = scene.ledger.copy()
+    shapes, refused = Shapes(ledger), set()
+    for job in scene.candidates():
+        if job.shape in refused:
+            continue
+        room = find_room(job, ledger=ledger, shapes=shapes, sites={})
+        if isinstance(room, Room):
+            commit(room.claims, job=job, ledger=ledger)
+            yield job.key, room.claims
+        else:
+            refused.add(job.shape)
+
+
+def _until_one_does_not_fit(scene: Scene, jobs: Iterable[Candidate]) -> Started:
+    ledger = scene.ledger.copy()
+    shapes = Shapes(ledger)
+    for job in jobs:
+        room = find_room(job, ledger=ledger, shapes=shapes, sites={})
+        if not isinstance(room, Room):
+            return
+        commit(room.claims, job=job, ledger=ledger)
+        yield job.key, room.claims
+
+
+POLICIES: Final[dict[str, Policy]] = {"fifo": fifo, "priority": priority, "skip": skip, "dovetail": easy_backfill}
+
+
+class Foreseeing:
+    """Foresees the start of each n-th job that has to wait, and learns from what came true."""
+
+    def __init__(self, *, every: int) -> None:
+        self._every = every
+        self._used, self._misses = RunTimesUsed(), Misses()
+        self._known: dict[str, tuple[float, float, Bounds] | None] = {}
+        self.hits: list[bool] = []
+        self.widths: list[float] = []
+        self.off: list[float] = []
+
+    def watch(self, scene: Scene) -> None:
+        """After a look: estimates for those that came since the last one and wait."""
+        new = [key for key in scene.waiting if key not in self._known]
+        self._known.update(dict.fromkeys(new))
+        wanted = {key for key in new if int(key.rpartition("-")[2]) % self._every == 0}
+        if not wanted:
+            return
+        waiting, leaving = likely(scene, ran=self._ran)
+        for start in foresee(waiting, ledger=scene.ledger.copy(), sites={}, leaving=leaving):
+            if start is not None and start.key in wanted:
+                bounds = self._misses.bounds(start.in_seconds)
+                self._known[start.key] = scene.now, start.in_seconds, bounds
+                wanted.discard(start.key)
+                if not wanted:
+                    return
+
+    def started(self, scene: Scene, run: Running) -> None:
+        """What came true of an estimate."""
+        known = self._known.get(run.of.job.key)
+        if known is None:
+            return
+        at, foreseen, bounds = known
+        waited = scene.now - at
+        self._misses.started(foreseen_seconds=foreseen, waited_seconds=waited)
+        self.hits.append(bounds.earliest_seconds <= waited <= bounds.latest_seconds)
+        self.widths.append((bounds.latest_seconds - bounds.earliest_seconds) / max(waited, 1.0))
+        self.off.append(abs(waited - foreseen) / 3600)
+
+    def ended(self, run: Running) -> None:
+        """How much of its limit a job used."""
+        job = run.of.job
+        self._used.ended(_group(job), ran_seconds=run.of.ran_seconds, limit_seconds=job.run_seconds)
+
+    def result(self) -> Estimates:
+        """All of it."""
+        if not self.hits:
+            return Estimates(estimates=0, within_bounds=0.0, median_width_by_wait=0.0, median_miss_hours=0.0)
+        return Estimates(
+            estimates=len(self.hits),
+            within_bounds=round(sum(self.hits) / len(self.hits), 3),
+            median_width_by_wait=round(statistics.median(self.widths), 3),
+            median_miss_hours=round(statistics.median(self.off), 3),
+        )
+
+    def _ran(self, job: Candidate, so_far: float) -> float:
+        return self._used.expected_seconds(_group(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
+
+
+def _group(job: Candidate) -> str:
+    return f"{job.workers}x{job.ask.gpu}"
+
+
+def compare(
+    jobs: Sequence[Submission], *, nodes: int, every: int
+) -> tuple[list[Result], dict[str, list[float]], Estimates]:
+    """All policies on the same jobs; the waits in hours, by policy; and the estimates of ours."""
+    results, waits = [], {}
+    foreseeing = Foreseeing(every=every)
+    for name, policy in POLICIES.items():
+        ours = name == "dovetail"
+        hooks: dict[str, Callable[..., None]] = (
+            {"watch": foreseeing.watch, "started": foreseeing.started, "ended": foreseeing.ended} if ours else {}
+        )
+        began = time.monotonic()
+        starts = play(jobs, ledger=queue_workload.cluster(nodes), policy=policy, **hooks)
+        result, waits[name] = _result(name, jobs, starts, nodes=nodes, seconds=time.monotonic() - began)
+        results.append(result)
+        print(f"{name}: {result.seconds:.0f} s", flush=True)
+    return results, waits, foreseeing.result()
+
+
+def _result(
+    name: str, jobs: Sequence[Submission], starts: dict[str, float], *, nodes: int, seconds: float
+) -> tuple[Result, list[float]]:
+    ran = [each for each in jobs if each.job.key in starts]
+    hours = [(starts[each.job.key] - each.at_seconds) / 3600 for each in ran]
+    large = [wait for each, wait in zip(ran, hours, strict=True) if gpus_of(each) >= LARGE]
+    begin, last = jobs[0].at_seconds, jobs[-1].at_seconds
+    used = sum(
+        gpus_of(each) * max(0.0, min(last, starts[each.job.key] + each.ran_seconds) - starts[each.job.key])
+        for each in ran
+    )
+    end = max(starts[each.job.key] + each.ran_seconds for each in ran)
+    spread = percentiles(hours)
+    return (
+        Result(
+            policy=name,
+            mean_wait=round(statistics.fmean(hours), 3),
+            median_wait=round(spread["median"], 3),
+            p95_wait=round(spread["p95"], 2),
+            p95_wait_large=round(percentiles(large)["p95"], 2) if large else 0.0,
+            longest_wait=round(spread["max"], 1),
+            utilization=round(used / (nodes * DEVICES * (last - begin)), 3),
+            makespan_days=round((end - begin) / queue_workload.DAY, 2),
+            never_started=len(jobs) - len(ran),
+            seconds=round(seconds, 1),
+        ),
+        sorted(hours),
+    )
+
+
+def table(title: str, results: Sequence[Result], estimates: Estimates) -> str:
+    """As Markdown."""
+    lines = [
+        f"\n{title}\n",
+        "| policy | mean wait h | median h | p95 h | p95 of large h | longest h | utilisation | days |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {each.policy} | {each.mean_wait:.2f} | {each.median_wait:.2f} | {each.p95_wait:.1f} "
+        f"| {each.p95_wait_large:.1f} | {each.longest_wait:.1f} | {each.utilization:.1%} | {each.makespan_days} |"
+        for each in results
+    ]
+    lines.append(
+        f"\n{estimates.estimates} estimates: {100 * estimates.within_bounds:.0f} % within their bounds, median width "
+        f"{100 * estimates.median_width_by_wait:.0f} % of the wait, median miss {estimates.median_miss_hours:.2f} h"
+    )
+    return "\n".join(lines)
+
+
+def draw(waits: dict[str, dict[str, list[float]]]) -> Figure:
+    """For each workload how many jobs waited no longer than so many hours."""
+    figure = Figure(figsize=(6 * len(waits), 4), layout="constrained")
+    for axes, (name, by_policy) in zip(figure.subplots(1, len(waits), squeeze=False)[0], waits.items(), strict=True):
+        for policy, hours in by_policy.items():
+            parts = [100 * (at + 1) / len(hours) for at in range(len(hours))]
+            axes.plot([max(each, 0.01) for each in hours], parts, label=policy)
+        axes.set(title=name, xlabel="wait in hours", ylabel="jobs in percent", xscale="log", ylim=(0, 101))
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend()
+    return figure
+
+
+if __name__ == "__main__":
+    main()

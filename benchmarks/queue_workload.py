@@ -1,0 +1,153 @@
+"""Jobs over time for the queue's simulation: a month that is made up, and a trace with run times."""
+
+import csv
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from dovetail.engine.claims import Ask
+from dovetail.engine.facts import DeviceFacts, NodeFacts
+from dovetail.engine.ledger import Ledger
+from dovetail.queue.candidates import Candidate
+from dovetail.requests import parse
+from dovetail.simulator.queueing import Submission
+
+DAY = 86_400.0
+DEVICES = 8
+# So many jobs of the trace came in its first four months, as many as in two days after that.
+_SPARSE = 500
+_BEGINNING = datetime(2026, 1, 5, tzinfo=UTC)
+# Workers, GPUs of each, and how many of a hundred jobs: most are small, most GPU time goes to the few that are large.
+_SIZES = ((1, 1, 60), (1, 2, 15), (1, 4, 12), (1, 8, 9), (2, 8, 3), (4, 8, 1))
+# Nodes that the largest job takes.
+LARGEST = max(workers for workers, _, _ in _SIZES)
+_SHARES = (("0.5", 8), ("0.25", 4))
+_PRIORITIES = ((10, 85), (50, 12), (100, 3))
+# Limits that people write: the next of these above what the job needs, and they ask for more than that.
+_LIMITS = [hours * 3600.0 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 96)]
+
+
+def cluster(nodes: int) -> Ledger:
+    """Nodes with eight cards of one kind each."""
+    ledger = Ledger()
+    for at in range(nodes):
+        name = f"node-{at:03d}"
+        ledger.set_node(NodeFacts(name=name, cpu_milli=128_000, memory_mib=1_048_576))
+        ledger.set_devices(
+            name,
+            [
+                DeviceFacts(index=index, uuid=f"{name}-{index}", model="V100", vendor="nvidia", memory_mib=32_768)
+                for index in range(DEVICES)
+            ],
+        )
+    return ledger
+
+
+def gpus_of(submission: Submission) -> float:
+    """GPUs that a job holds; a share counts as such."""
+    gpu = submission.job.ask.gpu
+    assert gpu is not None, "all jobs here ask GPUs"
+    return submission.job.workers * gpu.count * gpu.share_milli / 1000
+
+
+def synthetic(*, jobs: int, nodes: int, days: float, load: float, seed: int) -> list[Submission]:
+    """Jobs of a month: more by day and on weekdays, lognormal run times, limits above what is needed.
+
+    Run times are scaled so that all jobs together need `load` of what the nodes have in that time.
+    """
+    rng = Random(seed)
+    drawn = [_drawn(rng) for _ in range(jobs)]
+    needed = sum(gpus * seconds for *_, gpus, seconds in drawn)
+    scale = load * nodes * DEVICES * days * DAY / needed
+    moments = sorted(_moments(rng, count=jobs, days=days))
+    found = []
+    for at, (moment, (text, workers, _, seconds)) in enumerate(zip(moments, drawn, strict=True)):
+        ran = min(3 * DAY, max(60.0, seconds * scale))
+        limit = next((each for each in _LIMITS if each >= ran * rng.uniform(1.1, 3.0)), _LIMITS[-1])
+        priority = rng.choices([each for each, _ in _PRIORITIES], [weight for _, weight in _PRIORITIES])[0]
+        found.append(
+            _submission(at, text=text, workers=workers, at_seconds=moment, ran=ran, limit=limit, priority=priority)
+        )
+    return found
+
+
+def _drawn(rng: Random) -> tuple[str, int, float, float]:
+    """Request, workers, GPUs in all, and run time in seconds before scaling."""
+    choices = [(str(gpus), workers, float(workers * gpus)) for workers, gpus, _ in _SIZES]
+    choices += [(text, 1, float(text)) for text, _ in _SHARES]
+    weights = [weight for *_, weight in _SIZES] + [weight for _, weight in _SHARES]
+    text, workers, gpus = rng.choices(choices, weights)[0]
+    return text, workers, gpus, rng.lognormvariate(math.log(2400), 1.6)
+
+
+def _moments(rng: Random, *, count: int, days: float) -> Iterator[float]:
+    def moment() -> float:
+        while True:
+            at = rng.uniform(0, days * DAY)
+            day, hour = int(at // DAY), at % DAY / 3600
+            busy = (0.35 if day % 7 >= 5 else 1.0) * (0.55 - 0.45 * math.cos((hour - 3) / 24 * 2 * math.pi))
+            if rng.random() < busy:
+                return at
+
+    return (moment() for _ in range(count))
+
+
+def traced(path: Path, *, jobs: int) -> list[Submission]:
+    """The jobs of a trace that asked for GPUs, with their creation and their run time; limits as people set them.
+
+    The trace begins with months in which hardly anything came: those jobs are left out.
+    """
+    rng = Random(1)
+    found = []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = (row for row in csv.DictReader(file) if int(row["num_gpu"]) > 0 and row["deletion_time"])
+        ordered = sorted(rows, key=lambda row: float(row["creation_time"]))
+        for at, row in enumerate(islice(ordered, _SPARSE, _SPARSE + jobs)):
+            begin = float(row["scheduled_time"] or row["creation_time"])
+            ran = max(60.0, float(row["deletion_time"]) - begin)
+            whole = int(row["gpu_milli"]) >= 1000
+            text = row["num_gpu"] if whole else f"{int(row['gpu_milli']) / 1000:g}"
+            found.append(
+                _submission(
+                    at,
+                    text=text,
+                    workers=1,
+                    at_seconds=float(row["creation_time"]),
+                    ran=ran,
+                    limit=ran * rng.uniform(1.1, 3.0),
+                    priority=10,
+                )
+            )
+    return found
+
+
+def nodes_for(submissions: list[Submission], *, load: float) -> int:
+    """How many nodes the jobs fill to `load` in the time in which they are submitted."""
+    begin, end = submissions[0].at_seconds, submissions[-1].at_seconds
+    # What a job holds beyond the last submission is not offered in that time.
+    needed = sum(gpus_of(each) * min(each.ran_seconds, max(0.0, end - each.at_seconds)) for each in submissions)
+    return max(1, round(needed / (end - begin) / DEVICES / load))
+
+
+def _submission(
+    at: int, *, text: str, workers: int, at_seconds: float, ran: float, limit: float, priority: int
+) -> Submission:
+    request = parse(text)
+    name = f"bench/job-{at:06d}"
+    return Submission(
+        job=Candidate(
+            key=f"uid-{at:06d}",
+            ask=Ask(gpu=request, mode="Exclusive" if request.whole else "Fractional", policy="Balanced"),
+            workers=workers,
+            priority=priority,
+            created=(_BEGINNING + timedelta(seconds=at_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            name=name,
+            run_seconds=limit,
+            limited=True,
+        ),
+        at_seconds=at_seconds,
+        ran_seconds=ran,
+    )

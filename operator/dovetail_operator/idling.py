@@ -1,0 +1,28 @@
+"""What a job is told that leaves its GPUs idle. Pure."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from dovetail.api.meta import Condition
+from dovetail_operator.durations import timestamp
+
+CONDITION: Final = "Idle"
+
+
+def sentence(since: datetime) -> str:
+    """For people."""
+    return f"No GPU work since {timestamp(since.astimezone(UTC))}"
+
+
+def condition_of(since: datetime | None, *, before: Condition | None, finished: bool, now: str) -> Condition | None:
+    """Whether the job leaves its GPUs idle: said from the first time on. A job that is over keeps what it had."""
+    if finished or (since is None and before is None):
+        return before
+    if since is not None:
+        return Condition(
+            type=CONDITION, status="True", reason="NoGPUWork", message=sentence(since), last_transition_time=now
+        )
+    return Condition(
+        type=CONDITION, status="False", reason="GPUWork", message="Its GPUs work, or are given back",
+        last_transition_time=now,
+    )  # fmt: skip

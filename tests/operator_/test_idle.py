@@ -1,0 +1,120 @@
+"""The idle policy: a warning, then what is configured, on measurements that are fresh."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import find_condition
+from dovetail.idle import IdleAction, IdleRules
+from dovetail.kube.client import Client
+from dovetail_operator.announce import Announcement
+from dovetail_operator.idle import IdleWatch
+from dovetail_operator.idling import CONDITION, condition_of
+from dovetail_operator.state import State
+from tests.core.kube.api import Answer, Api, refusal
+from tests.operator_.builders import NOW, at, make_job, make_state
+
+GPUJOB = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x"
+DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "GPU-a-0", "shareMilli": 1000, "memoryMiB": 1}
+
+
+class Rig:
+    def __init__(self, client: Client, *, action: IdleAction = "Suspend", **status: Any) -> None:
+        self.state: State = make_state(a=1)
+        self.job = make_job(status={"phase": "Running", "devices": [DEVICE], **status})
+        self.state.put_job(self.job)
+        self.seconds = 0.0
+        self.changed: list[str] = []
+        self.events: list[Announcement] = []
+        self.watch = IdleWatch(
+            client,
+            self.state,
+            IdleRules(after_seconds=600, grace_seconds=300, action=action),
+            changed=self.changed.append,
+            post=self.events.append,
+            now=lambda: NOW + timedelta(seconds=self.seconds),
+        )
+
+    async def look(self, seconds: float, *, utilization: float | None = 0.0) -> None:
+        """What is measured then, and a look."""
+        self.seconds = seconds
+        if utilization is not None:
+            device = {
+                "index": 0, "uuid": "GPU-a-0", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768,
+                "utilization": utilization,
+            }  # fmt: skip
+            status = {"devices": [device], "observedAt": at(seconds)}
+            self.state.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
+        await self.watch.look()
+
+
+@pytest.fixture
+def rig(client: Client) -> Rig:
+    return Rig(client)
+
+
+async def test_an_idle_job_is_warned_once_and_then_held(rig: Rig, api: Api) -> None:
+    api.answer(f"PATCH {GPUJOB}", Answer(body=msgspec.to_builtins(rig.job)))
+    for seconds in (0, 599, 600, 700, 899):
+        await rig.look(seconds)
+    assert [event.message for event in rig.events] == [
+        "No GPU work since 2026-01-01T12:00:00Z: the job is held if that goes on for 300 s"
+    ]
+    assert rig.changed == ["team/x"]
+    assert not api.of(f"PATCH {GPUJOB}")
+    await rig.look(900)
+    (patch,) = api.of(f"PATCH {GPUJOB}")
+    assert patch.body == {"metadata": {"uid": "uid-x", "resourceVersion": "10"}, "spec": {"suspend": True}}
+    assert rig.events[-1].message.endswith("the job is held (gjob release lets it go on)")
+
+
+async def test_a_job_that_works_again_is_told_so(rig: Rig) -> None:
+    for seconds, utilization in ((0, 0.0), (600, 0.0), (660, 0.9)):
+        await rig.look(seconds, utilization=utilization)
+    assert rig.changed == ["team/x", "team/x"]
+    assert rig.state.idle == {}
+
+
+async def test_by_default_a_warning_is_all(client: Client, api: Api) -> None:
+    rig = Rig(client, action="Warn")
+    for seconds in (0, 600, 90_000):
+        await rig.look(seconds)
+    assert [event.message for event in rig.events] == ["No GPU work since 2026-01-01T12:00:00Z"]
+    assert not api.seen
+
+
+async def test_on_a_report_that_is_too_old_nothing_is_ended(client: Client, api: Api) -> None:
+    rig = Rig(client, action="End")
+    await rig.look(0)
+    await rig.look(10_000, utilization=None)
+    assert not api.seen
+
+
+async def test_a_conflict_is_met_by_the_next_look(client: Client, api: Api) -> None:
+    rig = Rig(client, action="End")
+    api.answer(f"PATCH {GPUJOB}", refusal(409), Answer(body=msgspec.to_builtins(rig.job)))
+    for seconds in (0, 900, 905):
+        await rig.look(seconds)
+    assert [seen.body["spec"] for seen in api.of(f"PATCH {GPUJOB}")] == [{"cancel": True}] * 2
+
+
+async def test_after_a_restart_it_is_not_warned_again(client: Client) -> None:
+    told = {"type": CONDITION, "status": "True", "reason": "NoGPUWork", "message": "", "lastTransitionTime": at(-60)}
+    rig = Rig(client, conditions=[told])
+    await rig.look(0)
+    assert (rig.events, list(rig.state.idle)) == ([], ["uid-x"])
+
+
+def test_the_condition_says_since_when_and_that_it_is_over() -> None:
+    idle = condition_of(NOW, before=None, finished=False, now=at(600))
+    assert idle is not None
+    assert (idle.status, idle.message) == ("True", "No GPU work since 2026-01-01T12:00:00Z")
+    busy = condition_of(None, before=idle, finished=False, now=at(660))
+    assert busy is not None
+    assert (busy.status, busy.reason) == ("False", "GPUWork")
+    assert condition_of(None, before=None, finished=False, now=at(0)) is None
+    assert condition_of(None, before=idle, finished=True, now=at(700)) == idle
+    assert find_condition([busy], CONDITION) == busy
