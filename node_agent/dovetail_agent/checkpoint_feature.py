@@ -20,6 +20,7 @@ from dovetail_agent.suspend_to_host import SuspendToHost
 from dovetail_agent.suspend_world import SeenWorld
 from dovetail_agent.suspending import Suspender
 from dovetail_agent.telling import Teller
+from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
@@ -63,6 +64,10 @@ class CheckpointFeature(Feature):
     def away(self) -> frozenset[str]:
         """The pods at the host: they have work, though no driver names them on a card."""
         return self._suspender.away if self._suspender else frozenset()
+
+    def in_the_way(self, tenant: Tenant) -> bool:
+        """Whether others cannot be on its cards while its memory is: an idle one would keep them out for ever."""
+        return self._suspender is not None and self._world.crowded(tenant)
 
     def shortest_turn(self) -> float:
         """Moving memory takes seconds, and must not be most of what a turn is."""

@@ -65,7 +65,7 @@ def _turns(args: argparse.Namespace, *, settings: Settings, client: Client) -> I
         yield turns()
         return
     mover = suspend_to_host(args, settings=settings, teller=Teller(client, component=_COMPONENT))
-    yield turns(around=mover.around, away=mover.away, shortest_turn=mover.shortest_turn)
+    yield turns(around=mover.around, away=mover.away, shortest_turn=mover.shortest_turn, in_the_way=mover.in_the_way)
     yield mover
 
 

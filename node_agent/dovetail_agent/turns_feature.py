@@ -40,7 +40,8 @@ _LONGEST_CHANGE_SECONDS: Final = 180
 
 class TurnsFeature(Feature):
     """Turns on one node. `around` builds what stops tenants around the freezer; `away` are those whose memory that has
-    moved to the host, and `shortest_turn` is how long their turns last at least."""
+    moved to the host, and `shortest_turn` is how long their turns last at least. Who is `in_the_way` with its memory
+    does not rest on a device, whatever it computes."""
 
     name = "turns"
 
@@ -53,6 +54,7 @@ class TurnsFeature(Feature):
         around: Callable[[Freezer], Suspender] = lambda freezer: freezer,
         away: Callable[[], Collection[str]] = frozenset,
         shortest_turn: Callable[[], float] = float,
+        in_the_way: Callable[[Tenant], bool] = lambda _tenant: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = freezing
@@ -61,6 +63,7 @@ class TurnsFeature(Feature):
         self._around = around
         self._away = away
         self._shortest_turn = shortest_turn
+        self._in_the_way = in_the_way
         self._clock = clock
         self._changed = asyncio.Event()
         self._wanted: dict[str, tuple[Contender, Tenant]] = {}
@@ -80,7 +83,8 @@ class TurnsFeature(Feature):
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
         """Whether turns can be had here; and on the way, who wants them."""
         self._judge(seen)
-        wanting = contenders(seen, away=self._away(), resting=self._resting)
+        resting = {each.uid for each in seen.tenants if each.uid in self._resting and not self._in_the_way(each)}
+        wanting = contenders(seen, away=self._away(), resting=resting)
         wanted = {contender.uid: (contender, tenant) for contender, tenant in wanting}
         if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
             self._changed.set()

@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from dovetail.api.gpunode import GPUNodeStatus
@@ -12,12 +14,14 @@ from dovetail_agent.cuda import Driver
 from dovetail_agent.freezer import Freezer
 from dovetail_agent.freezer_groups import freezer_at
 from dovetail_agent.freezer_marks import Marks
+from dovetail_agent.provider import Process
 from dovetail_agent.suspend_admission import Candidate, OnCard
 from dovetail_agent.suspend_to_host import SuspendToHost
 from dovetail_agent.suspending import Suspender
 from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns_feature import TurnsFeature
 from dovetail_agent.watchdog import WATCHDOG
+from tests.agent.builders import NOON
 from tests.agent.cuda_stub import CudaStub
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 from tests.agent.suspension import CARD, CARD_MIB
@@ -52,6 +56,7 @@ class Node:
         self.groups = {PIDS[uid]: self.kernel.add(f"kubepods/pod{uid}") for uid in PIDS}
         self.stub = CudaStub(f"process 1 {LARGE}")
         self.folder = folder
+        self.looks = 0
         self.calls = Careful(self)
         self.mover: SuspendToHost | None = None
         self.marks = Marks(folder / "marks", clock=time.monotonic)
@@ -62,6 +67,7 @@ class Node:
             turn_seconds=0.02,
             around=self.around,
             away=lambda: self.mover.away if self.mover else frozenset(),
+            in_the_way=self.crowded,
         )
 
     def around(self, freezer: Freezer) -> Suspender:
@@ -93,7 +99,8 @@ class Node:
         return pid
 
     def look(self) -> None:
-        """One look of the agent, which sees on the card who is on the card; the second begins with a mere context."""
+        """One look of the agent, which sees on the card who is on the card. All are measured to compute nothing, and
+        the second begins with a mere context."""
         self.marks.beat(WATCHDOG)
         if self.stub.state(2) < 0 and not self.stub.resident_mib:
             self.stub.add(f"process 2 {LARGE}")
@@ -101,10 +108,19 @@ class Node:
         used = {uid: LARGE for uid, pid in PIDS.items() if self.stub.state(pid) in on_card}
         if self.stub.state(2) < 0:
             used[OTHER] = 300
-        self.turns.amend(GPUNodeStatus(), seen=seen(FIRST, SECOND, used=used))
+        look = seen(FIRST, SECOND, used=used)
+        assert look.sample is not None
+        self.looks += 1
+        idle = tuple(Process(pid=PIDS[uid], used_mib=mib, pod_uid=uid, utilization=0.0) for uid, mib in used.items())
+        sample = replace(
+            look.sample,
+            measured_at=NOON + timedelta(seconds=self.looks),
+            devices=tuple(replace(each, processes=idle) for each in look.sample.devices),
+        )
+        self.turns.amend(GPUNodeStatus(), seen=replace(look, sample=sample))
 
 
-async def test_two_tenants_of_a_card_with_room_for_one_come_and_go_by_turns(tmp_path: Path) -> None:
+async def test_two_tenants_of_a_card_with_room_for_one_come_and_go_by_turns_though_they_idle(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.look()
     task = asyncio.create_task(node.turns.run(lambda: None))
