@@ -187,7 +187,13 @@ def test_work_stands_still_while_a_tenant_waits_and_is_shared_by_priority(sandbo
     worked = {name: each.cpu_seconds - began[name] for name, each in tenants.items()}
 
     assert all(stood.values())
+    assert enforced_on(sandbox, "often") == "Turns"
     assert worked["often"] / worked["seldom"] == pytest.approx(2, rel=0.1)
+
+
+def enforced_on(sandbox: RealSandbox, name: str) -> str:
+    path = "{.status.conditions[?(@.type=='Enforced')].reason}"
+    return sandbox.kubectl("get", "gpujob", name, "--namespace=default", f"--output=jsonpath={path}")
 
 
 def stood_still(tenant: Tenant) -> bool:
