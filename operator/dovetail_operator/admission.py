@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +15,9 @@ from dovetail.kube.reflector import key_of
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
-from dovetail.queue.foresight import Start, foresee
+from dovetail.queue.foresight import foresee
 from dovetail.queue.preemption import Evictor, Order
 from dovetail_operator.counting import counted_jobs
-from dovetail_operator.durations import timestamp
 from dovetail_operator.evictions import rules_now, running_jobs
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.plans import (
@@ -72,7 +71,9 @@ def survey(state: State, *, now: datetime) -> Cycle:
         if is_on_the_way(job, child) and child is not None:
             pods = state.pods_of(child)
             running.add(child.metadata.uid)
-            cycle.leaving.extend(state.run_times.leaving(job, child, pods, now=now))
+            cycle.leaving.extend(
+                state.run_times.leaving(job, child, pods, now=now, likely=state.expectations.run_seconds)
+            )
             workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
                 cycle.planned[job.metadata.uid] = key
@@ -134,13 +135,15 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     ledger, leaving = _with_those_on_the_way(state, cycle)
     gate = state.quotas.gate(counted_jobs(state, waiting=cycle.keys))
     for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
-        yield None if start is None else (start.key, _estimate(start, now=cycle.now))
+        yield None if start is None else (start.key, state.expectations.place(start, now=cycle.now))
 
 
 def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
     """A copy of the ledger in which those have their room that were let go, and all ends that are known."""
     ledger = state.view.ledger.copy()
-    claimed = claim_on_the_way(cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going)
+    claimed = claim_on_the_way(
+        cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=state.standing
+    )
     for uid in claimed.late:
         # kube-scheduler is meant to refuse it until those have left that are leaving.
         cycle.doubts.pop(uid, None)
@@ -152,12 +155,6 @@ def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
     """The pools of which a shortage tells; empty where it is of all nodes."""
     pools = () if verdict.reason == "Quota" else state.quotas.pools_of(state.jobs[cycle.keys[verdict.key]])
     return f" (in pool {' or '.join(pools)})" if isinstance(pools, tuple) and pools else ""
-
-
-def _estimate(start: Start, *, now: datetime) -> QueuePlace:
-    # To the nearest second, so that the same end gives the same estimate whenever it is reckoned.
-    at = now + timedelta(seconds=start.in_seconds + 0.5)
-    return QueuePlace(position=1, estimated_start=timestamp(at), basis=start.basis)
 
 
 class Teller:
@@ -207,6 +204,7 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         others=others,
         workers=workers,
         least=job.spec.min_workers,
+        likely_seconds=state.expectations.run_seconds(job),
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,
         name=key_of(job.metadata),

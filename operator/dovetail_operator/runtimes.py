@@ -1,6 +1,6 @@
 """When jobs may begin, and how long they are taken to hold their devices: by their limits, or as configured. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -34,8 +34,16 @@ class RunTimes:
             return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
         return limit + _grace_seconds(job)
 
-    def leaving(self, job: GPUJob, child: Job, pods: Iterable[Pod], *, now: datetime) -> list[Leaving]:
-        """When what the job's bound pods hold is taken to end."""
+    def leaving(
+        self,
+        job: GPUJob,
+        child: Job,
+        pods: Iterable[Pod],
+        *,
+        now: datetime,
+        likely: Callable[..., float | None] = lambda _job, **_: None,
+    ) -> list[Leaving]:
+        """When what the job's bound pods hold is taken to end; `likely` tells how long it is likely to run in all."""
         if child.status.start_time is None:
             return []
         run = (now - moment(child.status.start_time)).total_seconds()
@@ -44,8 +52,16 @@ class RunTimes:
         if at <= 0:
             # Nothing ends a job without a limit: it may well go on as long again.
             at = _SOON_SECONDS if limited else max(_SOON_SECONDS, run)
+        in_all = likely(job, so_far_seconds=run)
+        expected = None if in_all is None else min(at, max(0.0, in_all - run))
         return [
-            Leaving(key=pod.metadata.uid, job=job.metadata.uid, at_seconds=at, assumed=not limited)
+            Leaving(
+                key=pod.metadata.uid,
+                job=job.metadata.uid,
+                at_seconds=at,
+                assumed=not limited,
+                likely_seconds=expected,
+            )
             for pod in pods
             if _holds(pod) and not pod.metadata.deletion_timestamp
         ]

@@ -16,6 +16,7 @@ from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Admitted, Verdict
+from dovetail.queue.candidates import Standing
 from dovetail.queue.preemption import Rules
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
@@ -26,6 +27,7 @@ from dovetail_operator.cpufallback import fell_back, on_cpu
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.durations import moment
 from dovetail_operator.enforced import Enforcements
+from dovetail_operator.expectations import Expectations
 from dovetail_operator.history_due import Dues
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
@@ -60,6 +62,8 @@ class State:
         self.notices: dict[str, Notice] = {}
         self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
+        self.expectations = Expectations()
+        self.standing = Standing(view.ledger.changed_at)
         self.jobs: dict[str, GPUJob] = {}
         self.dependencies = Dependencies(self.jobs)
         # Records of jobs that are due; None where nobody keeps any.
@@ -102,6 +106,7 @@ class State:
             self._forget(known)
         self.jobs[key] = job
         self.learning.put(job)
+        self.expectations.put(job)
         self.dependencies.put(job)
         self._tasks.put(job)
         if self.dues is not None:
@@ -371,6 +376,7 @@ class State:
         self._tasks.drop(job)
         self._utilization.drop(job)
         self.learning.drop(job)
+        self.expectations.drop(job)
         self.dependencies.drop(job)
         if self.dues is not None:
             self.dues.drop(job)

@@ -171,6 +171,11 @@ def _in_the_queue(status: GPUJobStatus) -> list[str]:
     told = [f"it is at place {place.position} of the queue"]
     if place.estimated_start is not None:
         told.append(f"it is expected to start at {place.estimated_start}: {place.basis}")
+        if place.estimated_start_earliest and place.estimated_start_latest:
+            told.append(
+                f"nine in ten jobs start within their bounds: {place.estimated_start_earliest} to "
+                f"{place.estimated_start_latest}"
+            )
     if place.reserved is not None:
         nodes = ", ".join(f"{node.name} ({node.workers})" for node in place.reserved.nodes)
         told.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")

@@ -1,12 +1,14 @@
 """Jobs as the queue sees them, their order, and placing one whole. The ledger is as before when a function returns."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
+from dovetail.engine.refusals import Refusal
 from dovetail.engine.shapes import Shapes
 
 DAY_SECONDS: Final = 86_400.0
@@ -129,44 +131,118 @@ class Claimed:
     late: set[str] = field(default_factory=set)
 
 
+_Worker = tuple[str, int, Ask]
+
+
+class Standing:
+    """What planned workers were given, from look to look: it stands as long as nothing on their node has changed.
+
+    `version` tells how often a node has changed so far.
+    """
+
+    def __init__(self, version: Callable[[str], int]) -> None:
+        self._version = version
+        self._known: dict[str, tuple[int, list[_Worker], list[Claim]]] = {}
+
+    def claims(self, node: str, workers: list[_Worker]) -> list[Claim] | None:
+        """The claims of just these workers on the node; None where they have to be looked for."""
+        known = self._known.get(node)
+        if known is None or known[:2] != (self._version(node), workers):
+            return None
+        return known[2]
+
+    def keep(self, node: str, workers: list[_Worker], claims: list[Claim]) -> None:
+        """They were given that now."""
+        self._known[node] = self._version(node), workers, claims
+
+    def forget_all_but(self, nodes: Container[str]) -> None:
+        """Nobody is planned on any other node."""
+        for node in [node for node in self._known if node not in nodes]:
+            del self._known[node]
+
+
 def claim_on_the_way(
-    candidates: Iterable[Candidate], *, ledger: Ledger, sites: Sites, going: Iterable[str] = ()
+    candidates: Iterable[Candidate],
+    *,
+    ledger: Ledger,
+    sites: Sites,
+    going: Iterable[str] = (),
+    standing: Standing | None = None,
 ) -> Claimed:
     """Set room aside in `ledger` for workers that were admitted and have no node yet, as far as there is room.
 
     They were admitted on room that the ledger does not show as taken until they are bound. A planned worker may take
     what the claims `going` give back soon: their pods are about to end.
     """
-    shapes, claimed, ends = Shapes(ledger), Claimed(), frozenset(going)
-    for job in order(candidates):
-        if job.ask.gpu is None:
-            continue
-        for worker in range(job.workers):
-            nodes = [job.nodes[worker]] if job.nodes else sites.get(job.site)
-            key = f"{job.key}/{worker}"
-            found = place(ledger, job.ask, workers=1, key=key, nodes=nodes, shapes=shapes)
-            if isinstance(found, Shortage) and job.nodes:
-                found = _place_after(ends, job=job, worker=worker, ledger=ledger)
-                claimed.late.update([] if isinstance(found, Shortage) else [job.key])
-            if not isinstance(found, Shortage):
-                claimed.leaving.extend(commit(found, job=job, ledger=ledger))
-            elif job.nodes:
-                claimed.lost[job.key] = job.nodes[worker]
-            else:
-                break
+    claimed, jobs, planned = Claimed(), order(candidates), dict[str, list[tuple[Candidate, int]]]()
+    for job in jobs:
+        for worker, node in enumerate(job.nodes if job.ask.gpu is not None else ()):
+            planned.setdefault(node, []).append((job, worker))
+    standing = standing or Standing(lambda _node: 0)
+    ends = frozenset(going)
+    for node, workers in planned.items():
+        _claim_on(node, workers, ledger=ledger, going=ends, claimed=claimed, standing=standing)
+    standing.forget_all_but(planned)
+    shapes = Shapes(ledger)
+    for job in jobs:
+        if job.ask.gpu is not None and not job.nodes:
+            claimed.leaving.extend(_claim_anywhere(job, ledger=ledger, sites=sites, shapes=shapes))
     return claimed
 
 
-def _place_after(going: frozenset[str], *, job: Candidate, worker: int, ledger: Ledger) -> list[Claim] | Shortage:
-    """The claim of a planned worker once those are gone that are leaving its node."""
-    node = job.nodes[worker]
+def _claim_on(
+    node: str,
+    workers: Sequence[tuple[Candidate, int]],
+    *,
+    ledger: Ledger,
+    going: frozenset[str],
+    claimed: Claimed,
+    standing: Standing,
+) -> None:
+    """Claim for the workers that are planned on one node."""
+    asked = [(job.key, worker, job.ask) for job, worker in workers]
+    claims = standing.claims(node, asked)
+    if claims is not None:
+        for (job, _), claim in zip(workers, claims, strict=True):
+            claimed.leaving.extend(commit([claim], job=job, ledger=ledger))
+        return
+    found, late = [], False
+    for job, worker in workers:
+        key = f"{job.key}/{worker}"
+        fit = check(ledger, job.ask, node=node, key=key)
+        if not isinstance(fit, Fit) and isinstance(fit := _check_after(going, job, node, key=key, ledger=ledger), Fit):
+            claimed.late.add(job.key)
+            late = True
+        if isinstance(fit, Fit):
+            found.append(fit.claim)
+            claimed.leaving.extend(commit([fit.claim], job=job, ledger=ledger))
+        else:
+            claimed.lost[job.key] = node
+    if len(found) == len(workers) and not late:
+        standing.keep(node, asked, found)
+
+
+def _check_after(going: frozenset[str], job: Candidate, node: str, *, key: str, ledger: Ledger) -> Fit | Refusal:
+    """Whether a planned worker fits once those are gone that are leaving its node."""
     leaving = [claim for claim in ledger.claims_on(node) if claim.key in going]
     for claim in leaving:
         ledger.release(claim.key)
-    found = place(ledger, job.ask, workers=1, key=f"{job.key}/{worker}", nodes=[node], shapes=Shapes(ledger))
+    found = check(ledger, job.ask, node=node, key=key)
     for claim in leaving:
         ledger.commit(claim)
     return found
+
+
+def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, shapes: Shapes) -> list[Leaving]:
+    """Claim for the workers of a job without a plan, one after the other."""
+    leaving = []
+    for worker in range(job.workers):
+        key, nodes = f"{job.key}/{worker}", sites.get(job.site)
+        found = place(ledger, job.ask, workers=1, key=key, nodes=nodes, shapes=shapes)
+        if isinstance(found, Shortage):
+            break
+        leaving += commit(found, job=job, ledger=ledger)
+    return leaving
 
 
 def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_seconds: float = 0.0) -> list[Leaving]:

@@ -58,6 +58,10 @@ class RunTimesUsed:
         self._of_all.add(used)
         self._of_group.setdefault(group, _Latest()).add(used)
 
+    def knows(self, group: str) -> bool:
+        """Whether enough jobs have ended to tell."""
+        return max(len(self._of_all), len(self._of_group.get(group, ()))) >= _ENOUGH
+
     def expected_seconds(
         self, group: str, *, limit_seconds: float, so_far_seconds: float = 0.0, part: float = 0.5
     ) -> float:
@@ -99,7 +103,7 @@ class Misses:
         known = self._of(foreseen_seconds)
         low, high = known.quantile(self._tail), known.quantile(1.0 - self._tail)
         if len(known) < _ENOUGH or low is None or high is None:
-            low, high = 0.5, 1.5
+            low, high = 0.0, 1.25
         wait = foreseen_seconds + 1.0
         return Bounds(earliest_seconds=max(0.0, low * wait - 1.0), latest_seconds=max(0.0, high * wait - 1.0))
 

@@ -71,10 +71,13 @@ class _Over:
 
     def __init__(self) -> None:
         self._ended: dict[str, dict[str, bool]] = {}
+        self._early: set[str] = set()
 
     def add(self, ended: Iterable[tuple[Leaving, Claim]]) -> None:
         for leaving, claim in ended:
             self._ended.setdefault(claim.node, {})[leaving.job] = leaving.assumed
+            if leaving.expected_seconds < leaving.at_seconds:
+                self._early.add(leaving.job)
 
     def basis(self, claims: Iterable[Claim]) -> str:
         """What has to have ended on the nodes of `claims`."""
@@ -85,6 +88,9 @@ class _Over:
         where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
         who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
         assumed = sum(ended.values())
+        if not self._early.isdisjoint(ended):
+            early = who.removesuffix(" at the latest")
+            return f"{early}, if they use as much of their time limits as jobs like them did"
         if not assumed:
             return f"{who}, by the time limits"
         return f"{who.removesuffix(' at the latest')}, if {assumed} without a time limit run as long as is configured"

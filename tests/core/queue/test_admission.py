@@ -10,7 +10,7 @@ from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
-from dovetail.queue.candidates import Candidate, claim_on_the_way, order, way_of
+from dovetail.queue.candidates import Candidate, Standing, claim_on_the_way, order, way_of
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 
@@ -308,7 +308,7 @@ def test_planned_workers_claim_room_on_their_own_nodes() -> None:
     ledger = make_ledger(a=4, b=4)
     found = claim_on_the_way([on_the_way("x", "2", "b", "b", "a")], ledger=ledger, sites={})
     assert found.lost == {}
-    assert [ledger.claim(f"uid-x/{worker}/0").node for worker in range(3)] == ["b", "b", "a"]  # type: ignore[union-attr]
+    assert [ledger.claim(f"uid-x/{worker}").node for worker in range(3)] == ["b", "b", "a"]  # type: ignore[union-attr]
 
 
 def test_a_plan_without_room_on_one_of_its_nodes_is_lost() -> None:
@@ -316,7 +316,7 @@ def test_a_plan_without_room_on_one_of_its_nodes_is_lost() -> None:
     hold_devices(ledger, "b", 0, 1, 2)
     found = claim_on_the_way([on_the_way("x", "2", "b", "a"), on_the_way("y", "2", "a")], ledger=ledger, sites={})
     assert found.lost == {"uid-x": "b"}
-    assert ledger.claim("uid-x/1/0") is not None
+    assert ledger.claim("uid-x/1") is not None
 
 
 def test_a_plan_on_a_node_that_is_gone_is_lost() -> None:
@@ -333,3 +333,33 @@ def test_a_planned_worker_waits_for_those_who_are_leaving_its_node() -> None:
     assert claim_on_the_way([job], ledger=ledger.copy(), sites={}).lost == {"uid-x": "a"}
     assert claim_on_the_way([job], ledger=ledger, sites={}, going=[going[0].key]).lost == {}
     assert ledger.claim(going[0].key) is not None
+
+
+def test_what_planned_workers_were_given_stands_until_their_node_changes() -> None:
+    ledger, looks = make_ledger(a=4, b=4), list[str]()
+
+    def version(node: str) -> int:
+        looks.append(node)
+        return ledger.changed_at(node)
+
+    standing = Standing(version)
+    jobs = [on_the_way("x", "2", "a", "b"), on_the_way("y", "1", "b")]
+    given = []
+    for _ in range(2):
+        copy = ledger.copy()
+        claim_on_the_way(jobs, ledger=copy, sites={}, standing=standing)
+        given.append([copy.claim(key) for key in ("uid-x/0", "uid-x/1", "uid-y/0")])
+    assert given[0] == given[1]
+    hold_devices(ledger, "b", 0, 1, 2)
+    found = claim_on_the_way(jobs, ledger=ledger.copy(), sites={}, standing=standing)
+    assert found.lost == {"uid-x": "b"}
+    assert set(looks) == {"a", "b"}
+
+
+def test_others_on_the_same_node_are_given_anew_when_one_of_them_is_bound() -> None:
+    ledger = make_ledger(a=4)
+    standing = Standing(ledger.changed_at)
+    both = [on_the_way("x", "2", "a"), on_the_way("y", "2", "a")]
+    claim_on_the_way(both, ledger=ledger.copy(), sites={}, standing=standing)
+    found = claim_on_the_way(both[1:], ledger=(copy := ledger.copy()), sites={}, standing=standing)
+    assert (found.lost, len(copy.claims())) == ({}, 1)
