@@ -3,10 +3,18 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from dovetail.api.gpunode import Device
 from dovetail.api.meta import Condition
 from dovetail_operator.durations import timestamp
 
 CONDITION: Final = "Idle"
+
+
+def tells_utilization(device: Device) -> bool:
+    """Whether its driver tells how busy it is. Reports say 0 for what is not told: a part of a card (MIG) tells nothing,
+    and neither does one of which no other figure is known."""
+    told = device.temperature_celsius is not None or device.power_watts is not None
+    return not device.mig_profile and (device.utilization > 0 or told)
 
 
 def sentence(since: datetime) -> str:

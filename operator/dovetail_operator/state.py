@@ -29,6 +29,7 @@ from dovetail_operator.durations import moment
 from dovetail_operator.enforced import Enforcements
 from dovetail_operator.expectations import Expectations
 from dovetail_operator.history_due import Dues
+from dovetail_operator.idling import tells_utilization
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
 from dovetail_operator.overuse import Overuses
@@ -303,7 +304,10 @@ class State:
             status = getattr(self._gpunodes.get(held.node), "status", None)
             if status is None or not status.observed_at or (now - moment(status.observed_at)).total_seconds() > _STALE:
                 return None
-            found += [device.utilization for device in status.devices if device.uuid == held.uuid]
+            (device,) = [each for each in status.devices if each.uuid == held.uuid] or [None]
+            if device is None or not tells_utilization(device):
+                return None
+            found.append(device.utilization)
         return max(found, default=None)
 
     def number_of(self, job: GPUJob) -> int | None:

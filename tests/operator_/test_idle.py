@@ -27,6 +27,7 @@ class Rig:
         self.job = make_job(status={"phase": "Running", "devices": [DEVICE], **status})
         self.state.put_job(self.job)
         self.seconds = 0.0
+        self.device: dict[str, Any] = {"temperatureCelsius": 40}
         self.changed: list[str] = []
         self.events: list[Announcement] = []
         self.watch = IdleWatch(
@@ -44,7 +45,7 @@ class Rig:
         if utilization is not None:
             device = {
                 "index": 0, "uuid": "GPU-a-0", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768,
-                "utilization": utilization,
+                "utilization": utilization, **self.device,
             }  # fmt: skip
             status = {"devices": [device], "observedAt": at(seconds)}
             self.state.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
@@ -91,6 +92,14 @@ async def test_on_a_report_that_is_too_old_nothing_is_ended(client: Client, api:
     await rig.look(0)
     await rig.look(10_000, utilization=None)
     assert not api.seen
+
+
+@pytest.mark.parametrize("device", [{}, {"migProfile": "1g.10gb", "temperatureCelsius": 40}])
+async def test_a_device_that_tells_no_utilization_makes_no_job_idle(rig: Rig, device: dict[str, Any]) -> None:
+    rig.device = device
+    for seconds in (0, 600, 5000):
+        await rig.look(seconds)
+    assert rig.events == []
 
 
 async def test_a_conflict_is_met_by_the_next_look(client: Client, api: Api) -> None:
