@@ -153,7 +153,9 @@ def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Lea
 
 def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
     """The pools of which a shortage tells; empty where it is of all nodes."""
-    pools = () if verdict.reason == "Quota" else state.quotas.pools_of(state.jobs[cycle.keys[verdict.key]])
+    # A long cycle is taken in parts: meanwhile a job may go.
+    job = state.jobs.get(cycle.keys[verdict.key])
+    pools = () if job is None or verdict.reason == "Quota" else state.quotas.pools_of(job)
     return f" (in pool {' or '.join(pools)})" if isinstance(pools, tuple) and pools else ""
 
 

@@ -17,7 +17,11 @@ from dovetail_operator.state import State
 def counted_jobs(state: State, *, waiting: Container[str]) -> list[Counted]:
     """Jobs that run, start or wait, and those whose end is not yet noted where use counts. `waiting` are UIDs."""
     found = []
+    # Many thousands of jobs are looked at in each cycle: not where there is nothing to count.
+    anyone = bool(state.quotas.all)
     for job in state.jobs.values():
+        if not anyone and not job.spec.group:
+            continue
         if is_finished(job):
             each = _ended(state, job)
         elif is_on_the_way(job, child := state.child_of(job)):
