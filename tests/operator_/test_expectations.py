@@ -1,0 +1,62 @@
+"""What waiting jobs may expect, out of the GPUJobs that are there."""
+
+from datetime import timedelta
+
+from dovetail.queue.foresight import Start
+from dovetail_operator.admission import estimates, survey
+from dovetail_operator.expectations import Expectations
+from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
+
+
+def has_run(expectations: Expectations, number: int, *, seconds: float, phase: str = "Succeeded") -> None:
+    status = {"phase": phase, "startTime": at(0), "completionTime": at(seconds), "request": "1"}
+    expectations.put(make_job(f"r{number}", status=status, activeDeadlineSeconds=1000))
+
+
+def test_jobs_that_have_ended_tell_how_long_those_like_them_run() -> None:
+    expectations = Expectations()
+    job = make_job(status={"request": "1"}, activeDeadlineSeconds=2000)
+    assert expectations.run_seconds(job) is None
+    for number in range(10):
+        has_run(expectations, number, seconds=250)
+    assert expectations.run_seconds(job) == 500
+    assert expectations.run_seconds(make_job(status={"request": "1"})) is None
+
+
+def test_jobs_that_somebody_ended_tell_nothing_and_none_counts_twice() -> None:
+    expectations = Expectations()
+    for _ in range(20):
+        has_run(expectations, 0, seconds=250)
+    for number in range(20):
+        has_run(expectations, number, seconds=1, phase="Cancelled")
+    assert expectations.run_seconds(make_job(status={"request": "1"}, activeDeadlineSeconds=2000)) is None
+
+
+def start(key: str, seconds: float) -> Start:
+    return Start(key=key, in_seconds=seconds, basis="because")
+
+
+def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
+    expectations = Expectations()
+    for number in range(10):
+        expectations.place(start(f"uid-x{number}", 1000), now=NOW)
+        expectations.place(start(f"uid-x{number}", 10), now=NOW + timedelta(seconds=700))
+        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(800)}))
+    place = expectations.place(start("uid-y", 2000), now=NOW)
+    assert (place.estimated_start, place.basis) == (at(2000), "because")
+    assert (place.estimated_start_earliest, place.estimated_start_latest) == (at(1600), at(2000))
+
+
+def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
+    state = make_state(a=4)
+    runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
+    state.put_job(runs)
+    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    state.pod_changed("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
+    state.put_job(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
+    for number in range(10):
+        has_run(state.expectations, number, seconds=500)
+    ((key, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
+    assert key == "uid-waits"
+    assert place.estimated_start == at(2000)
+    assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
