@@ -22,7 +22,7 @@ demo-down: $(STAMP) ## End the demo: no process and no file stays
 	$(BIN)/dovetail demo --down
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e bench bench-queue bench-agent simulate
+.PHONY: test lint types unit cluster e2e bench bench-queue bench-agent hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
@@ -56,6 +56,9 @@ bench-agent: $(STAMP) ## The agent: what it costs its node, and 5,000 of them th
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
+
+hardware: $(STAMP) ## On a machine with NVIDIA cards, as root: what they really do, for docs/hardware.md
+	$(BIN)/python benchmarks/hardware.py
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
 	@mkdir -p out
