@@ -19,6 +19,7 @@ from dovetail.vendor import DEFAULT_VENDORS, Vendors
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
+MAX_PRIORITY: Final = 255
 Word = TypeVar("Word", bound=str)
 # The container that holds the devices of a reservation.
 RESERVATION_CONTAINER: Final = "main"
@@ -45,6 +46,7 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
     if not asked.parts:
         return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
     first, *others = asked.parts
+    _check_priority(pod.metadata.annotations.get(names.PRIORITY))
     return Ask(
         gpu=first.request,
         mode=asked.mode,
@@ -225,6 +227,13 @@ def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None
 
 def _policy(text: str | None, *, default: Policy) -> Policy:
     return _one_of(POLICIES, text, field="policy") or default
+
+
+def _check_priority(text: str | None) -> None:
+    """The weight in turns is the agent's to read; here it is seen to be one, before the pod is let in."""
+    if text is not None and not (text.isascii() and text.isdigit() and int(text) <= MAX_PRIORITY):
+        allowed = f"a whole number from 0 to {MAX_PRIORITY}"
+        raise RequestError(text, field="priority", problem=f"must be {allowed}", example="20")
 
 
 def _one_of(allowed: tuple[Word, ...], text: str | None, *, field: str) -> Word | None:

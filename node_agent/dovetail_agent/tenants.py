@@ -6,7 +6,7 @@ from typing import Final
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.api.gpujob import Mode, Workload
-from dovetail.asks import host_request, workload_in
+from dovetail.asks import MAX_PRIORITY, host_request, workload_in
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 from dovetail.pods.vendor import vendor_devices
@@ -18,7 +18,6 @@ log = get_logger(__name__)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 # As a GPUJob has it that names none.
 DEFAULT_PRIORITY: Final = 10
-_MAX_PRIORITY: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ def promised_milli(tenant: Tenant, *, uuid: str) -> int:
 
 def _priority_of(pod: Pod) -> int:
     text = pod.metadata.annotations.get(names.PRIORITY, "")
-    return min(int(text), _MAX_PRIORITY) if text.isascii() and text.isdigit() else DEFAULT_PRIORITY
+    return min(int(text), MAX_PRIORITY) if text.isascii() and text.isdigit() else DEFAULT_PRIORITY
 
 
 def _purpose_of(pod: Pod) -> Workload | None:

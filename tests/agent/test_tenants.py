@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from dovetail import names
@@ -39,3 +40,22 @@ def test_a_broken_allocation_is_a_tenant_without_devices() -> None:
     tenant = tenant_of(make_pod(annotations={names.ALLOCATION: "{"}))
     assert tenant is not None
     assert tenant.devices == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"), [(None, 10), ("0", 0), ("255", 255), ("999", 255), ("-1", 10), ("x", 10)]
+)
+def test_the_weight_in_turns_is_what_the_annotation_says_within_bounds(text: str | None, priority: int) -> None:
+    pod = make_pod(allocated(0))
+    annotations = {**pod.metadata.annotations, **({} if text is None else {names.PRIORITY: text})}
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+    found = tenant_of(pod)
+    assert found is not None
+    assert found.priority == priority
+
+
+def test_a_pod_that_was_told_to_end_is_leaving() -> None:
+    pod = make_pod(allocated(0))
+    gone = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-11-21T12:00:00Z")
+    found = tenant_of(pod), tenant_of(msgspec.structs.replace(pod, metadata=gone))
+    assert [each.leaving for each in found if each] == [False, True]

@@ -107,6 +107,11 @@ def test_an_amount_of_zero_beside_a_request_is_refused() -> None:
             {names.REQUEST: "0.5", names.WORKLOAD: "Batch"},
             'workload "Batch": unknown workload; write for example Training, Inference',
         ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.PRIORITY: "256"},
+            'priority "256": must be a whole number from 0 to 255; write for example 20',
+        ),
     ],
 )
 def test_a_pod_that_contradicts_itself_gets_a_sentence(
