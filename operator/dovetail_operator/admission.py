@@ -17,7 +17,7 @@ from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import foresee
 from dovetail.queue.preemption import Evictor, Order
-from dovetail_operator.counting import counted_jobs
+from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.evictions import rules_now, running_jobs
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.plans import (
@@ -106,7 +106,7 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     running, rules = running_jobs(state, now=cycle.now), rules_now(state, now=cycle.now)
     evictor = Evictor(running=running, rules=rules, orders=cycle.orders)
     counted = counted_jobs(state, waiting=cycle.keys)
-    gate, position = state.quotas.gate(counted), 0
+    gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0
     windows = windows_of(state, counted, ledger=ledger, leaving=leaving, now=cycle.now)
     for verdict in admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
@@ -133,7 +133,7 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     None now and then, so that the work can be done in parts.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    gate = state.quotas.gate(counted_jobs(state, waiting=cycle.keys))
+    gate = state.quotas.gate(counted_jobs(state, waiting=cycle.keys), children=children_of_jobs(state))
     for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
         yield None if start is None else (start.key, state.expectations.place(start, now=cycle.now))
 

@@ -36,6 +36,13 @@ def counted_jobs(state: State, *, waiting: Container[str]) -> list[Counted]:
     return found
 
 
+def children_of_jobs(state: State) -> frozenset[str]:
+    """The UIDs of the batch Jobs that are GPUJobs' own; none where nobody asks."""
+    if not state.quotas.all:
+        return frozenset()
+    return frozenset(child.metadata.uid for job in state.jobs.values() if (child := state.child_of(job)) is not None)
+
+
 def _counted(state: State, job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
     start, pools = job.status.start_time, state.quotas.pools_of(job)
     workers = child.spec.parallelism if child is not None else None

@@ -15,7 +15,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.resources import GPUQUOTAS
 from dovetail.logs import get_logger
-from dovetail_operator.counting import counted_jobs
+from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.durations import moment
 from dovetail_operator.effects import difference
 from dovetail_operator.state import State
@@ -50,7 +50,8 @@ class QuotaNotes:
             return
         # Times are written in whole seconds: what is used is reckoned up to one of them.
         now = self._now().replace(microsecond=0)
-        statuses = quotas.reckon(counted_jobs(self._state, waiting=self._state.verdicts), now=now)
+        children = children_of_jobs(self._state)
+        statuses = quotas.reckon(counted_jobs(self._state, waiting=self._state.verdicts), now=now, children=children)
         for quota in quotas.all:
             status = statuses[quota.metadata.name]
             if is_news(quota.status, status, now=now):

@@ -4,7 +4,7 @@ All of it is derived from objects of the API server; what was used before is not
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -41,6 +41,8 @@ class Counted:
     group: str = ""
     max_concurrent: int | None = None
     refused: Refused | None = None
+    # Of a pod: the batch Job that it says it is of.
+    owner: str = ""
 
     @property
     def is_job(self) -> bool:
@@ -74,12 +76,12 @@ class Quotas:
         self._quotas.pop(name, None)
 
     def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
-        """A pod has changed: one of no GPUJob that holds devices counts for its namespace."""
+        """A pod has changed: one that holds devices counts for its namespace, unless it is a GPUJob's."""
         claim = ledger.claim(pod.metadata.uid)
         milli = 0
         if claim is not None:
             milli = sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
-        if not milli or names.LABEL_JOB in pod.metadata.labels or not pod.spec.node_name:
+        if not milli or not pod.spec.node_name:
             self._pods.pop(pod.metadata.uid, None)
             return
         start = pod.status.start_time
@@ -88,6 +90,7 @@ class Quotas:
             subject=Subject(namespace=pod.metadata.namespace),
             milli=milli,
             start=None if start is None else moment(start),
+            owner=next((owner.uid for owner in pod.metadata.owner_references if owner.controller), ""),
         )
 
     def departed(self, counted: Counted) -> None:
@@ -119,13 +122,16 @@ class Quotas:
         account = fairshare.account_of(self._quotas.values(), subject_of(job))
         return fairshare.level_of(account, known=self._levels)
 
-    def gate(self, counted: Sequence[Counted]) -> limits.LimitGate | None:
-        """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited."""
+    def gate(self, counted: Sequence[Counted], *, children: Container[str] = ()) -> limits.LimitGate | None:
+        """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited.
+
+        `children` are the UIDs of the batch Jobs whose pods count as their GPUJobs: what a pod says is not enough.
+        """
         terms = {each.uid: found for each in counted if (found := self._terms(each))}
         if not terms:
             return None
         running = [each.uid for each in counted if each.uid in terms and not each.queued]
-        return limits.LimitGate(terms, running=running, used=self._used_by_pods())
+        return limits.LimitGate(terms, running=running, used=self._used_by_pods(children))
 
     def wants_use_until(self, end: datetime) -> bool:
         """Whether what ended then is still to be added to what a quota notes as used."""
@@ -140,19 +146,25 @@ class Quotas:
             start = (*start, limits.group_limit(namespace, counted.group, most=counted.max_concurrent))
         return Terms(start=start, queue=found.queue, refused=counted.refused)
 
-    def _used_by_pods(self) -> Counter[CounterKey]:
+    def _used_by_pods(self, children: Container[str]) -> Counter[CounterKey]:
         used: Counter[CounterKey] = Counter()
-        for pod in self._pods.values():
+        for pod in self._alone(children):
             for limit in limits.limits_of(self._quotas.values(), pod.subject, milli=pod.milli, jobs=0).start:
                 used[limit.counter] += limit.need
         return used
 
+    def _alone(self, children: Container[str]) -> list[Counted]:
+        """The pods that hold devices and are no GPUJob's."""
+        return [pod for pod in self._pods.values() if pod.owner not in children]
+
     # --- what was used -----------------------------------------------------------------------------------------
 
-    def reckon(self, counted: Iterable[Counted], *, now: datetime) -> dict[str, GPUQuotaStatus]:
+    def reckon(
+        self, counted: Iterable[Counted], *, now: datetime, children: Container[str] = ()
+    ) -> dict[str, GPUQuotaStatus]:
         """What each quota's status should say, by name; the levels of accounts follow what was used."""
         self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
-        everyone = [*counted, *self._pods.values(), *self._departed]
+        everyone = [*counted, *self._alone(children), *self._departed]
         used = self._usage(everyone, now=now)
         shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
         self._levels = fairshare.levels(used, shares=shares)

@@ -11,7 +11,7 @@ from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.kube.objects import Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits
 from dovetail_operator.admission import decide, survey
-from dovetail_operator.counting import counted_jobs, departed
+from dovetail_operator.counting import children_of_jobs, counted_jobs, departed
 from dovetail_operator.noting import is_news
 from dovetail_operator.quotas import Quotas
 from dovetail_operator.state import State
@@ -56,6 +56,14 @@ def test_jobs_that_run_and_pods_that_are_no_jobs_count_together() -> None:
     large = found["large"]
     assert isinstance(large, Waits)
     assert large.message == "Namespace team may run 3 GPUs, 2 run, this job needs 2 (GPUQuota q)"
+
+
+def test_a_pod_that_merely_says_that_it_is_a_jobs_counts() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(gpus=1))
+    state.pod_changed("ADDED", plain(labels={"dovetail.dev/job": "x"}))
+    add(state, make_job("x"))
+    assert isinstance(verdicts(state)["x"], Waits)
 
 
 @pytest.mark.parametrize("gone", ["deleted", "ended"])
@@ -108,7 +116,7 @@ def test_a_job_whose_pool_has_no_nodes_is_told_that_it_is_the_pool() -> None:
 
 def reckoned(quotas: Quotas, state: State, *, seconds: float = 0) -> GPUQuotaStatus:
     now = NOW + timedelta(seconds=seconds)
-    return quotas.reckon(counted_jobs(state, waiting=()), now=now)["q"]
+    return quotas.reckon(counted_jobs(state, waiting=()), now=now, children=children_of_jobs(state))["q"]
 
 
 def test_the_status_counts_by_whom() -> None:
