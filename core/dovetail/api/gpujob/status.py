@@ -190,7 +190,7 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     workers_active: Annotated[int, Meta(description="Number of workers whose pods exist and have not ended.")] = 0
     workers_ready: Annotated[int, Meta(description="Number of workers whose pods run and are ready.")] = 0
     workers_succeeded: Annotated[int, Meta(description="Number of workers that have ended well.")] = 0
-    workers_failed: Annotated[int, Meta(description="Number of pods of this job that have failed.")] = 0
+    workers_failed: Annotated[int, Meta(description="Number of pods of this attempt that have failed.")] = 0
     nodes: Annotated[list[str], Meta(description="Names of the nodes that the workers run or ran on.")] = []
     node_list: Annotated[str, Meta(description="The nodes in one line, for tables.")] = ""
     devices: Annotated[list[AssignedDevice], Meta(description="The devices that the workers hold or held.")] = []
