@@ -20,9 +20,7 @@ def released(at: str | None) -> dict[str, Any]:
     return {"suspend": False} | ({} if begin is None else {"beginTime": begin})
 
 
-def updated(
-    *, priority: int | None, time: str | None, begin: str | None, gpus: str | None, max_retries: int | None
-) -> dict[str, Any]:
+def updated(*, priority: int | None, time: str | None, begin: str | None, max_retries: int | None) -> dict[str, Any]:
     """The fields that `gjob update` changes. Raises `UsageError` when there is none."""
     wanted: dict[str, Any] = {}
     if priority is not None:
@@ -32,13 +30,10 @@ def updated(
     if begin is not None:
         now = times.utc_now().astimezone()
         wanted["beginTime"] = None if begin == _NONE else times.begin_time(begin, now=now)
-    if gpus is not None:
-        # A whole number is one, as in a file.
-        wanted["gpu"] = int(gpus) if gpus.isascii() and gpus.isdigit() else gpus
     if max_retries is not None:
         wanted["backoffLimit"] = max_retries
     if not wanted:
-        raise UsageError("say what to change: -p, -t, --begin, -g or --max-retries")
+        raise UsageError("say what to change: -p, -t, --begin or --max-retries")
     return wanted
 
 

@@ -92,9 +92,6 @@ def update(
     begin: Annotated[
         str | None, typer.Option("--begin", metavar="TIME", help="Not before HH:MM, a date, or now+10m; or none.")
     ] = None,
-    gpus: Annotated[
-        str | None, typer.Option("-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker.")
-    ] = None,
     max_retries: Annotated[
         int | None,
         typer.Option("--max-retries", metavar="N", help="How many times a failed run is tried again.", min=0),
@@ -106,7 +103,7 @@ def update(
     """Change jobs that have not ended."""
     from dovetail_cli import changing
 
-    wanted = changing.updated(priority=priority, time=time, begin=begin, gpus=gpus, max_retries=max_retries)
+    wanted = changing.updated(priority=priority, time=time, begin=begin, max_retries=max_retries)
     changing.change(jobs, wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 

@@ -11,8 +11,10 @@ CONDITION: Final = "Idle"
 
 
 def tells_utilization(device: Device) -> bool:
-    """Whether its driver tells how busy it is. Reports say 0 for what is not told: a part of a card (MIG) tells nothing,
-    and neither does one of which no other figure is known."""
+    """Whether its driver tells how busy it is.
+
+    Reports say 0 for what is not told: a part of a card (MIG) tells nothing, nor does one of which no figure is known.
+    """
     told = device.temperature_celsius is not None or device.power_watts is not None
     return not device.mig_profile and (device.utilization > 0 or told)
 

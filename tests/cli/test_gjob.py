@@ -62,12 +62,12 @@ async def test_a_job_that_never_was_is_missing(api: Api, cluster: Cluster) -> No
 
 
 def test_what_update_changes_is_what_it_was_told() -> None:
-    wanted = changing.updated(priority=20, time="90:00", begin=None, gpus="2", max_retries=0)
-    assert wanted == {"priority": 20, "activeDeadlineSeconds": 5400, "gpu": 2, "backoffLimit": 0}
-    none = changing.updated(priority=None, time="none", begin="none", gpus="0.5", max_retries=None)
-    assert none == {"activeDeadlineSeconds": None, "beginTime": None, "gpu": "0.5"}
+    wanted = changing.updated(priority=20, time="90:00", begin=None, max_retries=0)
+    assert wanted == {"priority": 20, "activeDeadlineSeconds": 5400, "backoffLimit": 0}
+    none = changing.updated(priority=None, time="none", begin="none", max_retries=None)
+    assert none == {"activeDeadlineSeconds": None, "beginTime": None}
     with pytest.raises(UsageError, match="say what to change"):
-        changing.updated(priority=None, time=None, begin=None, gpus=None, max_retries=None)
+        changing.updated(priority=None, time=None, begin=None, max_retries=None)
 
 
 async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:
