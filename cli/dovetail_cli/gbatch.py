@@ -78,6 +78,9 @@ def gbatch(
         str | None, typer.Option("--workdir", metavar="DIR", help="Working directory in the container.")
     ] = None,
     policy: Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", metavar="NAME", help="Only nodes of this pool (label dovetail.dev/pool).")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the job and say where and when it would start; submit nothing.")
     ] = False,
@@ -114,6 +117,7 @@ def gbatch(
         image=manifest.check_image(image),
         workdir=workdir,
         policy=manifest.parse_policy(policy),
+        pool=None if pool is None else manifest.check_pool(pool),
         begin_time=None if begin is None else times.begin_time(begin, now=times.utc_now().astimezone()),
         wait_on_failure=no_auto_cancel,
     )

@@ -25,6 +25,7 @@ from dovetail_cli.errors import UsageError
 CONTAINER: Final = "main"
 _POLICIES: Final = {policy.lower(): policy for policy in get_args(Policy)}
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MOST_WORKERS: Final = 1024
 
 
@@ -43,6 +44,7 @@ class Submission:
     image: str
     workdir: str | None = None
     policy: Policy | None = None
+    pool: str | None = None
     begin_time: str | None = None
     dependencies: Sequence[Dependency] = ()
     any_dependency: bool = False
@@ -105,6 +107,13 @@ def check_image(image: str) -> str:
     return image
 
 
+def check_pool(pool: str) -> str:
+    """The name of a pool. Raises `UsageError` for one that no label can have."""
+    if not _LABEL.fullmatch(pool):
+        raise UsageError(f'--pool "{pool}": write the value of a label such as a100: a-z, 0-9 and -, at most 63')
+    return pool
+
+
 def check_workers(workers: int) -> int:
     """A number of workers from 1 to 1024. Raises `UsageError`."""
     if not 1 <= workers <= _MOST_WORKERS:
@@ -140,6 +149,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
             resources=ResourceRequest(device="cpu") if request is None else None,
             mode=mode,
             policy=submission.policy,
+            pool=submission.pool,
             priority=submission.priority,
             workers=submission.workers,
             begin_time=submission.begin_time,

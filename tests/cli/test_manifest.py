@@ -150,3 +150,14 @@ def test_an_image_that_no_registry_can_have_is_refused(image: str) -> None:
 @pytest.mark.parametrize("image", ["busybox", "busybox:1.37", "r.example:5000/team/x@sha256:0a"])
 def test_an_image_stays_as_it_is(image: str) -> None:
     assert manifest.check_image(image) == image
+
+
+@pytest.mark.parametrize("pool", ["", "A100", "a_b", "-a", "a" * 64])
+def test_a_pool_that_no_label_can_have_is_refused(pool: str) -> None:
+    with pytest.raises(UsageError, match=f'--pool "{pool}": write the value of a label'):
+        manifest.check_pool(pool)
+
+
+@pytest.mark.parametrize("pool", ["a", "a100", "big-one"])
+def test_a_pool_stays_as_it_is(pool: str) -> None:
+    assert manifest.check_pool(pool) == pool
