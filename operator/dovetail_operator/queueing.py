@@ -1,0 +1,231 @@
+"""The queue at work: one look after the other at the jobs that wait, and beside it what they may expect.
+
+Verdicts, plans that are overtaken and notices to make way are put into the state; the jobs of which that is news are
+marked dirty.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import QueuePlace
+from dovetail.kube.reflector import key_of
+from dovetail.kube.retry import BACKOFF
+from dovetail.queue.admission import Verdict, Waits
+from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
+from dovetail_operator.evictions import notices_of
+from dovetail_operator.failures import log_failure
+from dovetail_operator.metrics import Counters
+from dovetail_operator.numbers import Numbers
+from dovetail_operator.observed import Observed
+from dovetail_operator.plans import Doubts
+from dovetail_operator.state import State
+
+_SETTLING_SECONDS: Final = 0.05
+# A cycle may take this part of the time, so that changes that come without end leave room for the rest.
+_CYCLE_SHARE: Final = 0.2
+_SLICE_SECONDS: Final = 0.02
+# The same for what waiting jobs may expect, for which nobody waits as they wait for room.
+_FORESIGHT_SHARE: Final = 0.05
+_FORESIGHT_SECONDS: Final = 1.0
+# How long until plans that do not seem to hold are looked at again, without any change.
+_DOUBT_SECONDS: Final = 1.0
+# How long until it is looked again who may make way, without any change.
+_EVICTION_SECONDS: Final = 5.0
+
+
+class _Breath:
+    """Lets others have their turn while a long piece of work goes on, and rests for a while where that is wished."""
+
+    def __init__(self, *, rest_seconds: float = 0.0) -> None:
+        self._rest_seconds = rest_seconds
+        self._due = time.monotonic() + _SLICE_SECONDS
+
+    async def take(self) -> None:
+        if time.monotonic() >= self._due:
+            await asyncio.sleep(self._rest_seconds)
+            self._due = time.monotonic() + _SLICE_SECONDS
+
+
+class Queueing:
+    """Decides again and again while `run` goes on; `dirty` marks the job with that key."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        numbers: Numbers,
+        counters: Counters,
+        dirty: Callable[[str], None],
+        now: Callable[[], datetime],
+        rng: random.Random,
+    ) -> None:
+        self._state = state
+        self._numbers = numbers
+        self._counters = counters
+        self._dirty = dirty
+        self._now = now
+        self._rng = rng
+        self._teller = Teller()
+        self._doubts = Doubts()
+        self._unsettled = asyncio.Event()
+        self._renewal: asyncio.TimerHandle | None = None
+        self._foreseen: dict[str, QueuePlace] = {}
+        self._looked = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Something has changed that the queue goes by."""
+        self._unsettled.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._unsettled.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._admit_always())
+            tasks.create_task(self._foresee_always())
+
+    async def _admit_always(self) -> None:
+        failures = 0
+        while True:
+            await self._unsettled.wait()
+            await asyncio.sleep(_SETTLING_SECONDS)
+            self._unsettled.clear()
+            started = time.monotonic()
+            try:
+                await self._number()
+                await self._admit()
+                self._looked.set()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - the queue must go on
+                wait = BACKOFF.seconds(failures, rng=self._rng)
+                failures += 1
+                log_failure("queue is tried again", error, wait)
+                self._unsettled.set()
+                await asyncio.sleep(wait)
+            took = time.monotonic() - started
+            self._counters.cycle_seconds.observe(took)
+            await asyncio.sleep(took * (1 / _CYCLE_SHARE - 1))
+
+    async def _number(self) -> None:
+        """Give every new job its number, all of them with one write."""
+        new = self._state.unnumbered()
+        if not new:
+            return
+        self._state.numbers |= await self._numbers.give(new, shown=self._state.jobs.values())
+        for job in new:
+            self._dirty(key_of(job.metadata))
+
+    async def _admit(self) -> None:
+        """One look at all jobs that wait; those whose verdict is news get dirty."""
+        cycle = survey(self._state, now=self._now())
+        self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
+        self._teller.forget_all_but(set(cycle.keys))
+        self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
+        breath = _Breath()
+        for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen)):
+            before = self._state.verdicts.get(verdict.key)
+            if verdict != before:
+                self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key])
+            await breath.take()
+        self._doubt(cycle)
+        self._make_way(cycle)
+
+    def _make_way(self, cycle: Cycle) -> None:
+        """Let those be told that have to make way now, and those that have not any more."""
+        before, now = self._state.notices, notices_of(cycle.orders, state=self._state)
+        self._state.notices = now
+        for key, job in self._state.jobs.items() if before or now else ():
+            if before.get(job.metadata.uid) != now.get(job.metadata.uid):
+                self._dirty(key)
+        if self._state.preemption.gap and cycle.waiting:
+            # Time alone makes jobs old enough to make way.
+            self._renew_later(_EVICTION_SECONDS)
+
+    def still_makes_way(self, seen: Observed) -> bool:
+        """Whether the start for which the job is about to be ended is proven as things are at this moment."""
+        cycle = survey(self._state, now=self._now())
+        for _ in decide(self._state, cycle):
+            pass
+        order = cycle.orders.get(seen.job.metadata.uid)
+        return order is not None and seen.notice is not None and order.by.key == seen.notice.by
+
+    def _doubt(self, cycle: Cycle) -> None:
+        """Find the plans that are overtaken; their jobs get dirty."""
+        overtaken = self._doubts.overtaken(cycle.doubts, now=time.monotonic())
+        news = [key for uid, key in cycle.planned.items() if uid in overtaken.keys() - self._state.overtaken.keys()]
+        self._state.overtaken = overtaken
+        for key in news:
+            self._dirty(key)
+        for uid in overtaken.keys() & cycle.keys.keys():
+            # Let go, but nothing is made of it yet: it waits again.
+            self._state.verdicts.pop(uid, None)
+            self._unsettled.set()
+        if cycle.doubts:
+            self._renew_later(_DOUBT_SECONDS)
+
+    def _take_over(self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str) -> None:
+        """Let the job be told of another verdict than `before`, now or after a while."""
+        if not self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
+            self._state.verdicts[verdict.key] = verdict
+            self._dirty(key)
+        elif rank < RENEWED_JOBS:
+            self._renew_later(RENEWAL_SECONDS)
+
+    # --- what those who wait may expect ------------------------------------------------------------------------
+
+    async def _foresee_always(self) -> None:
+        """Beside the queue, which must not wait for it, and not all the time."""
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            started, failure = time.monotonic(), None
+            try:
+                await self._foresee()
+            except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
+                failure = error
+            took = time.monotonic() - started
+            if failure is not None:
+                log_failure("starts are foreseen again", failure, _FORESIGHT_SECONDS)
+                self._looked.set()
+            await asyncio.sleep(max(_FORESIGHT_SECONDS, took / _FORESIGHT_SHARE))
+
+    async def _foresee(self) -> None:
+        """Reckon when the waiting jobs are going to start; those for whom that is news get dirty."""
+        cycle = survey(self._state, now=self._now())
+        if not cycle.waiting:
+            return
+        foreseen: dict[str, QueuePlace] = {}
+        breath = _Breath(rest_seconds=_SLICE_SECONDS)
+        for estimate in estimates(self._state, cycle):
+            foreseen.update([estimate] if estimate else ())
+            await breath.take()
+        self._foreseen = foreseen
+        for uid, place in foreseen.items():
+            told = self._state.verdicts.get(uid)
+            if isinstance(told, Waits) and told.queue is not None:
+                position, reserved = told.queue.position, told.queue.reserved
+                queue = msgspec.structs.replace(place, position=position, reserved=reserved)
+                news = replace(told, queue=queue)
+                if news != told:
+                    self._take_over(news, told, rank=position - 1, key=cycle.keys[uid])
+        # Time alone changes what may be expected.
+        self._renew_later(RENEWAL_SECONDS)
+
+    def _renew_later(self, seconds: float) -> None:
+        """Another look after that time at the latest: one timer for all that is held back."""
+        loop = asyncio.get_running_loop()
+        if self._renewal is not None:
+            if self._renewal.when() <= loop.time() + seconds:
+                return
+            self._renewal.cancel()
+        self._renewal = loop.call_later(seconds, self._renew)
+
+    def _renew(self) -> None:
+        self._renewal = None
+        self._unsettled.set()
