@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from dovetail import names
 from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import GPUNODES, NODES
 from dovetail_sandbox import kwok
 from dovetail_sandbox.cluster import Cluster
@@ -44,21 +45,21 @@ async def notebooks(client: Client) -> AsyncIterator[str]:
     await client.create(NODES, node, as_type=dict[str, Any])
     yield "H100"
     await client.delete(NODES, "notebooks")
-    await client.delete(GPUNODES, "notebooks")
+    with suppress(NotFound):
+        # Its agent may have been quicker.
+        await client.delete(GPUNODES, "notebooks")
 
 
 @pytest.fixture
 async def watchful(sandbox: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """An operator with an idle policy in the place of the sandbox's own."""
     for name, value in POLICY.items():
-        monkeypatch.setitem(os.environ, name, value)
+        monkeypatch.setenv(name, value)
     await asyncio.to_thread(sandbox.stop, "operator")
     operator = Operator(sandbox, identity="watchful", folder=tmp_path)
     await operator.start()
     yield
     await operator.close()
-    for name in POLICY:
-        monkeypatch.delenv(name)
     await asyncio.to_thread(sandbox.start, "operator")
 
 
