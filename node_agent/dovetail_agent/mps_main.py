@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -73,6 +74,7 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
                 await serving.together(stop, work.pods.run(), work.run())
             finally:
                 work.supervisor.stop()
+                work.disclaim("Stopped", "the supervisor was ended, and the control daemon with it")
 
 
 def health(work: "Work") -> web.Application:
@@ -94,9 +96,18 @@ class Work:
         self._tenants: dict[str, Tenant] = {}
         self._changed = asyncio.Event()
         self._vendors = settings.vendors
-        self.state = mps_state.read(self._file) or State(at=0.0)
-        self.supervisor = supervisor_of(args, kept=self.state.exclusive)
+        before = mps_state.read(self._file) or State(at=0.0)
+        self.supervisor = supervisor_of(args, kept=before.exclusive)
+        self.state = before
+        self.disclaim("Starting", "the supervisor has just begun")
         self.pods = Reflector(client, PODS, Pod, on_event=self._on_pod, field_selector=f"spec.nodeName={args.node}")
+
+    def disclaim(self, reason: str, message: str) -> None:
+        """Leave word that nothing is enforced now; the cards that are closed stay so."""
+        self.state = msgspec.structs.replace(
+            self.state, at=time.time(), live=False, reason=reason, message=message, clients={}
+        )
+        mps_state.write(self._file, self.state)
 
     async def run(self) -> None:
         """A step every few seconds, and whenever a tenant comes or goes; never before the pods are known."""

@@ -1,0 +1,85 @@
+"""`dovetail-mps` around its supervisor: folders, the state that it takes over, whom it tells, and what it counts."""
+
+import asyncio
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.config.settings import Settings
+from dovetail_agent import mps_state
+from dovetail_agent.mps_main import MpsCollector, Work, health, parser
+from dovetail_agent.mps_state import State
+from tests.agent.builders import make_pod
+
+KEPT = State(at=1.0, live=True, reason="Probed", message="m", exclusive=["GPU-a"])
+
+
+class Nobody:
+    """No API server; it keeps what was to be created."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    async def create(self, _resource: Any, body: dict[str, Any], **_: Any) -> None:
+        self.events.append(body)
+
+
+def arguments(folder: Path) -> Namespace:
+    return parser().parse_args([f"--directory={folder}", "--node=a", "--metrics-port=0"])
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    (tmp_path / "state").mkdir()
+    mps_state.write(tmp_path / "state" / "mps.json", KEPT)
+    return Work(Nobody(), args=arguments(tmp_path), settings=Settings())  # type: ignore[arg-type]  # as far as it is used
+
+
+def test_a_node_and_a_folder_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--metrics-port=0"])
+    assert "--node, --directory" in capsys.readouterr().err
+
+
+def test_the_folders_are_made_and_every_user_may_write_shared_memory(work: Work, tmp_path: Path) -> None:
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "log", "shm", "state"}
+    assert (tmp_path / "shm").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_the_cards_that_the_last_one_closed_are_taken_over(work: Work) -> None:
+    assert work.supervisor._kept == {"GPU-a"}
+
+
+def test_what_the_last_one_proved_is_not_claimed_of_a_daemon_that_is_yet_to_begin(work: Work, tmp_path: Path) -> None:
+    left = mps_state.read(tmp_path / "state" / "mps.json")
+    assert left is not None
+    assert (left.live, left.reason, left.exclusive) == (False, "Starting", ["GPU-a"])
+
+
+def test_pods_whose_clients_were_lost_are_told_how(work: Work) -> None:
+    work._on_pod("ADDED", make_pod())
+    asyncio.run(work._tell({"pod-uid": "its MPS server has ended", "gone": "too"}))
+    (event,) = work._teller._client.events  # type: ignore[attr-defined]
+    assert (event["reason"], event["involvedObject"]["name"]) == ("MPSClientLost", "train-0")
+    assert event["message"].endswith("is lost: its MPS server has ended")
+
+
+def test_tenants_come_and_go_with_their_pods(work: Work) -> None:
+    work._on_pod("ADDED", make_pod())
+    assert work._changed.is_set()
+    work._on_pod("DELETED", make_pod())
+    assert work._tenants == {}
+
+
+def test_it_counts_clients_crashes_and_closed_cards(work: Work) -> None:
+    work.state = State(at=1.0, live=True, clients={"a": 2, "": 1}, exclusive=["GPU-a"], crashes_total=3)
+    found = {sample.name: sample.value for family in MpsCollector(work).collect() for sample in family.samples}
+    assert (found["dovetail_mps_live"], found["dovetail_mps_clients"]) == (1, 3)
+    assert (found["dovetail_mps_exclusive_devices"], found["dovetail_mps_crashes_total"]) == (1, 3)
+
+
+def test_it_has_health_and_metrics(work: Work) -> None:
+    paths = {route.resource.canonical for route in health(work).router.routes() if route.resource}
+    assert paths == {"/livez", "/readyz", "/metrics"}
