@@ -250,3 +250,56 @@ def test_many_small_jobs_make_way_without_every_set_of_them_being_tried() -> Non
     chosen = {f"uid-{name}" for name in victims(boss, ledger=ledger, running=running)}
     assert len(chosen) == 8
     assert starts(boss, ledger=ledger, without=[each for each in running if each.key in chosen])
+
+
+# --- the whole way: told, something happens, proven anew, left, started ----------------------------------------------
+
+EVENTS = ("nothing", "a victim ends", "others come", "a stranger comes", "an urgent job comes", "the boss goes")
+
+
+def after(
+    event: str, *, ledger: Ledger, running: list[Running], told: set[str]
+) -> tuple[list[Running], list[Candidate]]:
+    """What runs and what waits once that has happened while the victims know that they are to leave."""
+    waiting = [BOSS]
+    match event:
+        case "a victim ends":
+            ended = next(each for each in running if each.key in told)
+            for key in ended.claims:
+                ledger.release(key)
+            running = [each for each in running if each is not ended]
+        case "others come":
+            waiting += [make_job(f"new{number}", "1", priority=10, at=9) for number in range(3)]
+        case "a stranger comes":
+            free = [device.index for device in ledger.devices("a") if device.uuid not in held(ledger)]
+            hold_devices(ledger, "a", *free[:1])
+        case "an urgent job comes":
+            waiting += [make_job("urgent", "3", priority=200)]
+        case "the boss goes":
+            waiting = []
+    return running, waiting
+
+
+def held(ledger: Ledger) -> set[str]:
+    return {device.uuid for claim in ledger.claims() for device in claim.devices}
+
+
+@settings(max_examples=80, deadline=None)
+@given(crowds, st.sampled_from(EVENTS))
+def test_nobody_leaves_for_nothing_whatever_happens_meanwhile(crowd: list[tuple[str, int, float]], event: str) -> None:
+    ledger, running = make_ledger(a=4, b=2), []
+    for number, (asked, priority, seconds) in enumerate(crowd):
+        job = make_job(f"r{number}", asked, priority=priority)
+        if isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room):
+            running.append(start(ledger, job, run_seconds=seconds))
+    told = {f"uid-{name}": by for name, by in victims(BOSS, ledger=ledger, running=running).items()}
+    running = [replace(each, yields_to=BOSS.key) if each.key in told else each for each in running]
+    if told:
+        running, waiting = after(event, ledger=ledger, running=running, told=set(told))
+        proof = Evictor(running=running, rules=RULES)
+        list(admit(waiting, ledger=ledger.copy(), sites={}, evictor=proof))
+        leaving = {key for key, order in proof.orders.items() if order.by.key == BOSS.key and key in told}
+        running = [replace(each, left=True) if each.key in leaving else replace(each, yields_to="") for each in running]
+        verdicts = admit(waiting, ledger=ledger.copy(), sites={}, evictor=Evictor(running=running, rules=RULES))
+        started = {verdict.key for verdict in verdicts if isinstance(verdict, Admitted)}
+        assert not leaving or BOSS.key in started
