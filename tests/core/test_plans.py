@@ -1,0 +1,100 @@
+"""Plans as statuses and pods say them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import Placement
+from dovetail.engine.claims import Ask, Claim, DeviceClaim
+from dovetail.kube.objects import Pod
+from dovetail.names import COMPLETION_INDEX, PLAN
+from dovetail.plans import (
+    annotation_of,
+    ask_of,
+    kept_texts,
+    nodes_by_worker,
+    planned_nodes,
+    planned_worker,
+    worker_of_plan,
+)
+from dovetail.requests import parse
+
+
+def make_plan(*nodes: tuple[str, int]) -> Placement:
+    body = {
+        "generation": 3,
+        "nodes": [{"name": name, "workers": workers} for name, workers in nodes],
+        "worker": {"request": "2"},
+    }
+    return msgspec.convert(body, Placement)
+
+
+def make_pod(**annotations: str) -> Pod:
+    return msgspec.convert({"metadata": {"name": "p", "annotations": annotations}}, Pod)
+
+
+def test_what_the_annotation_says_is_what_was_planned() -> None:
+    text = annotation_of(make_plan(("a", 2), ("b", 1)), job_uid="uid")
+    found = worker_of_plan(make_pod(**{PLAN: text, COMPLETION_INDEX: "2"}))
+    assert found is not None
+    assert (found.plan.job, found.plan.generation, found.plan.nodes, found.worker) == ("uid", 3, ["a", "b"], 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"job": 1, "generation": 1}', '{"job": "x", "generation": 1.5}']
+)
+def test_an_annotation_of_somebody_else_s_making_is_none(text: str) -> None:
+    assert worker_of_plan(make_pod(**{PLAN: text})) is None
+
+
+def test_a_pod_without_the_annotation_is_of_no_plan_and_one_without_an_index_is_the_first_worker() -> None:
+    assert worker_of_plan(make_pod()) is None
+    text = annotation_of(make_plan(("a", 1)), job_uid="uid")
+    for index in ({}, {COMPLETION_INDEX: "x"}, {COMPLETION_INDEX: "-1"}):
+        found = worker_of_plan(make_pod(**{PLAN: text, **index}))
+        assert found is not None
+        assert found.worker == 0
+
+
+def test_workers_of_one_node_follow_each_other() -> None:
+    claims = [Claim(key=str(at), node=node) for at, node in enumerate("babcb")]
+    plan = msgspec.structs.replace(make_plan(), nodes=planned_nodes(claims))
+    assert nodes_by_worker(plan) == ("b", "b", "b", "a", "c")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask(gpu=parse("2(V100)"), cpu_milli=500, memory_mib=64),
+        Ask(gpu=parse("2x8G,0.5(T4)"), mode="Fractional", guard="Aggressive", workload="Training"),
+        Ask(gpu=parse("0.25@cuda:1"), mode="TimeShared"),
+        Ask(gpu=parse("4"), resource="nvidia.com/gpu"),
+    ],
+    ids=lambda ask: str(ask.gpu),
+)
+def test_what_a_worker_takes_is_read_as_it_was_written(ask: Ask) -> None:
+    assert ask_of(planned_worker(ask)) == ask
+
+
+def devices(*shares: tuple[int, int], **claim: Any) -> Claim:
+    held = [
+        DeviceClaim(index=at, uuid=f"u{at}", share_milli=milli, memory_mib=mib)
+        for at, (milli, mib) in enumerate(shares)
+    ]
+    return Claim(key="x", node="a", devices=tuple(held), **claim)
+
+
+@pytest.mark.parametrize(
+    ("claims", "texts"),
+    [
+        ([devices((1000, 100), (1000, 100))], ["2"]),
+        ([devices((1000, 100)), Claim(key="y", node="a", unnamed=3, resource="nvidia.com/gpu")], ["4"]),
+        ([devices((250, 8192), (1000, 100), (0, 64))], ["1", "8192M,0.250"]),
+        ([Claim(key="x", node="a", cpu_milli=100)], []),
+    ],
+    ids=["whole ones", "a vendor's", "shares", "no device"],
+)
+def test_what_is_kept_reads_as_requests(claims: list[Claim], texts: list[str]) -> None:
+    assert kept_texts(claims) == texts
+    assert all(parse(text) for text in texts)
