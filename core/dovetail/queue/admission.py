@@ -276,7 +276,8 @@ def _kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
     # Names of other namespaces are nobody's business here.
     who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
     above = by.job.priority > job.priority
-    rank = f"of priority {by.job.priority}" if above else "which is older"
+    before = "which has used less of late" if by.job.share < job.share else "which is older"
+    rank = f"of priority {by.job.priority}" if above else before
     return Waits(
         key=job.key,
         reason="Priority" if above else "Reserved",
