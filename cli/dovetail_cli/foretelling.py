@@ -77,7 +77,7 @@ def _verdict(
 def _waiting(picture: Picture, *, view: ClusterView, sites: dict[str, list[str]]) -> list[Candidate]:
     found = []
     for job in picture.jobs:
-        if job.status.phase == "Queued" and job.status.reason in _FOR_ROOM:
+        if job.status.phase == "Queued" and job.status.reason in _FOR_ROOM and job.status.tasks is None:
             meta = job.metadata
             try:
                 found.append(

@@ -102,6 +102,9 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
         missing = workers_without_node(job, pods_of.get(key_of(job.metadata), ()))
         if job.status.phase != "Starting" or uid == but or not missing:
             continue
+        if job.status.tasks is not None or job.status.device == "cpu":
+            # The tasks of an array are jobs of their own; and what runs on the CPU holds no device.
+            continue
         try:
             ask = ask_of_job(job, default_policy=picture.settings.policy_in(job.metadata.namespace))
             ask = estimated(ask, use=job.status.memory)

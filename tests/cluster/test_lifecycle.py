@@ -19,6 +19,7 @@ from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, condition, manifest
 pytestmark = pytest.mark.cluster
 
 EXAMPLES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))
+INFERENCE = Path(__file__).parents[2] / "examples" / "inference.yaml"
 # What is to be seen of each example on the nodes of the tests; all others run to success.
 SEEN = {
     "dynamic": ("Running", ""),
@@ -27,6 +28,7 @@ SEEN = {
     "reservation": ("Running", ""),
     "vendor": ("Queued", "ExceedsCapacity"),
 }
+DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 
 
@@ -158,25 +160,18 @@ async def test_a_job_and_a_deployment_that_ask_by_annotation_need_no_gpujob(jobs
     }
     job = {"metadata": {"name": "plain"}, "spec": {"template": pod}}
     await jobs.client.create(JOBS, job, as_type=dict[str, Any], namespace=jobs.namespace)
-    always = {**pod, "spec": {**pod["spec"], "restartPolicy": "Always"}}
-    deployment = {
-        "metadata": {"name": "serving"},
-        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": always},
-    }
+    (deployment,) = yaml.safe_load_all(INFERENCE.read_text(encoding="utf-8"))
     await jobs.client.create(DEPLOYMENTS, deployment, as_type=dict[str, Any], namespace=jobs.namespace)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 pods, _ = await jobs.client.list(PODS, as_type=Pod, namespace=jobs.namespace)
-                if len([each for each in pods if "dovetail.dev/allocation" in each.metadata.annotations]) >= 3:
+                if len([each for each in pods if "dovetail.dev/allocation" in each.metadata.annotations]) == 1 + 3:
                     break
                 await asyncio.sleep(0.05)
     finally:
-        await jobs.client.delete(DEPLOYMENTS, "serving", namespace=jobs.namespace)
+        await jobs.client.delete(DEPLOYMENTS, "inference", namespace=jobs.namespace)
         await jobs.client.delete(JOBS, "plain", namespace=jobs.namespace)
-
-
-DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
 
 
 async def test_a_service_of_the_gangs_name_that_is_anothers_is_left_alone(jobs: Jobs) -> None:
