@@ -18,6 +18,7 @@ from dovetail_sandbox.chart import NAMESPACE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import PREEMPTING
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.killing import kill
 from tests.cluster.test_admission import connection_of
 
 pytestmark = pytest.mark.cluster
@@ -233,6 +234,20 @@ async def test_a_job_makes_way_and_is_back_at_its_old_age(jobs: Jobs) -> None:
     again = await jobs.phase("Running", "low")
     assert (again.retries, again.workers_failed) == (0, 0)
     assert (await jobs.phase("Queued", "peer")).reason == "Resources"
+
+
+@pytest.mark.slow
+async def test_an_operator_that_is_killed_meanwhile_changes_nothing(jobs: Jobs, sandbox: Cluster) -> None:
+    low, high = PREEMPTING
+    await jobs.submit("low", gpu="2(A100)", priority=low)
+    await jobs.phase("Running", "low")
+    await jobs.submit("boss", gpu="2(A100)", priority=high)
+    await jobs.until("low", lambda status: status.preemption is not None and status.preemption.at is not None)
+    await kill(sandbox, "operator")
+    await jobs.phase("Running", "boss")
+    status = await jobs.phase("Preempted", "low")
+    assert status.preemption is not None
+    assert (status.preemption.count, status.retries) == (1, 0)
 
 
 async def test_of_a_pod_the_operator_may_write_that_notice_alone(
