@@ -27,8 +27,14 @@ def run(program: str, *arguments: object, text: str = "") -> subprocess.Complete
     return subprocess.run(words, input=text, capture_output=True, text=True, timeout=120, check=False)
 
 
-def rendered(*, simulation: str, namespace: str = "dovetail-system") -> str:
-    done = run("helm", "template", "dovetail", CHART, "-n", namespace, f"--set=simulation.enabled={simulation}")
+# All that a node may do beside reporting, each off by default.
+FEATURES = ("mps", "agent.turns", "agent.checkpoint", "agent.podResources")
+
+
+def rendered(*, simulation: str, namespace: str = "dovetail-system", features: bool = False) -> str:
+    values = [f"simulation.enabled={simulation}", *(f"{each}.enabled={str(features).lower()}" for each in FEATURES)]
+    values.append(f"agent.hostPID={str(features).lower()}")
+    done = run("helm", "template", "dovetail", CHART, "-n", namespace, *(f"--set={value}" for value in values))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -46,9 +52,12 @@ def kubeconform(text: str, *, schema_folder: Path) -> subprocess.CompletedProces
     return run("kubeconform", "-strict", "-summary", "-schema-location", location, "-", text=text)
 
 
+@pytest.mark.parametrize("features", [False, True], ids=["plain", "all features of a node"])
 @pytest.mark.parametrize("simulation", FORMS.values(), ids=FORMS)
-def test_every_object_has_the_shape_that_the_api_server_publishes(schema_folder: Path, simulation: str) -> None:
-    done = kubeconform(rendered(simulation=simulation), schema_folder=schema_folder)
+def test_every_object_has_the_shape_that_the_api_server_publishes(
+    schema_folder: Path, simulation: str, features: bool
+) -> None:
+    done = kubeconform(rendered(simulation=simulation, features=features), schema_folder=schema_folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Skipped: 0" in done.stdout
 
@@ -60,9 +69,10 @@ def test_a_misspelt_field_would_be_found(schema_folder: Path) -> None:
     assert "readOnlyRootFileSystem" in done.stdout
 
 
+@pytest.mark.parametrize("features", [False, True], ids=["plain", "all features of a node"])
 @pytest.mark.parametrize("simulation", FORMS.values(), ids=FORMS)
-def test_the_api_server_takes_every_object(sandbox: Cluster, simulation: str) -> None:
-    text = rendered(simulation=simulation)
+def test_the_api_server_takes_every_object(sandbox: Cluster, simulation: str, features: bool) -> None:
+    text = rendered(simulation=simulation, features=features)
     # Without effect, but defaulting, validation, CEL and admission all have their say.
     # As the sandbox itself, or what it set and this does not would stay beside it.
     manager = ("--field-manager=dovetail-sandbox", "--force-conflicts")
