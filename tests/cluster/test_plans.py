@@ -9,7 +9,9 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.meta import find_condition
 from dovetail.kube.client import Client
+from dovetail.kube.errors import StatusError
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import NODES, PODS
 from dovetail_sandbox.cluster import Cluster
@@ -91,6 +93,23 @@ def plain_pod(name: str, *, gpu: str) -> dict[str, Any]:
         "metadata": {"name": name, "annotations": {names.REQUEST: gpu, names.RUN_SECONDS: "100000"}},
         "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container]},
     }
+
+
+async def test_an_elastic_gang_starts_with_as_many_workers_as_fit(jobs: Jobs) -> None:
+    """The nodes with V100s have four each: one is taken whole, and half of the other."""
+    with pytest.raises(StatusError, match="minWorkers must not be more than workers"):
+        await jobs.submit("wrong", gpu="2(V100)", workers=2, minWorkers=3)
+    await jobs.submit("large", gpu="4(V100)")
+    await jobs.phase("Running", "large")
+    await jobs.submit("elastic", gpu="1(V100)", workers=6, minWorkers=2)
+    status = await jobs.until("elastic", lambda status: status.workers_ready == 4)
+    assert (status.phase, status.gpus, sum(planned(status).values())) == ("Running", 4, 4)
+    admitted = find_condition(status.conditions, "Admitted")
+    assert admitted is not None
+    assert admitted.message == "Let go by the queue with 4 of 6 workers"
+    await jobs.submit("none", gpu="1(V100)", workers=6, minWorkers=2)
+    waits = await jobs.phase("Queued", "none", reason="Resources")
+    assert waits.message == "Need 2 GPUs, only 0 available"
 
 
 async def until_pod(client: Client, namespace: str, holds: Callable[[Pod], bool]) -> Pod:
