@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dovetail_cli.doctor.control_plane import POLICIES
 from tests.chart.conftest import Render
 from tests.chart.test_chart import named
 
@@ -74,3 +75,8 @@ def test_an_agent_may_write_what_the_policy_fences_and_nothing_else(render: Rend
         resource for rule in policy["spec"]["matchConstraints"]["resourceRules"] for resource in rule["resources"]
     }
     assert written <= fenced, written - fenced
+
+
+def test_the_doctor_looks_for_every_policy_of_the_chart(render: Render) -> None:
+    made = {each["metadata"]["name"] for each in render() if each["kind"] == "ValidatingAdmissionPolicy"}
+    assert made == {f"dovetail-{name}" for name in (*POLICIES, "agents")}

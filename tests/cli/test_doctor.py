@@ -14,7 +14,7 @@ from dovetail.kube.objects import ConfigMap, Node
 from dovetail.kube.resources import NODES
 from dovetail_cli import app
 from dovetail_cli.cluster import Cluster
-from dovetail_cli.doctor import findings, seeing
+from dovetail_cli.doctor import control_plane, findings, seeing
 from dovetail_cli.doctor.findings import Finding, Unseen
 from dovetail_cli.doctor.looking import LEASED, RIGHTS, Picture, listed, look, seen
 from dovetail_cli.liveness import Lease
@@ -22,7 +22,7 @@ from tests.core.kube.api import Answer, Api
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GONE, FORBIDDEN = Unseen(why="not found", missing=True), Unseen(why="you may not", missing=False)
-POLICIES = [f"dovetail-{name}" for name in ("bindings", "allocations", "pods", "users", "terms", "operator-terms")]
+POLICIES = [f"dovetail-{name}" for name in control_plane.POLICIES]
 
 
 def stamp(ago: timedelta = timedelta(0)) -> str:

@@ -14,7 +14,7 @@ from dovetail_cli.liveness import judge_lease
 
 INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
-_POLICIES: Final = ("bindings", "allocations", "pods", "users", "terms", "operator-terms")
+POLICIES: Final = ("bindings", "allocations", "pods", "users", "notices", "terms", "operator-terms")
 _DOES: Final = {
     "operator": "no job starts or ends, and no status is true",
     "scheduler": "no pod with GPUs finds a node",
@@ -76,7 +76,7 @@ def _webhook(picture: Picture) -> Iterator[Finding]:
 
 def _policies(picture: Picture) -> Iterator[Finding]:
     per_node = not isinstance(picture.agents, Unseen)
-    wanted = {f"dovetail-{name}" for name in (*_POLICIES, *(["agents"] if per_node else []))}
+    wanted = {f"dovetail-{name}" for name in (*POLICIES, *(["agents"] if per_node else []))}
     for what, found in (("policies", picture.policies), ("bindings of policies", picture.bound_policies)):
         if isinstance(found, Unseen):
             yield unknown("policies", found, subject=what)
