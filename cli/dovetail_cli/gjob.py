@@ -108,19 +108,11 @@ def update(
 
 
 @app.command()
-def redo(
-    job: Job,
-    *,
-    form: Output = "table",
-    namespace: Namespace = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+def redo(job: Job, *, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Submit a job once more, as a new one."""
-    from dovetail_cli import output, redoing
+    from dovetail_cli import redoing
 
-    output.check_format(form, allowed=("table", "json", "yaml"))
-    print(redoing.redo(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+    print(redoing.redo(job, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})

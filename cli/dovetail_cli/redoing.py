@@ -9,7 +9,7 @@ from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import CommandError, MissingError
 
 
-def redo(word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Submit a new job with the spec of the one that is meant, and say what it is called."""
     wanted = onejob.parse(word)
 
@@ -24,7 +24,7 @@ def redo(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
             ) from None
         created = await creating.create(cluster, again(job))
         number = await creating.wait_for_number(cluster, created)
-        return creating.submitted(number, job=created, form=form)
+        return creating.submitted(number, job=created, form="table")
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 

@@ -4,28 +4,22 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
-from dovetail.kube.client import Client
 from dovetail.kube.resources import GPUJOBS
 from dovetail_cli import past
 from dovetail_cli.cluster import Cluster as Commands
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
+from tests.cluster.test_operator_faults import jobs
 
 pytestmark = pytest.mark.cluster
 
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
+__all__ = ["jobs"]
 
 
 async def until_recorded(jobs: Jobs, count: int) -> dict[str, JobRecord]:

@@ -18,17 +18,13 @@ from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.nodesets import SimulatedNode
 from tests.cluster.gate import Operator
 from tests.cluster.jobs import FOR_EVER, Jobs, condition
+from tests.cluster.test_operator_faults import jobs
 
 pytestmark = pytest.mark.cluster
 
+__all__ = ["jobs"]
+
 POLICY = {"DOVETAIL_IDLE__AFTER": "3", "DOVETAIL_IDLE__GRACE": "3", "DOVETAIL_IDLE__ACTION": "Suspend"}
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 @pytest.fixture

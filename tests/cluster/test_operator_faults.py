@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Job
-from dovetail.kube.resources import GPUJOBS, JOBS
+from dovetail.kube.resources import CRDS, GPUJOBS, JOBS, NAMESPACES
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, Jobs
 from tests.cluster.killing import kill
@@ -105,3 +105,42 @@ async def test_a_batch_job_made_right_before_a_crash_is_taken_over(
     status = await jobs.phase("Running")
     assert status.devices
     assert (await client.get(JOBS, "x", as_type=Job, namespace=namespace)).metadata.uid == child.metadata.uid
+
+
+async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_nobody_else(
+    client: Client, jobs: Jobs, namespace: str
+) -> None:
+    doomed = Jobs(client, namespace=f"{namespace}-doomed")
+    await client.create(NAMESPACES, {"metadata": {"name": doomed.namespace}}, as_type=dict)
+    await doomed.submit("runs", gpu="2(A100)", run=FOR_EVER)
+    await doomed.phase("Running", "runs")
+    await doomed.submit("waits", gpu="2(A100)", run=FOR_EVER)
+    await doomed.phase("Queued", "waits")
+    await jobs.submit("other", gpu="2(A100)", run=1)
+    await client.delete(NAMESPACES, doomed.namespace)
+    # Its devices are free again, and what waited there stands in nobody's way.
+    await jobs.phase("Succeeded", "other")
+    await doomed.gone(GPUJOBS, "waits")
+    await doomed.gone(GPUJOBS, "runs")
+
+
+async def test_jobs_go_on_through_an_upgrade_of_the_crd(sandbox: Cluster, client: Client, jobs: Jobs) -> None:
+    await jobs.submit("runs", gpu="2(A100)", run=4)
+    await jobs.phase("Running", "runs")
+    await jobs.submit("waits", gpu="2(A100)", run=1)
+    await jobs.phase("Queued", "waits")
+    child = await jobs.child("runs")
+    crd = await client.get(CRDS, "gpujobs.dovetail.dev", as_type=dict)
+    (version,) = crd["spec"]["versions"]
+    later = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    later["fieldOfTheNextRelease"] = {"type": "string", "description": "A field that this operator does not know."}
+    try:
+        await client.update(CRDS, "gpujobs.dovetail.dev", crd, as_type=dict)
+        for name in ("runs", "waits"):
+            await jobs.phase("Succeeded", name)
+        assert (await jobs.child("runs")).metadata.uid == child.metadata.uid
+    finally:
+        now = await client.get(CRDS, "gpujobs.dovetail.dev", as_type=dict)
+        schema = now["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["properties"]["spec"]["properties"].pop("fieldOfTheNextRelease", None)
+        await client.update(CRDS, "gpujobs.dovetail.dev", now, as_type=dict)

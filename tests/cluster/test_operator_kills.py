@@ -20,26 +20,14 @@ from dovetail_cli.cluster import Cluster as Commands
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.test_operator_faults import jobs, stopped
 
 pytestmark = pytest.mark.cluster
 
+__all__ = ["jobs", "stopped"]
+
 WORKERS = 2
 ANSWERED_BY_NOBODY = 503, b"{}"
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
-async def stopped(sandbox: Cluster) -> AsyncIterator[None]:
-    """The sandbox's own operator stays away meanwhile."""
-    await asyncio.to_thread(sandbox.stop, "operator")
-    yield
-    await asyncio.to_thread(sandbox.start, "operator")
 
 
 class Killer:

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,11 @@ from dovetail_operator.leader import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.test_operator_faults import jobs, stopped
 
 pytestmark = pytest.mark.cluster
 
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
-async def stopped(sandbox: Cluster) -> AsyncIterator[None]:
-    """The sandbox's own operator stays away meanwhile."""
-    await asyncio.to_thread(sandbox.stop, "operator")
-    yield
-    await asyncio.to_thread(sandbox.start, "operator")
+__all__ = ["jobs", "stopped"]
 
 
 async def until_held_by(client: Client, identity: str) -> Lease:
