@@ -142,6 +142,17 @@ def test_operators_side_by_side_may_be_drained_one_at_a_time(render: Render) -> 
     assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
+def test_operators_that_share_a_volume_of_one_node_share_the_node(render: Render) -> None:
+    def pod(**values: Any) -> dict[str, Any]:
+        return pods(render(operator__replicas=2, **values))["dovetail-operator"]
+
+    volume = {"history__persistence__enabled": True}
+    assert "podAffinity" in pod(**volume)["affinity"]
+    for values in ({"history__secretName": "pg"}, {**volume, "history__persistence__accessModes": ["ReadWriteMany"]}):
+        assert "affinity" not in pod(**values)
+        assert "topologySpreadConstraints" in pod(**values)
+
+
 def test_the_history_is_on_a_volume_or_in_a_database_where_that_is_asked_for(render: Render) -> None:
     def volume_and_url(**values: Any) -> tuple[Any, Any]:
         chart = render(**values)
