@@ -148,9 +148,9 @@ def test_operators_that_share_a_volume_of_one_node_share_the_node(render: Render
 
     volume = {"history__persistence__enabled": True}
     assert "podAffinity" in pod(**volume)["affinity"]
-    for values in ({"history__secretName": "pg"}, {**volume, "history__persistence__accessModes": ["ReadWriteMany"]}):
-        assert "affinity" not in pod(**values)
-        assert "topologySpreadConstraints" in pod(**values)
+    for shared in ({"history__secretName": "pg"}, {**volume, "history__persistence__accessModes": ["ReadWriteMany"]}):
+        assert "affinity" not in pod(**shared)
+        assert "topologySpreadConstraints" in pod(**shared)
 
 
 def test_the_history_is_on_a_volume_or_in_a_database_where_that_is_asked_for(render: Render) -> None:
