@@ -91,3 +91,18 @@ sys.exit(7 if os.environ["RANK"] == "1" else 0)
     assert (status["attempt"], status["retries"]) == (2, 1)
     assert "Worker 1 failed" in status["attempts"][0]["message"]
     assert printed(sandbox, "restarting")["1"]["mpi"] == "restarting-0.restarting"
+
+
+def test_a_job_that_is_held_while_it_runs_goes_on_later_and_has_lost_no_try(sandbox: RealSandbox) -> None:
+    """Its container is killed, which kubelet tells as a failure: it is none."""
+    code = "import time; print('rank=0', flush=True); time.sleep(1000)"
+    sandbox.kubectl("create", "-f", "-", stdin=gang("holding", code=code, workers=1))
+    running = ("wait", "--for=jsonpath={.status.phase}=Running", "gpujob/holding", "--timeout=90s")
+    sandbox.kubectl(*running)
+    sandbox.kubectl("patch", "gpujob", "holding", "--type=merge", '--patch={"spec": {"suspend": true}}')
+    sandbox.kubectl("wait", "--for=delete", "pods", "--selector=dovetail.dev/job=holding", "--timeout=60s")
+    sandbox.kubectl("wait", "--for=condition=Suspended", "gpujob/holding", "--timeout=60s")
+    sandbox.kubectl("patch", "gpujob", "holding", "--type=merge", '--patch={"spec": {"suspend": false}}')
+    sandbox.kubectl(*running)
+    status = json.loads(sandbox.kubectl("get", "gpujob", "holding", "--output=json"))["status"]
+    assert status.get("retries", 0) == 0
