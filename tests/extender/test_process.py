@@ -71,7 +71,8 @@ async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
     api.listing.clear()
     options = (f"--kubeconfig={kubeconfig}", f"--port={port}", f"--metrics-port={metrics_port}")
     async with started(*options) as process, aiohttp.ClientSession() as http:
-        await until_answered(port, "/readyz", status=503, saying="nodes, gpunodes, pods, gpujobs, gpuquotas are not listed yet")
+        missing = "nodes, gpunodes, pods, gpujobs, gpuquotas are not listed yet"
+        await until_answered(port, "/readyz", status=503, saying=missing)
         api.listing.set()
         await until_answered(metrics_port, "/readyz", status=200)
         assert "dovetail_extender_devices 16.0" in (await get(metrics_port, "/metrics"))[1]
