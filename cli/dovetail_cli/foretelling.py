@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.asks import ask_of_job, written_spec
+from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Claim
 from dovetail.engine.sentences import gpus
@@ -20,7 +20,7 @@ from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.foresight import foresee
 from dovetail.requests import RequestError
 from dovetail.vendor import asks_by_kind
-from dovetail_cli.picture import Picture, claim_for_starting
+from dovetail_cli.picture import Picture, claim_for_starting, its_nodes
 from dovetail_cli.times import brief, parse_timestamp
 
 # Words for jobs that wait for room; the others are not in the queue's way.
@@ -96,7 +96,7 @@ def _candidate(
     """The job as the queue sees it. Raises `RequestError`."""
     ask = ask_of_job(job, default_policy=picture.settings.policy_in(job.metadata.namespace), vendors=view.vendors)
     first, *others = asks_by_kind(estimated(ask, use=job.status.memory), vendors=view.vendors)
-    sites[key] = view.eligible_nodes(written_spec(job))
+    sites[key] = its_nodes(job, view=view)
     return Candidate(
         key=key,
         ask=first,

@@ -21,6 +21,7 @@ from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
 from dovetail.queue.candidates import Candidate, claim_on_the_way, way_of
+from dovetail.queue.pools import in_pools
 from dovetail.requests import RequestError
 from dovetail.vendor import asks_by_kind
 from dovetail_cli.cluster import Cluster, read_jobs
@@ -110,7 +111,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
             ask = estimated(ask, use=job.status.memory)
         except RequestError:
             continue
-        sites[uid] = view.eligible_nodes(written_spec(job))
+        sites[uid] = its_nodes(job, view=view)
         ask = in_one_way(ask, workers=missing, nodes=sites[uid], view=view)
         starting.update({f"{uid}/{worker}": job for worker in range(missing)})
         candidates.append(
@@ -126,6 +127,12 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
         )
     claim_on_the_way(candidates, ledger=view.ledger, sites=sites)
     return starting
+
+
+def its_nodes(job: GPUJob, *, view: ClusterView) -> list[str]:
+    """The nodes that the job's pods may go to."""
+    pools = [job.spec.pool] if job.spec.pool else []
+    return view.eligible_nodes(in_pools(written_spec(job), pools))
 
 
 def in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterView) -> Ask:

@@ -70,6 +70,11 @@ def test_those_who_are_held_or_wait_for_others_are_not_in_its_way() -> None:
     assert told(asked("2", workers=2), held, depends).startswith("It would start now")
 
 
+def test_a_job_that_asks_a_pool_is_told_of_that_pool() -> None:
+    found = told(asked("1", pool="elsewhere"))
+    assert found.startswith("It could never start here. ExceedsCapacity: Need 1 GPU, only 0 available")
+
+
 def test_what_can_never_run_is_told_so() -> None:
     assert told(asked("8")).startswith("It could never start here. ExceedsCapacity: Need 8 GPUs, only 2 available")
 
