@@ -20,6 +20,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
+from dovetail.plans import nodes_by_worker, worker_of_plan
 from dovetail.queue.candidates import Candidate, claim_on_the_way, way_of
 from dovetail.queue.pools import in_pools
 from dovetail.requests import RequestError
@@ -123,10 +124,21 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
                 created=job.metadata.creation_timestamp,
                 name=key_of(job.metadata),
                 site=uid,
+                nodes=_planned_nodes(job, pods=pods_of.get(key_of(job.metadata), ()), workers=missing),
             )
         )
     claim_on_the_way(candidates, ledger=view.ledger, sites=sites)
     return starting
+
+
+def _planned_nodes(job: GPUJob, *, pods: Sequence[Pod], workers: int) -> tuple[str, ...]:
+    """The nodes of the plan that wait for a worker yet; empty where nothing is planned."""
+    placement = job.status.placement
+    if placement is None:
+        return ()
+    bound = {said.worker for pod in pods if pod.spec.node_name and (said := worker_of_plan(pod)) is not None}
+    left = [node for worker, node in enumerate(nodes_by_worker(placement)) if worker not in bound]
+    return tuple(left[:workers])
 
 
 def its_nodes(job: GPUJob, *, view: ClusterView) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.api.gpujob import Dependency, GPUJob, ResourceRequest
+from dovetail.api.gpujob import Dependency, GPUJob, Placement, ResourceRequest
 from dovetail.kube.objects import Pod
 from dovetail_cli.foretelling import foretell
 from tests.cli.test_explain import job_pod, make_job, make_picture
@@ -73,6 +73,12 @@ def test_those_who_are_held_or_wait_for_others_are_not_in_its_way() -> None:
 def test_a_job_that_asks_a_pool_is_told_of_that_pool() -> None:
     found = told(asked("1", pool="elsewhere"))
     assert found.startswith("It could never start here. ExceedsCapacity: Need 1 GPU, only 0 available")
+
+
+def test_room_that_is_planned_for_another_job_is_taken_on_its_own_nodes() -> None:
+    placement = {"generation": 1, "nodes": [{"name": "b", "workers": 1}], "worker": {"request": "2"}}
+    starting = make_job("starting", gpu="2", phase="Starting", placement=msgspec.convert(placement, Placement))
+    assert told(asked("2"), starting) == "It would start now on a (2 GPUs)."
 
 
 def test_what_can_never_run_is_told_so() -> None:
