@@ -2,6 +2,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import promql_parser
@@ -19,6 +20,8 @@ from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
 from dovetail_agent.simulated import SimulatedProvider
 from dovetail_extender.metrics import Metrics, Reading
+from dovetail_operator.history import History
+from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.state import State
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
@@ -56,10 +59,15 @@ def exposed() -> set[str]:
     ledger = Ledger()
     operator = CollectorRegistry()
     make_counters(operator)
-    operator.register(JobsCollector(State(ClusterView(ledger=ledger), default_policy="Balanced")))
+    client, state = (
+        Client(Connection(server="http://127.0.0.1:1")),
+        State(ClusterView(ledger=ledger), default_policy="Balanced"),
+    )
+    operator.register(JobsCollector(state))
+    store = HistoryStore("sqlite:///never-opened")
+    History(client, state, store, keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()
-    client = Client(Connection(server="http://127.0.0.1:1"))
     agent.register(
         AgentCollector(Agent(client, provider=SimulatedProvider(), rules=rules_of(Settings()), clock=lambda: NOON))
     )

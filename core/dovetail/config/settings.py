@@ -255,7 +255,7 @@ class Settings(BaseSettings):
     )
     mps_directory: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_.-]+)*$")] = Field(
         default="",
-        description="Where on each node MPS's daemon is reached (its folders pipe and shm); empty: pods do not use MPS.",
+        description="Where on each node MPS's daemon is reached (folders pipe and shm); empty: pods do not use MPS.",
         json_schema_extra={"unit": "path", "allowed": "an absolute path, or empty"},
     )
     training_per_device: WholeNumber = _number(
