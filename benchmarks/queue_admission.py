@@ -1,10 +1,10 @@
 """Admissions a second of the real operator on a real API server, and how soon each job is told why it waits.
 
 As in Kueue's own scalability test nothing executes: what makes pods stands still, and a stand-in marks each batch Job
-complete a moment after it was created. Nodes and devices are objects. Three measurements:
+complete a moment after it was created. Nodes and devices are objects. Two measurements:
 
-- `--jobs` jobs submitted at once: admissions a second from the first to the last, and the operator's memory;
-- a full cluster and `--rate` submissions a second: from each submission until its reason stands in the status.
+- a full cluster and `--rate` submissions a second: from each submission until its reason stands in the status;
+- `--jobs` jobs submitted at once: admissions a second from the first to the last, and the operator's memory.
 
     python benchmarks/queue_admission.py [--jobs 15000] [--nodes 100] [--run 2] [--rate 100] [--told 2000] [--json FILE]
 """
@@ -55,8 +55,9 @@ def main() -> None:
 async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
     async with plane.client_of(made) as client:
         await plane.add_nodes(client, [NodeShape(name=f"node-{at:04d}") for at in range(args.nodes)])
-        admitted = await admissions(made, client, jobs=args.jobs, run=args.run)
         told = await reasons(made, client, rate=args.rate, count=args.told, gpus=args.nodes)
+        await clear(client)
+        admitted = await admissions(made, client, jobs=args.jobs, run=args.run)
     return {"admissions": admitted, "reasons": told}
 
 
@@ -92,7 +93,7 @@ async def admissions(made: Cluster, client: Client, *, jobs: int, run: float) ->
 
 
 async def until_over(client: Client, jobs: int) -> None:
-    """Wait until all are told that they have succeeded, and delete them."""
+    """Wait until all are told that they have succeeded."""
     while True:
         found, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=NAMESPACE)
         over = sum(job.status.phase == "Succeeded" for job in found)
@@ -101,6 +102,17 @@ async def until_over(client: Client, jobs: int) -> None:
             print()
             return
         await asyncio.sleep(2.0)
+
+
+async def clear(client: Client) -> None:
+    """Delete all jobs; their batch Jobs too, since the collector of garbage stands still."""
+    for resource in (GPUJOBS, JOBS):
+        found, _ = await client.list(resource, as_type=dict[str, Any], namespace=NAMESPACE)
+
+        async def delete(body: dict[str, Any], resource: Any = resource) -> None:
+            await client.delete(resource, body["metadata"]["name"], namespace=NAMESPACE)
+
+        await plane.each(found, delete, what="tidying")
 
 
 async def reasons(made: Cluster, client: Client, *, rate: float, count: int, gpus: int) -> dict[str, Any]:
