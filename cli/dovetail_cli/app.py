@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "gqueue": Entry("dovetail_cli.gqueue:gqueue", "List the jobs"),
     "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
-    "gjob": Entry("dovetail_cli.gjob:app", "Show one job, read its log, hold, release, change or repeat it"),
+    "gjob": Entry("dovetail_cli.gjob:app", "Show one job, read its log, hold, release, change, renew or repeat it"),
     "gstats": Entry("dovetail_cli.gstats:gstats", "Sum up the jobs that have ended"),
     "quota": Entry("dovetail_cli.quota:quota", "Show the limits of namespaces and users, and what is used of them"),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),

@@ -7,7 +7,7 @@ import typer
 from dovetail_cli.options import Context, Kubeconfig, Namespace, Output
 
 app = typer.Typer(
-    help="One job: show it, read or follow its log, hold it, let it go, change it, run it again, or go into it.",
+    help="One job: show it, read its log, hold it, let it go, change, renew or repeat it, or go into it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -105,6 +105,23 @@ def update(
 
     wanted = changing.updated(priority=priority, time=time, begin=begin, max_retries=max_retries)
     changing.change(jobs, wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def renew(
+    job: Job,
+    *,
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="SPAN", help="How long from now on, such as 2h [as before].")
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hold the devices of a reservation on: its time counts anew from now."""
+    from dovetail_cli import renewing
+
+    print(renewing.renew(job, lasting=lasting, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
 
 @app.command()

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail_cli import changing, joblog, onejob, redoing
+from dovetail.api.gpujob import GPUJobSpec, ReservationSpec
+from dovetail_cli import changing, joblog, onejob, redoing, renewing, times
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, MissingError, UsageError
@@ -82,6 +83,45 @@ async def test_a_job_that_has_ended_is_not_changed(cluster: Cluster) -> None:
     done = make_job(number=7, phase="Failed")
     sentence = "Job 7 has ended already (Failed)"
     assert await changing._change(cluster, done, {"suspend": True}, done="held") == (sentence, True)
+
+
+def reserved(**status: Any) -> Any:
+    job = make_job("notebook", number=7, **status)
+    return msgspec.structs.replace(job, spec=GPUJobSpec(gpu="1", reservation=ReservationSpec(duration_seconds=3600)))
+
+
+async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) -> None:
+    job, now = reserved(phase="Running", start_time=ago(hours=1)), times.parse_timestamp(ago())
+    assert now is not None
+    api.answer(f"PATCH {JOBS}/notebook", Answer(body=msgspec.to_builtins(job)), Answer(body=msgspec.to_builtins(job)))
+    told = "Job 7 renewed: it holds its devices until"
+    assert await renewing.renewed(cluster, job, seconds=None, now=now) == f"{told} {ago(hours=-1)}."
+    assert await renewing.renewed(cluster, job, seconds=7200, now=now) == f"{told} {ago(hours=-2)}."
+    leases = [seen.body["spec"]["reservation"] for seen in api.of(f"PATCH {JOBS}/notebook")]
+    assert leases == [{"renewTime": ago()}, {"renewTime": ago(), "durationSeconds": 7200}]
+
+
+async def test_a_reservation_that_waits_is_told_that_its_time_has_not_begun(api: Api, cluster: Cluster) -> None:
+    job = reserved(phase="Queued")
+    api.answer(f"PATCH {JOBS}/notebook", Answer(body=msgspec.to_builtins(job)))
+    said = await renewing.renewed(cluster, job, seconds=7200, now=times.utc_now())
+    assert said == "Job 7 renewed: it holds its devices for 2h00m once it has started."
+
+
+async def test_only_reservations_that_have_not_ended_are_renewed(api: Api, cluster: Cluster) -> None:
+    with pytest.raises(CommandError, match="Job 7 is no reservation"):
+        await renewing.renewed(cluster, make_job(number=7, phase="Running"), seconds=None, now=times.utc_now())
+    with pytest.raises(CommandError, match=r"Job 7 has ended already \(TimedOut\): gjob redo 7"):
+        await renewing.renewed(cluster, reserved(phase="TimedOut"), seconds=None, now=times.utc_now())
+    api.answer(f"PATCH {JOBS}/notebook", refusal(403, message="no"))
+    with pytest.raises(CommandError, match="Job 7"):
+        await renewing.renewed(cluster, reserved(phase="Running"), seconds=None, now=times.utc_now())
+
+
+@pytest.mark.parametrize("text", ["0", "-1h", "2 hours", "", "99999d", "0.5s"])
+def test_a_renewal_lasts_a_second_at_least(text: str) -> None:
+    with pytest.raises(UsageError, match="--for"):
+        renewing.whole_seconds(text)
 
 
 def test_a_job_is_repeated_as_it_was_written_but_not_held_or_cancelled() -> None:
