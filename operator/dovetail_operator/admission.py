@@ -17,6 +17,8 @@ from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import foresee
 from dovetail.queue.preemption import Evictor, Order
+from dovetail.quotas import spec_in_pools
+from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.evictions import rules_now, running_jobs
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
@@ -30,10 +32,8 @@ from dovetail_operator.plans import (
     reserved_room,
     sized,
 )
-from dovetail_operator.quotas import spec_in_pools
 from dovetail_operator.runtimes import is_limited, leaving_soon
 from dovetail_operator.state import State
-from dovetail_operator.windows import windows_of
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
@@ -107,7 +107,7 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     evictor = Evictor(running=running, rules=rules, orders=cycle.orders)
     counted = counted_jobs(state, waiting=cycle.keys)
     gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0
-    windows = windows_of(state, counted, ledger=ledger, leaving=leaving, now=cycle.now)
+    windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)
     for verdict in admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
     ):

@@ -26,6 +26,7 @@ from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.queue.preemption import Rules
+from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
@@ -37,7 +38,6 @@ from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
-from dovetail_operator.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail_operator.runtimes import RunTimes
 from dovetail_operator.state import State
 

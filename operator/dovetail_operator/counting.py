@@ -8,9 +8,9 @@ from dovetail.kube.objects import Job
 from dovetail.queue.admission import Admitted
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import milli_of
+from dovetail.quotas import Counted, subject_of
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
-from dovetail_operator.quotas import Counted, subject_of
 from dovetail_operator.state import State
 
 

@@ -1,7 +1,10 @@
 """Times of the API and durations as kubectl prints them. Pure."""
 
-from datetime import UTC, datetime
 from typing import Final
+
+from dovetail.moments import moment, timestamp
+
+__all__ = ["human", "moment", "timestamp"]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
 # Up to how many seconds a duration is told in which units, as apimachinery's HumanDuration does it.
@@ -15,16 +18,6 @@ _SCALE: Final = (
     (2 * 365 * 86400, "d"),
     (8 * 365 * 86400, "yd"),
 )
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as metav1.Time is written."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def moment(text: str) -> datetime:
-    """The time that RFC 3339 text says."""
-    return datetime.fromisoformat(text)
 
 
 def human(seconds: float) -> str:

@@ -18,6 +18,7 @@ from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.admission import Admitted, Verdict
 from dovetail.queue.candidates import Standing
 from dovetail.queue.preemption import Rules
+from dovetail.quotas import Quotas
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.arrays import TaskIndex, has_to_note, parent_key, parent_uid
@@ -34,7 +35,6 @@ from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
 from dovetail_operator.overuse import Overuses
 from dovetail_operator.plans import sized, unrest
-from dovetail_operator.quotas import Quotas
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
 

@@ -10,10 +10,10 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.kube.objects import Pod
 from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail.quotas import Quotas
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.counting import children_of_jobs, counted_jobs, departed
 from dovetail_operator.noting import is_news
-from dovetail_operator.quotas import Quotas
 from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 

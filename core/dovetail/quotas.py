@@ -1,4 +1,4 @@
-"""GPUQuotas over the operator's state: the terms of jobs, the gate of a look, fair shares, and each quota's status.
+"""GPUQuotas over what jobs and pods take: the terms of jobs, the gate of a look, fair shares, and each quota's status.
 
 All of it is derived from objects of the API server; what was used before is noted in the quotas' own status.
 """
@@ -16,12 +16,12 @@ from dovetail.api.gpujob import GPUJob, KeptOnNode
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
+from dovetail.moments import moment, timestamp
 from dovetail.queue import fairshare, limits
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import CounterKey, Subject, Terms
 from dovetail.queue.pools import in_pools, pools_of
 from dovetail.requests import WHOLE_MILLI
-from dovetail_operator.durations import moment, timestamp
 
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
@@ -139,7 +139,7 @@ class Quotas:
         return any(quota.status.as_of is None or moment(quota.status.as_of) < end for quota in sharing)
 
     def _terms(self, counted: Counted) -> Terms:
-        found = limits.limits_of(self._quotas.values(), counted.subject, milli=counted.milli)
+        found = limits.limits_of(self._quotas.values(), counted.subject, milli=counted.milli, jobs=int(counted.is_job))
         start = found.start
         if counted.group:
             namespace = counted.subject.namespace

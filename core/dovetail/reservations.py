@@ -1,4 +1,4 @@
-"""The reservations of GPUQuotas over the operator's state: for whom and when, and what of it is free now. No I/O."""
+"""The reservations of GPUQuotas: for whom and when, and what of it is free now. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,36 +9,42 @@ from dovetail import names, plans
 from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.gpuquota import Window as Said
+from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
+from dovetail.moments import moment, timestamp
 from dovetail.queue.candidates import Leaving
 from dovetail.queue.limits import binds
 from dovetail.queue.windows import Window, Windows, kept_of, placed
+from dovetail.quotas import Counted, Quotas
 from dovetail.requests import WHOLE_MILLI
-from dovetail_operator.durations import moment, timestamp
-from dovetail_operator.quotas import Counted
-from dovetail_operator.state import State
 
 _NOW: Final = 0.0
 
 
 def windows_of(
-    state: State, counted: Iterable[Counted], *, ledger: Ledger, leaving: Sequence[Leaving], now: datetime
+    quotas: Quotas,
+    counted: Iterable[Counted],
+    *,
+    view: ClusterView,
+    ledger: Ledger,
+    leaving: Sequence[Leaving],
+    now: datetime,
 ) -> Windows:
     """What is kept for a time from the jobs of a look. What of it is kept from pods now is noted by quota."""
-    keeping = [quota for quota in state.quotas.all if quota.spec.reservations]
+    keeping = [quota for quota in quotas.all if quota.spec.reservations]
     if not keeping:
-        state.quotas.kept = {}
+        quotas.kept = {}
         return Windows()
     everyone = list(counted)
     wanted = [
         window
         for quota in keeping
         for said in quota.spec.reservations
-        if (window := _window(state, quota, said, everyone, leaving=leaving, now=now)) is not None
+        if (window := _window(quota, said, everyone, view=view, leaving=leaving, now=now)) is not None
     ]
     reservations = placed(wanted, ledger=ledger, leaving=leaving)
-    state.quotas.kept = {
+    quotas.kept = {
         quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()
     }
     own = {each.uid: frozenset(q.metadata.name for q in keeping if binds(q.spec, each.subject)) for each in everyone}
@@ -46,11 +52,11 @@ def windows_of(
 
 
 def _window(
-    state: State,
     quota: GPUQuota,
     said: Said,
     counted: Iterable[Counted],
     *,
+    view: ClusterView,
     leaving: Iterable[Leaving],
     now: datetime,
 ) -> Window | None:
@@ -62,14 +68,14 @@ def _window(
     left = said.gpus - _in_use(quota, counted, leaving=leaving, at_seconds=at_seconds)
     if left <= 0:
         return None
-    vendors = state.view.vendors
+    vendors = view.vendors
     return Window(
         name=said.name,
         quota=quota.metadata.name,
         at_seconds=at_seconds,
         gpus=left,
         until=timestamp(end) if at_seconds <= 0 else f"{timestamp(end)} from {timestamp(start)} on",
-        nodes=None if said.pool is None else _nodes_in(state, said.pool),
+        nodes=None if said.pool is None else _nodes_in(view, said.pool),
         resources=("", vendors.by_name.get(vendors.default, vendors.default)),
     )
 
@@ -85,8 +91,8 @@ def _in_use(quota: GPUQuota, counted: Iterable[Counted], *, leaving: Iterable[Le
     return sum(used.values()) // WHOLE_MILLI
 
 
-def _nodes_in(state: State, pool: str) -> list[str]:
-    return [name for name, node in state.view.nodes.items() if node.metadata.labels.get(names.LABEL_POOL) == pool]
+def _nodes_in(view: ClusterView, pool: str) -> list[str]:
+    return [name for name, node in view.nodes.items() if node.metadata.labels.get(names.LABEL_POOL) == pool]
 
 
 def _on_nodes(claims: Iterable[Claim]) -> list[KeptOnNode]:
