@@ -49,6 +49,20 @@ class _Backoffs:
         return itertools.chain((0.2, 0.5, 1, 2, 5), itertools.repeat(10))
 
 
+class _NoDifferences(kopf.DiffBaseStorage):
+    """kopf works out what of an object has changed since a handler succeeded, and copies all of it for that at every
+    event. Our handler is told of every change and asks no difference."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return cast("kopf.BodyEssence", {})
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nothing to keep."""
+
+
 class GPUJobWatch:
     """Follows the GPUJobs of all namespaces from `start` to `stop`, and posts events about them."""
 
@@ -156,6 +170,9 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = _Backoffs()
     settings.watching.chunk_size = _PAGE_SIZE
     settings.queueing.idle_timeout = 1.0
+    # How long each event waits for later ones of the same object.
+    settings.queueing.batch_window = 0.02
+    settings.persistence.diffbase_storage = _NoDifferences()
     settings.process.ultimate_exiting_timeout = None
     settings.posting.worker_limit = _POSTERS
     settings.posting.default_backoffs = _POSTING_BACKOFFS
