@@ -9,6 +9,7 @@ from typing import TypeVar
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.asks import ask_of_job, written_spec
 from dovetail.cluster import ClusterView
 from dovetail.config.settings import Settings
@@ -16,13 +17,14 @@ from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.estimates import estimated
 from dovetail.freshness import Freshness
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import key_of
-from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
+from dovetail.kube.resources import GPUNODES, GPUQUOTAS, NODES, PODS, Resource
 from dovetail.plans import nodes_by_worker, worker_of_plan
 from dovetail.queue.candidates import Candidate, claim_on_the_way, way_of
-from dovetail.queue.pools import in_pools
+from dovetail.queue.pools import pools_of
+from dovetail.quotas import spec_in_pools, subject_of
 from dovetail.requests import RequestError
 from dovetail.vendor import asks_by_kind
 from dovetail_cli.cluster import Cluster, read_jobs
@@ -35,13 +37,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What was read."""
+    """What was read. `quotas` are None where the user may not see them: nothing is known of limits then."""
 
     nodes: Sequence[Node]
     gpunodes: Sequence[GPUNode]
     pods: Sequence[Pod]
     jobs: Sequence[GPUJob]
     settings: Settings
+    quotas: Sequence[GPUQuota] | None = ()
 
     def view(self) -> ClusterView:
         """Nodes, devices and what bound pods hold."""
@@ -84,12 +87,19 @@ async def take(cluster: Cluster, *, say: Say) -> Picture:
     try:
         # Pods first, as the audit does: a device that is reported later than the pod that holds it is none too few.
         pods = await read(PODS, Pod)
-        nodes, gpunodes, jobs, settings = await asyncio.gather(
-            read(NODES, Node), read(GPUNODES, GPUNode), read_jobs(cluster), settings_of(cluster)
+        nodes, gpunodes, jobs, settings, quotas = await asyncio.gather(
+            read(NODES, Node), read(GPUNODES, GPUNode), read_jobs(cluster), settings_of(cluster), _quotas_of(cluster)
         )
     except NotFound as error:
         raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
-    return Picture(nodes=nodes, gpunodes=gpunodes, pods=pods, jobs=jobs, settings=settings)
+    return Picture(nodes=nodes, gpunodes=gpunodes, pods=pods, jobs=jobs, settings=settings, quotas=quotas)
+
+
+async def _quotas_of(cluster: Cluster) -> list[GPUQuota] | None:
+    try:
+        return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
+    except Forbidden:
+        return None
 
 
 def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") -> Mapping[str, GPUJob]:
@@ -112,7 +122,7 @@ def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") ->
             ask = estimated(ask, use=job.status.memory)
         except RequestError:
             continue
-        sites[uid] = its_nodes(job, view=view)
+        sites[uid] = its_nodes(job, picture=picture, view=view)
         ask = in_one_way(ask, workers=missing, nodes=sites[uid], view=view)
         starting.update({f"{uid}/{worker}": job for worker in range(missing)})
         candidates.append(
@@ -141,10 +151,10 @@ def _planned_nodes(job: GPUJob, *, pods: Sequence[Pod], workers: int) -> tuple[s
     return tuple(left[:workers])
 
 
-def its_nodes(job: GPUJob, *, view: ClusterView) -> list[str]:
-    """The nodes that the job's pods may go to."""
-    pools = [job.spec.pool] if job.spec.pool else []
-    return view.eligible_nodes(in_pools(written_spec(job), pools))
+def its_nodes(job: GPUJob, *, picture: Picture, view: ClusterView) -> list[str]:
+    """The nodes that the job's pods may go to: in the pools that it asks for, or that its quotas keep it to."""
+    pools = pools_of(picture.quotas or (), subject_of(job), asked=job.spec.pool)
+    return view.eligible_nodes(spec_in_pools(written_spec(job), pools))
 
 
 def in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterView) -> Ask:

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.errors import Forbidden
 from dovetail_cli import creating, depending, manifest, output, scripts
@@ -37,7 +35,7 @@ def submit(
         job = manifest.build(wanted, namespace=cluster.namespace)
         created = await creating.create(cluster, job, dry_run=dry_run)
         if dry_run:
-            return await _checked(job, cluster=cluster, form=form)
+            return await _checked(job, created=created, cluster=cluster, form=form)
         number = await creating.wait_for_number(cluster, created)
         return creating.submitted(number, job=created, form=form)
 
@@ -64,7 +62,7 @@ def read_command(words: Sequence[str]) -> list[str]:
     return scripts.script_command(script, rest)
 
 
-async def _checked(job: GPUJob, *, cluster: Cluster, form: str) -> str:
+async def _checked(job: GPUJob, *, created: GPUJob, cluster: Cluster, form: str) -> str:
     wanted = creating.as_manifest(job)
     match form:
         case "json":
@@ -73,7 +71,7 @@ async def _checked(job: GPUJob, *, cluster: Cluster, form: str) -> str:
             return output.as_yaml(wanted)
         case _:
             would = f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."
-            return f"{would}\n{await _foretold(job, cluster=cluster)}"
+            return f"{would}\n{await _foretold(created, cluster=cluster)}"
 
 
 async def _foretold(job: GPUJob, *, cluster: Cluster) -> str:
@@ -84,5 +82,4 @@ async def _foretold(job: GPUJob, *, cluster: Cluster) -> str:
             seen = await picture.take(cluster, say=say)
     except Forbidden:
         return "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods."
-    metadata = msgspec.structs.replace(job.metadata, namespace=cluster.namespace)
-    return foretelling.foretell(msgspec.structs.replace(job, metadata=metadata), picture=seen, now=times.utc_now())
+    return foretelling.foretell(job, picture=seen, now=times.utc_now())

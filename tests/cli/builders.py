@@ -9,6 +9,7 @@ from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpujob import AssignedDevice, GPUJob, GPUJobSpec, GPUJobStatus, PodTemplate
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.objects import Node, Pod
 
@@ -36,6 +37,10 @@ def _assigned(node: str, index: int, share_milli: int = 1000) -> AssignedDevice:
     return AssignedDevice(
         worker=0, node=node, index=index, uuid=f"GPU-{node}-{index}", share_milli=share_milli, memory_mib=1024
     )
+
+
+def make_quota(name: str = "q", **spec: Any) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota)
 
 
 def make_node(name: str) -> Node:

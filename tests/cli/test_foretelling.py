@@ -1,13 +1,17 @@
 """What `gbatch --dry-run` says of a job that is not submitted yet."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from dovetail.api.gpujob import Dependency, GPUJob, Placement, ResourceRequest
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import OwnerReference
 from dovetail.kube.objects import Pod
 from dovetail_cli.foretelling import foretell
+from tests.cli.builders import make_pod, make_quota
 from tests.cli.test_explain import job_pod, make_job, make_picture
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -20,11 +24,14 @@ def asked(gpu: str | None = "1", *, workers: int = 1, limit: int | None = None, 
 
 def running(name: str, *, node: str, started: str, limit: int | None) -> tuple[GPUJob, Pod]:
     job = make_job(name, gpu="2", limit=limit, start_time=started)
-    return job, job_pod(name, 1, node=node)
+    pod = job_pod(name, 1, node=node)
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name=name, uid=f"child-{name}", controller=True)
+    return job, msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=[owner]))
 
 
-def told(job: GPUJob, *others: GPUJob, pods: list[Pod] | None = None) -> str:
-    return foretell(job, picture=make_picture(jobs=list(others), pods=pods), now=NOW)
+def told(job: GPUJob, *others: GPUJob, pods: list[Pod] | None = None, quotas: list[GPUQuota] | None = None) -> str:
+    picture = replace(make_picture(jobs=list(others), pods=pods), quotas=quotas or [])
+    return foretell(job, picture=picture, now=NOW)
 
 
 def full(*, limit: int | None = 3600) -> tuple[list[GPUJob], list[Pod]]:
@@ -97,3 +104,79 @@ def test_a_time_to_begin_and_dependencies_come_first() -> None:
     first = make_job("first", phase="Running")
     waits = told(asked(dependencies=[Dependency(name="first")]), first)
     assert waits == "Dependency: Waits for first to succeed."
+
+
+def test_a_limit_is_told_as_the_operator_tells_it_and_when_it_is_over() -> None:
+    early, its = running("early", node="a", started="2026-01-01T11:00:00Z", limit=7200)
+    quota = make_quota("vision", namespaces=["default"], gpus=3)
+    assert told(asked("2"), early, pods=[its], quotas=[quota]) == (
+        "It would wait at place 1. Quota: Namespace default may run 3 GPUs, 2 run, this job needs 2 (GPUQuota vision). "
+        "It would start in about 1h00m, at 2026-01-01T13:00:30Z: 1 job has ended on a by then at the latest, by the "
+        "time limits."
+    )
+    assert told(asked("1"), early, pods=[its], quotas=[quota]).startswith("It would start now")
+
+
+def test_pods_that_are_no_jobs_count_for_the_limit_and_starting_jobs_too() -> None:
+    notebook = make_pod("notebook", node="a", held=((0, 1000, 32768),))
+    starting = make_job("starting", phase="Starting")
+    quota = make_quota("vision", namespaces=["default"], gpus=2)
+    found = told(asked("1"), starting, pods=[notebook], quotas=[quota])
+    assert "Namespace default may run 2 GPUs, 2 run, this job needs 1 (GPUQuota vision)" in found
+
+
+def test_more_than_a_limit_ever_allows_is_told_so() -> None:
+    found = told(asked("2"), quotas=[make_quota("small", gpus=1)])
+    assert "may run 1 GPU, 0 run, this job would never fit, it needs 2" in found
+    assert found.endswith("No end that is known makes room for it.")
+
+
+def test_a_users_limit_binds_that_user_alone() -> None:
+    quota = make_quota("each", per="User", users=["ada"], runningJobs=0)
+    job = asked("1")
+    by_ada = msgspec.structs.replace(
+        job, metadata=msgspec.structs.replace(job.metadata, annotations={"dovetail.dev/user": "ada"})
+    )
+    assert "User ada may run 0 jobs at a time, 0 run (GPUQuota each)" in told(by_ada, quotas=[quota])
+    assert told(job, quotas=[quota]).startswith("It would start now")
+
+
+def test_a_queue_that_is_full_and_a_group_keep_a_job_back() -> None:
+    jobs, pods = full()
+    before = make_job("before", gpu="2", phase="Queued", reason="Quota")
+    found = told(asked("1"), *jobs, before, pods=pods, quotas=[make_quota("q", queuedJobs=1)])
+    assert "may have 1 job in the queue, 1 are before this one" in found
+    runs = make_job("runs", phase="Running", start_time="2026-01-01T11:00:00Z")
+    runs = msgspec.structs.replace(runs, spec=msgspec.structs.replace(runs.spec, group="g"))
+    assert "Group g may run 1 job at a time, 1 run" in told(asked("1", group="g", max_concurrent=1), runs)
+
+
+def test_a_pool_that_a_quota_keeps_a_job_to_is_told() -> None:
+    quota = make_quota("vision", pools=["big"])
+    assert told(asked("1"), quotas=[quota]).endswith("(in pool big).")
+    assert "Asks for pool x, GPUQuota vision allows big alone" in told(asked("1", pool="x"), quotas=[quota])
+
+
+def test_gpus_that_are_kept_for_a_time_are_free_for_those_who_end_before_it() -> None:
+    window = {"name": "exam", "start": "2026-01-01T14:00:00Z", "end": "2026-01-01T18:00:00Z", "gpus": 5}
+    quota = make_quota("course", namespaces=["course"], reservations=[window])
+    found = told(asked("1"), quotas=[quota])
+    assert "Reserved: " in found
+    assert "5 GPUs are kept by GPUQuota course until 2026-01-01T18:00:00Z" in found
+    assert told(asked("1", limit=3600), quotas=[quota]).startswith("It would start now")
+
+
+def test_those_who_have_used_less_of_late_go_first() -> None:
+    jobs, pods = full()
+    before = make_job("before", gpu="2", phase="Queued", reason="Resources", limit=600)
+    mine = make_quota("mine", namespaces=["mine"], shares=1)
+    theirs = make_quota("theirs", namespaces=["default"], shares=1)
+    job = asked("2")
+    of_mine = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, namespace="mine"))
+    assert told(of_mine, *jobs, before, pods=pods, quotas=[mine, theirs]).startswith("It would wait at place 1.")
+    assert told(job, *jobs, before, pods=pods, quotas=[mine, theirs]).startswith("It would wait at place 2.")
+
+
+def test_who_may_not_see_quotas_is_told_that_they_are_not_counted() -> None:
+    found = foretell(asked("1"), picture=replace(make_picture(), quotas=None), now=NOW)
+    assert found.endswith("Limits are not counted: that takes the right to list GPUQuotas.")

@@ -12,12 +12,13 @@ from dovetail_cli import patience, picture
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import MissingError
 from dovetail_cli.explain import looking
-from tests.cli.builders import make_gpunode, make_job, make_pod
+from tests.cli.builders import make_gpunode, make_job, make_pod, make_quota
 from tests.core.explain.builders import make_node
 from tests.core.kube.api import Answer, Api
 
 PODS, NODES = "GET /api/v1/pods", "GET /api/v1/nodes"
 GPUNODES, JOBS = "GET /apis/dovetail.dev/v1alpha1/gpunodes", "GET /apis/dovetail.dev/v1alpha1/gpujobs"
+QUOTAS = "GET /apis/dovetail.dev/v1alpha1/gpuquotas"
 CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
 
@@ -44,13 +45,22 @@ async def api() -> AsyncIterator[Api]:
 
 async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cluster) -> None:
     api.answer(PODS, page(make_pod("p"), more="next"), page(make_pod("q")))
+    api.answer(QUOTAS, page(make_quota(gpus=3)))
     said: list[str] = []
     taken = await picture.take(cluster, say=said.append)
     assert [pod.metadata.name for pod in taken.pods] == ["p", "q"]
     assert (len(taken.nodes), len(taken.gpunodes), len(taken.jobs)) == (1, 1, 1)
     assert taken.settings.policy == "Spread"
+    assert taken.quotas is not None
+    assert [quota.spec.gpus for quota in taken.quotas] == [3]
     assert said[:2] == ["Reading 1 pods …", "Reading 2 pods …"]
     assert taken.view().ledger.nodes() == ["a"]
+
+
+async def test_who_may_not_see_quotas_sees_the_rest(api: Api, cluster: Cluster) -> None:
+    api.answer(PODS, page(make_pod("p")))
+    api.answer(QUOTAS, refusal(403, "Forbidden"))
+    assert (await picture.take(cluster, say=lambda _: None)).quotas is None
 
 
 async def test_a_cluster_without_dovetail_is_told_apart(api: Api, cluster: Cluster) -> None:
@@ -66,6 +76,7 @@ async def test_who_may_not_see_all_pods_gets_no_half_answer(api: Api, cluster: C
 
 
 async def test_a_pod_or_a_job_that_is_not_there_is_missing(api: Api, cluster: Cluster) -> None:
+    api.answer(QUOTAS, page())
     api.answer(PODS, page())
     taken = await picture.take(cluster, say=lambda _: None)
     api.answer("GET /api/v1/namespaces/default/pods/nope", refusal(404, "NotFound"))
