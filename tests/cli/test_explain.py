@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,14 +17,18 @@ from dovetail.config.settings import Settings
 from dovetail.kube.objects import Pod
 from dovetail_cli.app import main
 from dovetail_cli.errors import UsageError
-from dovetail_cli.explain import showing, subjects
+from dovetail_cli.explain import showing, subjects, telling
 from dovetail_cli.explain.subjects import Subject
-from dovetail_cli.explain.telling import Explanation, explain
+from dovetail_cli.explain.telling import Explanation
 from dovetail_cli.picture import Picture
-from tests.cli.builders import make_gpunode, make_pod
+from tests.cli.builders import NOW, ago, make_gpunode, make_pod, make_quota
 from tests.core.explain.builders import make_node
 
 SETTINGS = Settings()
+
+
+def explain(subject: Subject, picture: Picture) -> Explanation:
+    return telling.explain(subject, picture, now=NOW)
 
 
 def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> Picture:
@@ -252,3 +257,60 @@ def test_options_of_a_request_reach_the_ask() -> None:
 def test_one_job_is_explained_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "1-3"]) == 2
     assert 'JOB "1-3": name one job' in capsys.readouterr().err
+
+
+def limited_to(picture: Picture, **spec: Any) -> Picture:
+    return replace(picture, quotas=[make_quota("vision", namespaces=["default"], **spec)])
+
+
+def test_a_job_that_a_quota_keeps_back_is_told_so_though_there_is_room() -> None:
+    job = make_job("x", number=3, gpu="2", phase="Queued", reason="Quota", message="an older one")
+    runs = make_job("runs", number=2, start_time=ago(hours=1))
+    picture = limited_to(make_picture(jobs=[job, runs]), gpus=2)
+    found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), picture)
+    sentence = "Namespace default may run 2 GPUs, 1 run, this job needs 2 (GPUQuota vision)"
+    assert found.summary == f"Job 3 (x) waits: {sentence}"
+    assert found.answer is not None
+    assert (found.answer.fits, found.answer.reason) == (False, "Quota")
+    assert [change.kind for change in found.answer.changes] == ["Limit"]
+
+
+def test_a_pod_and_a_request_are_held_to_the_quotas_of_their_namespace() -> None:
+    picture = limited_to(make_picture(), gpus=1, runningJobs=0)
+    found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), picture)
+    assert "this pod would never fit, it needs 2 (GPUQuota vision)" in found.summary
+    assert "may run 0 jobs" in explain(replace(ask("1"), namespace="default"), picture).summary
+    assert explain(replace(ask("1"), namespace="other"), picture).summary.startswith("Fits now")
+
+
+def test_what_the_queue_has_let_go_no_quota_keeps_back() -> None:
+    job = make_job("x", number=3, phase="Starting")
+    found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), limited_to(make_picture(jobs=[job]), gpus=0))
+    assert found.summary.startswith("Job 3 (x) waits for kube-scheduler: fits now")
+
+
+def test_nodes_outside_of_a_pool_are_no_answer() -> None:
+    found = explain(replace(ask("1"), namespace="default"), limited_to(make_picture(), pools=["big"]))
+    assert found.answer is not None
+    assert {(node.reason, node.message) for node in found.answer.nodes} >= {("NodeAffinity", "not in pool big")}
+    assert found.summary.endswith("(in pool big)")
+    assert "drop the required node affinity" not in showing.text(found, most=None)
+    job = make_job("x", number=3, phase="Queued")
+    job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, pool="far"))
+    told = explain(
+        subjects.of_job(job, pods=(), settings=SETTINGS), limited_to(make_picture(jobs=[job]), pools=["big"])
+    )
+    assert "Asks for pool far, GPUQuota vision allows big alone" in told.summary
+
+
+def test_gpus_that_are_kept_for_others_are_no_room() -> None:
+    window = {"name": "exam", "start": ago(hours=-2), "end": ago(hours=-6), "gpus": 5}
+    picture = replace(make_picture(), quotas=[make_quota("course", namespaces=["course"], reservations=[window])])
+    found = explain(replace(ask("1"), namespace="default"), picture)
+    assert "5 GPUs are kept by GPUQuota course until" in found.summary
+    assert "time limit" in showing.text(found, most=None)
+
+
+def test_who_may_not_see_quotas_is_told_so() -> None:
+    found = explain(ask("1"), replace(make_picture(), quotas=None))
+    assert "Limits are not counted" in showing.text(found, most=None)

@@ -10,10 +10,10 @@ from dovetail.config.settings import Settings
 from dovetail.kube.objects import Node, Pod
 from dovetail_cli.explain import subjects
 from dovetail_cli.explain.subjects import Subject
-from dovetail_cli.explain.telling import explain
 from dovetail_cli.picture import Picture
 from tests.cli import builders
 from tests.cli.builders import make_gpunode, make_pod
+from tests.cli.test_explain import explain
 from tests.core.explain.builders import make_node
 
 GPU = "nvidia.com/gpu"

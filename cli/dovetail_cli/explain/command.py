@@ -87,6 +87,7 @@ def request(
     workload: Annotated[
         str | None, typer.Option("--workload", metavar="KIND", help="Training or Inference: tenant limits apply.")
     ] = None,
+    namespace: Namespace = None,
     everything: Everything = False,
     form: Output = "table",
     kubeconfig: Kubeconfig = None,
@@ -98,5 +99,5 @@ def request(
 
     output.check_format(form)
     asked = looking.find_request(text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload)
-    found = looking.look(asked, kubeconfig=kubeconfig, context=context, namespace=None)
+    found = looking.look(asked, kubeconfig=kubeconfig, context=context, namespace=namespace)
     print(showing.render(found, form=form, everything=everything))

@@ -7,7 +7,7 @@ from typing import Any
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import PODS
-from dovetail_cli import picture, selection
+from dovetail_cli import picture, selection, times
 from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import MissingError, UsageError
 from dovetail_cli.explain import subjects
@@ -27,7 +27,7 @@ def look(find: Find, *, kubeconfig: str | None, context: str | None, namespace: 
             taken = await picture.take(cluster, say=say)
             subject = await find(cluster, taken)
             say(f"Asking {len(taken.nodes):,} nodes …")
-            return explain(subject, taken)
+            return explain(subject, taken, now=times.utc_now())
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dovetail import names
 from dovetail.allocation import AllocationError, allocation_in
@@ -18,6 +18,7 @@ from dovetail.kube.reflector import key_of
 from dovetail.pods.vendor import vendor_devices
 from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import inventory
+from dovetail_cli.explain.limiting import BLIND, kept_to_pools, limited, told_of_pools
 from dovetail_cli.explain.subjects import Subject
 from dovetail_cli.inventory import DeviceUse
 from dovetail_cli.picture import Picture, claim_for_starting, in_one_way
@@ -48,16 +49,18 @@ class Explanation:
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
 
-def explain(subject: Subject, picture: Picture) -> Explanation:
-    """The explanation as of the picture."""
+def explain(subject: Subject, picture: Picture, *, now: datetime) -> Explanation:
+    """The explanation as of the picture, which was taken `now`."""
     if subject.state == "placed":
         return _placed(subject, picture)
     if subject.said or subject.ask is None:
         return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
-    found = answer(_question(subject, picture))
+    question = _question(kept_to_pools(subject, picture), picture)
+    found = told_of_pools(answer(question), subject=subject, picture=picture)
+    found = limited(found, subject=subject, nodes=question.nodes, picture=picture, now=now)
     # What the queue says is news only where it is something else.
     notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
-    subject = replace(subject, notes=notes)
+    subject = replace(subject, notes=(*notes, BLIND) if picture.quotas is None else notes)
     return Explanation(subject=subject, summary=_summary(subject, found), answer=found)
 
 

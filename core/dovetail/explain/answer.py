@@ -11,7 +11,7 @@ from dovetail.engine.refusals import RefusalKind
 
 ChangeKind = Literal[
     "Departure", "Uncordon", "Repair", "Strangers", "FewerGPUs", "FewerWorkers", "SmallerShare", "LessMemory",
-    "OtherModel", "OtherIndex", "LessHost", "NodeSelector", "Taint", "NodeAffinity", "MoreNodes",
+    "OtherModel", "OtherIndex", "LessHost", "NodeSelector", "Taint", "NodeAffinity", "MoreNodes", "Limit",
 ]  # fmt: skip
 
 
