@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import asdict, replace
-from typing import Final
+from typing import Any, Final
 
 from dovetail.api.gpunode import GPUNode
 from dovetail.audit import LAGGING, Report, Rules, audit
@@ -35,24 +35,40 @@ async def look(cluster: Cluster) -> Report:
 
 def render(report: Report, *, form: str) -> str:
     """The report to print."""
-    rows = [asdict(finding) for finding in report.findings]
     match form:
         case "json":
-            return output.as_json({"pods": report.pods, "devices": report.devices, "findings": rows})
+            return output.as_json(_told(report))
         case "yaml":
-            return output.as_yaml({"pods": report.pods, "devices": report.devices, "findings": rows})
+            return output.as_yaml(_told(report))
         case "csv":
-            return output.as_csv(rows, columns=COLUMNS)
+            return output.as_csv(_rows(report), columns=COLUMNS)
         case _:
             return summary(report)
 
 
 def summary(report: Report) -> str:
-    """One line when all is well, else a table."""
+    """One line when all is well, else a table; and a line for each note."""
+    return "\n".join([_findings(report), *(f"Note: {note}" for note in report.notes)])
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    return [asdict(finding) for finding in report.findings]
+
+
+def _told(report: Report) -> dict[str, Any]:
+    return {
+        "pods": report.pods,
+        "devices": report.devices,
+        "findings": _rows(report),
+        "notes": list(report.notes),
+    }
+
+
+def _findings(report: Report) -> str:
     looked_at = f"{_count(report.pods, 'pod')}, {_count(report.devices, 'device')}"
     if not report.findings:
         return f"Audit clean: {looked_at}"
-    rows = [asdict(finding) for finding in report.findings]
+    rows = _rows(report)
     heading = output.paint(f"Audit: {_count(len(rows), 'finding')} ({looked_at})", "red")
     return f"{heading}\n{output.render(rows, columns=COLUMNS, form='table')}"
 

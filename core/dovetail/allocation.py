@@ -43,7 +43,7 @@ class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
 
     `guard_fraction` is the part of their memory that the pod lets be promised to all tenants together, and `workload`
     what it is to tenant limits: both as they were when it was bound, whatever its annotations and the configuration
-    say later.
+    say later. `movable`: it was bound where its device memory could be moved to the host for another's turn.
     """
 
     node: str
@@ -51,6 +51,7 @@ class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
     containers: list[ContainerAllocation]
     guard_fraction: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     workload: Workload | None = None
+    movable: bool = False
     version: int = ALLOCATION_VERSION
 
     @property

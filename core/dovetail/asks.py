@@ -10,6 +10,7 @@ from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRe
 from dovetail.engine.claims import Ask, Guard
 from dovetail.kube.objects import Pod, PodSpec
 from dovetail.kube.quantity import QuantityError, mebibytes, milli
+from dovetail.moving import host_room_mib
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
 from dovetail.pods.vendor import vendor_devices, vendor_request
@@ -56,6 +57,7 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
         guard=guard_in(pod.metadata.annotations),
         workload=workload_in(pod.metadata.annotations),
         more=tuple(part.request for part in others),
+        host_room_mib=0 if others or asked.lent else host_room_mib(pod.spec, container=first.index),
     )
 
 
@@ -100,6 +102,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         memory_mib=memory_mib,
         guard=guard_of(job.spec.memory.strategy),
         workload=job.spec.workload,
+        host_room_mib=host_room_mib(spec, container=0),
     )
 
 

@@ -5,7 +5,7 @@ request and the text of an allocation. Each finding names one object and says in
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from dovetail.findings import Finding, FindingKind
 from dovetail.kube import quantity
 from dovetail.kube.objects import Container, Node, Pod
 from dovetail.models import normalise
+from dovetail.moving import host_room_mib
 from dovetail.requests import WHOLE_MILLI, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS
 
@@ -30,11 +31,13 @@ _HOLDING: Final = frozenset({"Starting", "Running"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was looked at, and what was found, in the order of kind and subject."""
+    """What was looked at, and what was found, in the order of kind and subject. `notes` tell what nobody promised
+    wrongly and somebody should know."""
 
     pods: int
     devices: int
     findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class _Promise:
     mode: str
     device: AllocatedDevice
     fraction: float
+    movable: bool
 
 
 def audit(
@@ -83,12 +87,16 @@ def audit(
     allocations, findings = _read(ours)
     for pod in ours:
         findings += _of_pod(pod, allocations.get(_name(pod)), nodes=known, devices=devices)
-    for place, tenants in _promises(ours, allocations, rules=rules).items():
-        if place in devices:
-            findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
+    promises = {place: held for place, held in _promises(ours, allocations, rules=rules).items() if place in devices}
+    for place, tenants in promises.items():
+        findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
     findings += by_vendor.findings(nodes)
     findings += _of_jobs(jobs, pods=ours, allocations=allocations, by_vendor=by_vendor)
-    return Report(pods=len(ours) + len(by_vendor.pods), devices=len(devices), findings=tuple(sorted(findings)))
+    moving = {each.metadata.name for each in gpunodes if _moves(each)}
+    notes = tuple(sorted(_stranded(promises, devices=devices, moving=moving)))
+    return Report(
+        pods=len(ours) + len(by_vendor.pods), devices=len(devices), findings=tuple(sorted(findings)), notes=notes
+    )
 
 
 def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
@@ -116,9 +124,27 @@ def _promises(
             continue
         for device in allocation.devices:
             fraction = _or_else(allocation.guard_fraction, rules.guard_fraction)
-            promise = _Promise(pod=_name(pod), mode=allocation.mode, device=device, fraction=fraction)
+            promise = _Promise(
+                pod=_name(pod),
+                mode=allocation.mode,
+                device=device,
+                fraction=fraction,
+                movable=_movable(pod, allocation),
+            )
             found[allocation.node, device.uuid].append(promise)
     return found
+
+
+def _movable(pod: Pod, allocation: Allocation) -> bool:
+    """Contracts §3.1: whether its memory leaves the device for another's turn, which its one container has room for."""
+    if not allocation.movable or allocation.mode != "TimeShared" or len(allocation.containers) != 1:
+        return False
+    room = host_room_mib(pod.spec, container=allocation.containers[0].index)
+    return room >= sum(device.memory_mib for device in allocation.devices)
+
+
+def _moves(gpunode: GPUNode) -> bool:
+    return gpunode.status.enforcement.turns and gpunode.status.enforcement.checkpoint
 
 
 def _or_else(said: float | None, configured: float) -> float:
@@ -292,10 +318,33 @@ def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules:
     if share > WHOLE_MILLI:
         message = f"{share} thousandths of it are promised, it has {WHOLE_MILLI}: {pods}"
         yield Finding(kind="ShareOverpromised", subject=subject, message=message)
-    promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants)
+    promised, usable = _at_one_time_mib(tenants), _usable_mib(device, tenants)
     if promised > usable:
         message = f"{promised} MiB of it are promised, usable are {usable} of {device.memory_mib} MiB: {pods}"
         yield Finding(kind="MemoryOverpromised", subject=subject, message=message)
+
+
+def _at_one_time_mib(tenants: Sequence[_Promise]) -> int:
+    """All that stays on the device, and the largest of what leaves it by turns."""
+    stays = sum(tenant.device.memory_mib for tenant in tenants if not tenant.movable)
+    return stays + max((tenant.device.memory_mib for tenant in tenants if tenant.movable), default=0)
+
+
+def _stranded(
+    promises: Mapping[tuple[str, str], Sequence[_Promise]],
+    *,
+    devices: Mapping[tuple[str, str], Device],
+    moving: Collection[str],
+) -> Iterator[str]:
+    """Devices whose tenants were let in to be moved by turns, on nodes that move nobody now."""
+    for (node, uuid), tenants in promises.items():
+        device = devices[node, uuid]
+        promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants)
+        if node not in moving and promised > usable >= _at_one_time_mib(tenants):
+            yield (
+                f"{node}/{device.index}: {promised} MiB are promised by turns, usable are {usable}, and the node moves "
+                f"nobody to the host now: {', '.join(sorted(tenant.pod for tenant in tenants))}"
+            )
 
 
 def _usable_mib(device: Device, tenants: Sequence[_Promise]) -> int:

@@ -169,6 +169,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
     status, limits = gpunode.status, gpunode.spec.tenant_limits
     ready = find_condition(status.conditions, "Ready")
     readable = ready is None or ready.status == "True"
+    enforced = status.enforcement
     return [
         DeviceFacts(
             index=device.index,
@@ -182,6 +183,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             healthy=readable and device.health == "Healthy",
             cordoned=device.uuid in gpunode.spec.cordoned,
             strangers=device.taint == "Strangers",
+            movable=readable and enforced.turns and enforced.checkpoint,
             numa_node=device.numa_node,
             nvlink=tuple(device.links.nvlink),
             switch=tuple(device.links.switch),
@@ -215,6 +217,7 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
         memory_mib=memory_mib,
         guard_fraction=allocation.guard_fraction if allocation else None,
         workload=allocation.workload if allocation else None,
+        movable=allocation is not None and allocation.mode == "TimeShared" and allocation.movable,
         unnamed=sum(by_vendor.values()),
         resource=next(iter(by_vendor), ""),
     )

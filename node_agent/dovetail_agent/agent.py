@@ -217,7 +217,13 @@ class Agent:
             return
         devices = look.status.devices if look.inventory and ours else []
         turns = self._rules.turns_per_device
-        wanted = capacity.advertised(devices, tenants=look.tenants if ours else (), turns_per_device=turns)
+        enforced = look.status.enforcement
+        wanted = capacity.advertised(
+            devices,
+            tenants=look.tenants if ours else (),
+            turns_per_device=turns,
+            moved=enforced.turns and enforced.checkpoint,
+        )
         patch = capacity.capacity_patch(node, wanted=wanted)
         if patch is None:
             return

@@ -80,9 +80,13 @@ def _above(
 
 
 def _taken_mib(info: DeviceInfo, sample: DeviceSample, *, tenants: Iterable[Tenant]) -> int:
-    """What tenants were promised and have not used yet, beyond what is free."""
+    """What tenants were promised and have not used yet, beyond what is free. Those that are moved to the host by turns
+    have the room of the largest of them, one after the other."""
     used_by = sample.used_by_tenant_mib or {}
-    open_mib = sum(max(0, promised_mib(each, uuid=info.uuid) - used_by.get(each.uid, 0)) for each in tenants)
+    wants = [(each.movable, promised_mib(each, uuid=info.uuid), used_by.get(each.uid, 0)) for each in tenants]
+    open_mib = sum(max(0, promised - used) for movable, promised, used in wants if not movable)
+    largest = max((promised for movable, promised, _ in wants if movable), default=0)
+    open_mib += max(0, largest - sum(used for movable, _, used in wants if movable))
     free = info.memory_mib - info.reserved_mib - (sample.used_mib or 0)
     return max(0, open_mib - max(0, free))
 

@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
+from dovetail.moving import CARD_MARGIN_MIB, HOST_MARGIN_MIB
 from dovetail_agent.suspending import Refusal
-
-# What the driver takes beside a process's memory: contexts on the card, buffers on the host.
-CARD_MARGIN_MIB: Final = 512
-HOST_MARGIN_MIB: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,13 +62,19 @@ class SeenWorld:
 
 
 def card_memory(info: DeviceInfo, sample: DeviceSample, *, seen: Seen) -> CardMemory:
-    """What the tenants of a card want of it together. Who is at the host has nothing there, and wants its promise."""
+    """What the tenants of a card want of it together. Who is at the host has nothing there, and wants its promise.
+
+    Tenants that were let in to overlap leave each other what their guard does; else only the card's end is the end.
+    """
     promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in seen.tenants if _has(tenant, info)}
     used = sample.used_by_tenant_mib or {}
     foreign = report.foreign_mib(sample, promised=promised) if used else 0
     beyond = sum(max(0, used.get(uid, 0) - mib) for uid, mib in promised.items())
+    total = info.memory_mib - info.reserved_mib
+    guards = [tenant.guard_fraction for tenant in seen.tenants if tenant.uid in promised and tenant.movable]
+    guarded = int(total * min(guards, default=1.0))
     return CardMemory(
-        usable_mib=info.memory_mib - info.reserved_mib - max(0, foreign - beyond),
+        usable_mib=(guarded if sum(promised.values()) > guarded else total) - max(0, foreign - beyond),
         wanted_mib={uid: max(mib, used.get(uid, 0)) for uid, mib in promised.items()},
     )
 

@@ -26,7 +26,8 @@ class Tenant:
 
     `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
     kubelet picks those, and `devices` has them once it has said which. `leaving`: it was told to end.
-    `purpose` is what it says it does.
+    `purpose` is what it says it does. `movable`: it was let in to leave its devices for another's turn;
+    `guard_fraction` of their memory may be promised to all who are there.
     `reservation`: it keeps its devices for others, who may use them from outside the cluster.
     """
 
@@ -45,6 +46,8 @@ class Tenant:
     leaving: bool = False
     reservation: bool = False
     purpose: Workload | None = None
+    movable: bool = False
+    guard_fraction: float = 1.0
 
 
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
@@ -70,6 +73,8 @@ def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
         leaving=pod.metadata.deletion_timestamp is not None,
         reservation=pod.metadata.labels.get(names.LABEL_RESERVATION) == "true",
         purpose=_purpose_of(pod),
+        movable=allocation is not None and allocation.movable,
+        guard_fraction=(allocation.guard_fraction if allocation else None) or 1.0,
     )
 
 

@@ -84,7 +84,9 @@ class TurnsFeature(Feature):
         """Whether turns can be had here; and on the way, who wants them."""
         self._judge(seen)
         resting = {each.uid for each in seen.tenants if each.uid in self._resting and not self._in_the_way(each)}
-        wanting = contenders(seen, away=self._away(), resting=resting)
+        # What somebody takes on a crowded card must not meet another's memory: it has a turn before it has a process.
+        crowding = {each.uid for each in seen.tenants if each.mode == "TimeShared" and self._in_the_way(each)}
+        wanting = contenders(seen, away=crowding | set(self._away()), resting=resting)
         wanted = {contender.uid: (contender, tenant) for contender, tenant in wanting}
         if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
             self._changed.set()

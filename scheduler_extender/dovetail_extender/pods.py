@@ -74,4 +74,5 @@ def allocation_of(claim: Claim, *, pod: Pod) -> Allocation:
         containers=containers,
         guard_fraction=claim.guard_fraction,
         workload=claim.workload,
+        movable=claim.movable,
     )

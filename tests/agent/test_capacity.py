@@ -20,6 +20,21 @@ def test_devices_are_advertised_as_sums() -> None:
     assert advertised([device()] * 8, tenants=(), turns_per_device=4) == WANTED
 
 
+def test_where_memory_is_moved_to_the_host_it_counts_once_a_turn() -> None:
+    wanted = {"dovetail.dev/gpu-milli": 1000, "dovetail.dev/gpu-memory-mib": 131072, "dovetail.dev/gpu-turn": 4}
+    assert advertised([device()], tenants=(), turns_per_device=4, moved=True) == wanted
+
+
+def test_when_that_ends_no_device_counts_for_less_than_its_tenants_hold() -> None:
+    held = AllocatedDevice(uuid="GPU-0", index=0, share_milli=1000, memory_mib=20480)
+    tenants = [
+        Tenant(uid=uid, node="a", workload="x", running=True, mode="TimeShared", devices=(held,)) for uid in "xy"
+    ]
+    other = msgspec.structs.replace(device(), index=1, uuid="GPU-1")
+    found = advertised([device(), other], tenants=tenants, turns_per_device=4)
+    assert found["dovetail.dev/gpu-memory-mib"] == 40960 + 32768
+
+
 def test_an_unhealthy_device_counts_for_nothing() -> None:
     sick = device(health="Unhealthy")
     assert advertised([device(), sick], tenants=(), turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000

@@ -65,6 +65,15 @@ def test_promises_that_do_not_fit_together_crowd_though_little_is_used_yet(world
     assert world.crowded(tenant())
 
 
+@pytest.mark.parametrize(("mib", "crowded"), [(12_800, False), (12_801, True)])
+def test_tenants_that_were_let_in_to_overlap_leave_each_other_what_their_guard_does(
+    world: SeenWorld, mib: int, crowded: bool
+) -> None:
+    both = [replace(tenant(uid, mib=mib), movable=True, guard_fraction=0.8) for uid in (UID, OTHER)]
+    world.seen = seen(*both, used={UID: 13_500, OTHER: 13_500})
+    assert world.crowded(both[0]) is crowded
+
+
 def test_one_that_uses_more_than_it_was_promised_crowds(world: SeenWorld) -> None:
     world.seen = seen(tenant(mib=1000), tenant(OTHER, mib=1000), used={UID: 32_000, OTHER: 500})
     assert world.crowded(tenant())

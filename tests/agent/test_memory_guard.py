@@ -107,6 +107,14 @@ def test_who_takes_what_a_neighbour_was_promised_is_ended_at_once() -> None:
     assert ended(seen(A, B, used={"a": 24768, "b": 0})) == ["a"]
 
 
+def test_those_that_leave_by_turns_need_room_for_one_of_them() -> None:
+    by_turns = [replace(tenant(name, promised=20480, mode="TimeShared"), movable=True) for name in "ab"]
+    # 9 GiB are left beside a; b is at the host, and has the card to itself in its turn.
+    assert ended(seen(*by_turns, used={"a": 23000, "b": 0})) == []
+    stays = tenant("c", promised=10240, mode="TimeShared")
+    assert ended(seen(*by_turns, stays, used={"a": 23000, "b": 0, "c": 0})) == ["a"]
+
+
 def test_the_worst_goes_first_when_neighbours_lack_memory() -> None:
     c = tenant("c", promised=8192)
     assert ended(seen(A, B, c, used={"a": 10000, "b": 20000, "c": 0})) == ["b"]

@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail_agent.checkpoint_calls import LibraryCalls, ProcessState
 from dovetail_agent.checkpoint_marks import CheckpointMarks
@@ -51,7 +53,8 @@ class Careful(LibraryCalls):
 class Node:
     """One card that has room for one of its two tenants."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, context_mib: int = 300) -> None:
+        self.context_mib = context_mib
         self.kernel = FakeKernel(folder / "cgroup", version=1)
         self.groups = {PIDS[uid]: self.kernel.add(f"kubepods/pod{uid}") for uid in PIDS}
         self.stub = CudaStub(f"process 1 {LARGE}")
@@ -100,14 +103,14 @@ class Node:
 
     def look(self) -> None:
         """One look of the agent, which sees on the card who is on the card. All are measured to compute nothing, and
-        the second begins with a mere context."""
+        the second begins with a mere context, or with nothing at all."""
         self.marks.beat(WATCHDOG)
         if self.stub.state(2) < 0 and not self.stub.resident_mib:
             self.stub.add(f"process 2 {LARGE}")
         on_card = {ProcessState.RUNNING, ProcessState.LOCKED}
         used = {uid: LARGE for uid, pid in PIDS.items() if self.stub.state(pid) in on_card}
-        if self.stub.state(2) < 0:
-            used[OTHER] = 300
+        if self.stub.state(2) < 0 and self.context_mib:
+            used[OTHER] = self.context_mib
         look = seen(FIRST, SECOND, used=used)
         assert look.sample is not None
         self.looks += 1
@@ -120,8 +123,11 @@ class Node:
         self.turns.amend(GPUNodeStatus(), seen=replace(look, sample=sample))
 
 
-async def test_two_tenants_of_a_card_with_room_for_one_come_and_go_by_turns_though_they_idle(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+@pytest.mark.parametrize("context_mib", [300, 0])
+async def test_two_tenants_of_a_card_with_room_for_one_come_and_go_by_turns_though_they_idle(
+    tmp_path: Path, context_mib: int
+) -> None:
+    node = Node(tmp_path, context_mib=context_mib)
     node.look()
     task = asyncio.create_task(node.turns.run(lambda: None))
     try:

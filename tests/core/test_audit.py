@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, allocation_in, annotations_of
 from dovetail.audit import Report, Rules, audit
 from dovetail.findings import Finding
 from dovetail.kube.objects import Container, Pod, Resources
@@ -208,6 +208,49 @@ def test_the_strictest_tenant_decides_how_much_memory_is_usable(
 ) -> None:
     pods = [half(f"p{at}", memory=memory_mib, guard=guard) for at, guard in enumerate(guards)]
     assert [finding.kind for finding in look(*pods).findings] == kinds
+
+
+def by_turns(
+    name: str, *, memory: int = 20480, host: str = "21Gi", movable: bool = True, mode: str = "TimeShared"
+) -> Pod:
+    pod = half(name, memory=memory, share=1000, mode=mode)
+    held = allocation_in(pod.metadata.annotations)
+    assert held is not None
+    texts = annotations_of(msgspec.structs.replace(held, movable=movable))
+    container = msgspec.structs.replace(
+        pod.spec.containers[0], resources=Resources(requests={names.GPU_TURN: "1", "memory": host})
+    )
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, annotations=pod.metadata.annotations | texts),
+        spec=msgspec.structs.replace(pod.spec, containers=[container]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "kinds"),
+    [
+        pytest.param((by_turns("x"), by_turns("y")), [], id="both move"),
+        pytest.param(
+            (by_turns("x"), by_turns("y", movable=False)), ["MemoryOverpromised"], id="one was let in to stay"
+        ),
+        pytest.param((by_turns("x"), by_turns("y", host="20Gi")), ["MemoryOverpromised"], id="one has no room for it"),
+        pytest.param((by_turns("x", memory=27000),), ["MemoryOverpromised"], id="one alone is too much"),
+        pytest.param(
+            (by_turns("x"), by_turns("y"), by_turns("z", memory=5735, movable=False)),
+            ["MemoryOverpromised"],
+            id="what stays does not fit beside each",
+        ),
+        pytest.param((by_turns("x"), by_turns("y"), by_turns("z", memory=5734, movable=False)), [], id="it fits"),
+    ],
+)
+def test_the_memory_of_tenants_that_leave_by_turns_may_overlap(pods: tuple[Pod, ...], kinds: list[str]) -> None:
+    assert [finding.kind for finding in look(*pods).findings] == kinds
+
+
+def test_only_who_takes_turns_leaves_by_turns() -> None:
+    shares = [by_turns(name, mode="Fractional") for name in "xy"]
+    assert "MemoryOverpromised" in {finding.kind for finding in look(*shares).findings}
 
 
 def test_the_report_counts_what_it_looked_at() -> None:

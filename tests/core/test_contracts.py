@@ -79,7 +79,7 @@ def test_the_fields_of_a_report_stand_in_the_contract() -> None:
 
 def test_the_fields_of_an_allocation_stand_in_the_contract() -> None:
     listed = next(line for line in TEXT.splitlines() if "dovetail.dev/allocation` (JSON" in line)
-    for field in [*wire_names(AllocatedDevice), "version", "node", "mode", "guardFraction", "workload"]:
+    for field in [*wire_names(AllocatedDevice), "version", "node", "mode", "guardFraction", "workload", "movable"]:
         assert re.search(rf"\b{field}\b", listed), field
     assert {"version", "node", "mode"} <= set(wire_names(Allocation))
 

@@ -19,6 +19,7 @@ class Ask:
     such as nvidia.com/gpu: then kubelet picks them; empty for what is asked of managed nodes. `guard` None means the
     configured one. Tenant limits bind only an ask that says its `workload`.
     `more` is what further containers of the pod ask, devices of their own, none of it larger than `gpu`.
+    `host_room_mib` is how much device memory its container could keep on the host; 0 where it cannot be moved there.
     """
 
     gpu: GPURequest | None
@@ -30,6 +31,7 @@ class Ask:
     guard: Guard | None = None
     workload: Workload | None = None
     more: tuple[GPURequest, ...] = ()
+    host_room_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,8 @@ class Claim:
     """What one pod holds of one node. `key` is the pod's UID (a plan's claims have keys of their own).
 
     `unnamed` counts whole devices that kubelet picks and of which the node has not yet said which ones they are;
-    `resource` is then the vendor's resource that they are asked by.
+    `resource` is then the vendor's resource that they are asked by. Who is `movable` leaves its devices for another's
+    turn, with all its memory, where the node can do that.
     """
 
     key: str
@@ -60,3 +63,4 @@ class Claim:
     resource: str = ""
     guard_fraction: float | None = None
     workload: Workload | None = None
+    movable: bool = False

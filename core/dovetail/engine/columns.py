@@ -23,7 +23,8 @@ class Columns:
 
     Where `unmeasured`, promises alone count: no memory is foreign, and what is promised of a device is its
     `utilization`. Elsewhere that is smoothed, and `utilization_now` is as last reported. `guard` is the smallest part
-    of the memory that a tenant of the device lets promise; 1 where there is none.
+    of the memory that a tenant of the device lets promise; 1 where there is none. Of what movable tenants of a
+    `movable` device are promised only the largest counts in `promised`: that is `aside`.
     """
 
     known: Bools
@@ -39,6 +40,7 @@ class Columns:
     present: Bools
     healthy: Bools
     cordoned: Bools
+    movable: Bools
     index: Ints
     model: Ints
     vendor: Ints
@@ -54,6 +56,7 @@ class Columns:
     inference_limit: Ints
     share_left: Ints
     promised: Ints
+    aside: Ints
     tenants: Ints
     mode: Ints
     held: Ints
@@ -61,10 +64,10 @@ class Columns:
 
 _NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned", "unmeasured")
 _NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free", "resource", "offered")
-_DEVICE_BOOLS: Final = ("present", "healthy", "cordoned")
+_DEVICE_BOOLS: Final = ("present", "healthy", "cordoned", "movable")
 _DEVICE_INTS: Final = (
     "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
-    "training", "training_limit", "inference", "inference_limit",
+    "training", "training_limit", "inference", "inference_limit", "aside",
 )  # fmt: skip
 _DEVICE_FLOATS: Final = ("utilization", "utilization_now", "guard")
 OF_DEVICES: Final = (*_DEVICE_BOOLS, *_DEVICE_INTS, *_DEVICE_FLOATS)

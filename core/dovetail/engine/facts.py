@@ -27,6 +27,7 @@ class DeviceFacts:
 
     `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
     configured one. `strangers`: somebody uses it to whom it was not given, and it takes no new work for that.
+    `movable`: what a tenant has on it can be moved to the host for another's turn.
     """
 
     index: int
@@ -40,6 +41,7 @@ class DeviceFacts:
     healthy: bool = True
     cordoned: bool = False
     strangers: bool = False
+    movable: bool = False
     numa_node: int | None = None
     nvlink: tuple[int, ...] = ()
     switch: tuple[int, ...] = ()

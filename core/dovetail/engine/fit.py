@@ -19,6 +19,7 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
 from dovetail.engine.sentences import ask_text, node_text, refusal
 from dovetail.models import normalise
+from dovetail.moving import CARD_MARGIN_MIB
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 # How good each device of a node is, by its row in a judgement, [d].
@@ -66,6 +67,7 @@ def check(
             memory_mib=ask.memory_mib,
             guard_fraction=None if ask.mode == "Exclusive" or ask.gpu is None else judged.guard_fraction,
             workload=ask.workload,
+            movable=bool(judged.movable[0]),
             unnamed=ask.gpu.count if ask.gpu is not None and ask.resource else 0,
             resource=ask.resource,
         ),
@@ -188,8 +190,29 @@ class Judgement:
 
     @cached_property
     def free_mib(self) -> Ints:
-        """Memory of each device that is neither promised nor taken by strangers, shape [n, d]."""
-        return self.allowed_mib - self.columns.promised - self.columns.foreign
+        """Memory of each device that is neither promised nor taken by strangers, shape [n, d].
+
+        Whoever is moved to the host by turns needs no room beside others that are moved: each must fit for itself.
+        """
+        free = self.allowed_mib - self.columns.promised - self.columns.foreign
+        if not self.movable.any():
+            return free
+        return free + np.where(self.movable[:, np.newaxis] & (free >= 0), self.columns.aside, 0)
+
+    @cached_property
+    def movable(self) -> Bools:
+        """Nodes where the ask's device memory can be moved to the host for another's turn, [n]: whichever devices it
+        gets, its container has the memory, and the guard leaves the driver room on them to bring it back."""
+        columns, ask = self.columns, self.ask
+        if ask.mode != "TimeShared" or not ask.host_room_mib:
+            return np.zeros(len(self.nodes), dtype=np.bool_)
+        able = columns.movable & (columns.total - self.usable_mib >= CARD_MARGIN_MIB) | ~columns.present
+        return np.asarray(able.all(axis=1) & (ask.host_room_mib >= self.host_needed_mib), dtype=np.bool_)
+
+    @cached_property
+    def host_needed_mib(self) -> Ints:
+        """Device memory that the ask takes of each node at the most, [n]."""
+        return np.asarray(self._gpu.count * np.where(self.columns.present, self.needed_mib, 0).max(axis=1))
 
     @cached_property
     def free_devices(self) -> Bools:

@@ -41,12 +41,19 @@ class _Entry:
 class _Sums:
     """What claims add up to on the devices of one node, by slot."""
 
-    def __init__(self, width: int) -> None:
-        self.share, self.promised, self.tenants, self.mode, self.held = (
-            np.zeros(width, dtype=np.int64) for _ in range(5)
+    def __init__(self, movable: Bools) -> None:
+        width = len(movable)
+        self._movable = movable
+        self.share, self._stays, self.aside, self.tenants, self.mode, self.held = (
+            np.zeros(width, dtype=np.int64) for _ in range(6)
         )
         self.of_workload = {workload: np.zeros(width, dtype=np.int64) for workload in (None, "Training", "Inference")}
         self.guard = np.ones(width)
+
+    @property
+    def promised(self) -> Ints:
+        """Memory that tenants have there at one time: all that stays, and the largest of what is moved by turns."""
+        return self._stays + self.aside
 
     def add(self, entry: _Entry, *, slots: Mapping[str, int], fraction: float) -> None:
         """A claim's named devices; those that the node does not report are not there."""
@@ -60,7 +67,10 @@ class _Sums:
             self.share[slot] = (
                 max(self.share[slot], device.share_milli) if overlap else (self.share[slot] + device.share_milli)
             )
-            self.promised[slot] += device.memory_mib
+            if claim.movable and self._movable[slot]:
+                self.aside[slot] = max(self.aside[slot], device.memory_mib)
+            else:
+                self._stays[slot] += device.memory_mib
             self.tenants[slot] += 1
             self.guard[slot] = min(self.guard[slot], fraction)
             self.of_workload[claim.workload][slot] += 1
@@ -70,7 +80,7 @@ class _Sums:
     def add_unnamed(self, entry: _Entry, *, at: Ints, memory_mib: Ints) -> None:
         """Whole devices of which nobody knows yet which they are, on slots that stand for them."""
         self.share[at] = WHOLE_MILLI
-        self.promised[at] = memory_mib
+        self._stays[at] = memory_mib
         self.tenants[at] += 1
         self.mode[at] = MODE_CODES["Exclusive"]
         self.held[at] += entry.is_hold
@@ -143,6 +153,7 @@ class Ledger:
             columns["present"][row, slot] = True
             columns["healthy"][row, slot] = device.healthy
             columns["cordoned"][row, slot] = device.cordoned or device.strangers
+            columns["movable"][row, slot] = device.movable
             columns["index"][row, slot] = device.index
             columns["model"][row, slot] = self._model_code(device)
             columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))
@@ -365,6 +376,7 @@ class Ledger:
         if note:
             self._notes[name] = note
             self._columns["foreign"][row] = 0
+            self._columns["movable"][row] = False
         else:
             self._notes.pop(name, None)
 
@@ -380,7 +392,7 @@ class Ledger:
         """The columns that follow from the claims on a node."""
         row = self._rows[name]
         slots = {device.uuid: slot for slot, device in enumerate(self._devices.get(name, ()))}
-        sums = _Sums(self._columns["present"].shape[1])
+        sums = _Sums(self._columns["movable"][row])
         entries = [self._entries[key] for key in self._on_node.get(name, ()) if key != without]
         for entry in entries:
             sums.add(entry, slots=slots, fraction=self._fraction(entry.claim))
@@ -397,6 +409,7 @@ class Ledger:
             "memory_free": int(self._columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),
             "share_left": WHOLE_MILLI - sums.share,
             "promised": sums.promised,
+            "aside": sums.aside,
             "tenants": sums.tenants,
             "mode": sums.mode,
             "held": sums.held,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
+from dovetail.moving import HOST_MARGIN_MIB
 
 if TYPE_CHECKING:
     from dovetail.engine.fit import Judgement
@@ -75,6 +76,17 @@ def _tenant_message(judged: "Judgement", row: int) -> str:
     return f"{tenants_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
 
 
+def _not_movable(judged: "Judgement", row: int) -> str:
+    """Where tenants are moved to the host by turns, why this one would not be; empty where it would."""
+    ask, columns = judged.ask, judged.columns
+    if ask.mode != "TimeShared" or judged.movable[row] or not columns.movable[row].any():
+        return ""
+    needed = int(judged.host_needed_mib[row]) + HOST_MARGIN_MIB
+    if ask.host_room_mib + HOST_MARGIN_MIB >= needed:
+        return ""
+    return f"tenants are moved to the host there, for which its one container must request {needed} MiB of memory"
+
+
 def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> str:
     columns, ask, name = judged.columns, judged.ask, judged.nodes[row]
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
@@ -89,7 +101,7 @@ def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> 
     if kind == "MemoryGuard":
         most = max(0, int(judged.free_mib[row][present].max()))
         wanted = int(judged.needed_mib[row][present].min())
-        note = judged.ledger.note(name)
+        note = judged.ledger.note(name) or _not_movable(judged, row)
         aside = f" ({note})" if note else ""
         return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
     if kind == "TenantLimit":
