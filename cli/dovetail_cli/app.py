@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, Entry]] = {
     "demo": Entry("dovetail_cli.demo.command:demo", "A control plane with simulated GPUs, and a mix of jobs on it"),
-    "gbatch": Entry("dovetail_cli.gbatch:gbatch", "Submit a job"),
+    "gbatch": Entry("dovetail_cli.gbatch:app", "Submit a job"),
     "gqueue": Entry("dovetail_cli.gqueue:gqueue", "List the jobs"),
     "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
@@ -43,8 +43,6 @@ COMMANDS: Final[dict[str, Entry]] = {
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }
-# What a command reads beyond the defaults. gbatch's options end where the job's own command begins.
-SETTINGS: Final[dict[str, dict[str, Any]]] = {"gbatch": {"allow_interspersed_args": False}}
 _HELP_OPTIONS: Final = ("-h", "--help")
 
 
@@ -149,8 +147,7 @@ def _load(name: str) -> "typer.Typer":
     if isinstance(target, typer.Typer):
         return target
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    settings = {"help_option_names": list(_HELP_OPTIONS), **SETTINGS.get(name, {})}
-    app.command(name=name, context_settings=settings)(target)
+    app.command(name=name, context_settings={"help_option_names": list(_HELP_OPTIONS)})(target)
     return app
 
 

@@ -5,9 +5,17 @@ from typing import Annotated
 import typer
 
 from dovetail_cli.options import DEFAULT_IMAGE, Context, Kubeconfig, Namespace, Output
+from dovetail_cli.scriptlines import SCRIPT, WithScriptLines
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+# Options end where the job's own command begins.
+@app.command(
+    cls=WithScriptLines, context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
+)
 def gbatch(
+    ctx: typer.Context,
     words: Annotated[
         list[str], typer.Argument(metavar="SCRIPT|COMMAND...|-", help="A script file, a command, or - for stdin.")
     ],
@@ -22,6 +30,12 @@ def gbatch(
         str | None, typer.Option("--gpu-memory", metavar="M", help="Memory on each shared GPU, such as 8G.")
     ] = None,
     shared: Annotated[bool, typer.Option("--shared", help="Take turns on the GPUs with others.")] = False,
+    memory: Annotated[
+        str | None, typer.Option("-m", "--memory", metavar="M", help="Host memory of each worker, such as 16G.")
+    ] = None,
+    cpus: Annotated[
+        str | None, typer.Option("--cpus", metavar="N", help="CPUs of each worker, such as 4 or 0.5.")
+    ] = None,
     priority: Annotated[int, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.")] = 10,
     depends_on: Annotated[
         str | None,
@@ -74,6 +88,9 @@ def gbatch(
     image: Annotated[
         str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")
     ] = DEFAULT_IMAGE,
+    conda_env: Annotated[
+        str | None, typer.Option("-c", "--conda-env", metavar="ENV", help="Run it in this conda environment.")
+    ] = None,
     workdir: Annotated[
         str | None, typer.Option("--workdir", metavar="DIR", help="Working directory in the container.")
     ] = None,
@@ -91,7 +108,8 @@ def gbatch(
 ) -> None:
     """Submit a job and print its number. Options come before the script or command.
 
-    A script's text travels in the pod; its #! line says what runs it. #SBATCH and # GFLOW lines are not read yet.
+    A script's text travels in the pod; its #! line says what runs it. Options may stand in it in # GFLOW lines, and
+    Slurm's in #SBATCH lines; the command line wins.
     """
     from dovetail_cli import arraying, depending, manifest, naming, output, submit, times
 
@@ -107,9 +125,10 @@ def gbatch(
         array=many.array,
         sweep=many.sweep,
         name=naming.random_name() if name is None else naming.check_name(name),
-        command=submit.read_command(words),
+        command=manifest.in_conda(submit.command_of(words, script=ctx.meta.get(SCRIPT)), env=conda_env),
         request=manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared),
         shared=shared,
+        host_resources=manifest.host_resources(cpus=cpus, memory=memory),
         priority=manifest.check_priority(priority),
         limit_seconds=None if limit is None else times.limit_seconds(limit),
         max_retries=manifest.check_retries(max_retries),

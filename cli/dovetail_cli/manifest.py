@@ -26,6 +26,7 @@ CONTAINER: Final = "main"
 _POLICIES: Final = {policy.lower(): policy for policy in get_args(Policy)}
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_CONDA_ENV: Final = re.compile(r"/?[A-Za-z0-9_][A-Za-z0-9._/-]*")
 _MOST_WORKERS: Final = 1024
 
 
@@ -81,7 +82,32 @@ def request_of(gpus: str | None, *, gpu_memory: str | None, shared: bool) -> GPU
     return request
 
 
-def memory_mib(text: str) -> int:
+def host_resources(*, cpus: str | None, memory: str | None) -> dict[str, str]:
+    """What each worker asks of its node beside GPUs. Raises `UsageError`."""
+    found = {}
+    if cpus is not None:
+        try:
+            amount = quantity.milli(cpus)
+        except quantity.QuantityError:
+            amount = 0
+        if amount < 1:
+            raise UsageError(f'--cpus "{cpus}": write a number of CPUs, such as 4, 0.5 or 500m')
+        found["cpu"] = cpus
+    if memory is not None:
+        found["memory"] = f"{memory_mib(memory, option='--memory')}Mi"
+    return found
+
+
+def in_conda(command: Sequence[str], *, env: str | None) -> list[str]:
+    """The command in a conda environment of the image. Raises `UsageError` for a name that is none."""
+    if env is None:
+        return list(command)
+    if not _CONDA_ENV.fullmatch(env):
+        raise UsageError(f'--conda-env "{env}": write the name or the absolute path of an environment')
+    return ["conda", "run", "--no-capture-output", "-p" if env.startswith("/") else "-n", env, *command]
+
+
+def memory_mib(text: str, *, option: str = "--gpu-memory") -> int:
     """Memory such as `8G` or `512M`, in MiB; G and M are binary, as drivers count. Raises `UsageError`."""
     spelt = text.strip().upper().removesuffix("B").removesuffix("I")
     try:
@@ -89,7 +115,7 @@ def memory_mib(text: str) -> int:
     except quantity.QuantityError:
         mebibytes = 0
     if mebibytes < 1:
-        raise UsageError(f'--gpu-memory "{text}": write a number with M or G, such as 8G or 512M')
+        raise UsageError(f'{option} "{text}": write a number with M or G, such as 8G or 512M')
     return mebibytes
 
 

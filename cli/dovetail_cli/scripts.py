@@ -1,7 +1,4 @@
-"""What a job runs, from gbatch's words: a script whose text travels in the pod, a command, or standard input. Pure.
-
-`#SBATCH` and `# GFLOW` lines in a script are not read yet: `directives` finds them, so that nobody is misled.
-"""
+"""What a job runs, from gbatch's words: a script whose text travels in the pod, a command, or standard input. Pure."""
 
 import re
 import shlex
@@ -21,7 +18,6 @@ _VERSION: Final = re.compile(r"\d[\d.]*$")
 # `-` and `--` at the end of a #! line; and options whose value is the next word, as in `bash -euo pipefail`.
 _OPTIONS_END: Final = frozenset({"-", "--"})
 _WITH_VALUE: Final = re.compile(r"[-+][A-Za-z]*[oOWX]")
-_DIRECTIVE: Final = re.compile(r"#SBATCH\s|# ?GFLOW\s")
 _SHELL_SYNTAX: Final = re.compile(r"[\s|&;<>()$`\"'*?\[\]{}~#=]")
 
 
@@ -94,8 +90,3 @@ def plain_command(words: Sequence[str]) -> list[str]:
     if len(words) == 1 and _SHELL_SYNTAX.search(words[0]):
         return ["/bin/sh", "-c", words[0]]
     return list(words)
-
-
-def directives(script: Script) -> int:
-    """How many lines of the script give options to a queue."""
-    return sum(bool(_DIRECTIVE.match(line)) for line in script.text.splitlines())

@@ -42,24 +42,21 @@ def submit(
     print(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
 
-def read_command(words: Sequence[str]) -> list[str]:
-    """The container's command for gbatch's words. Raises `UsageError` for a script that is not there or is none."""
-    first, *rest = words
+def script_of(words: Sequence[str]) -> scripts.Script | None:
+    """The script that gbatch's words name; None for a command. Raises `UsageError` for one that is not there."""
+    first = words[0]
     if first == "-":
-        script = scripts.read_script(sys.stdin.buffer.read(), name="stdin")
-    elif Path(first).is_file():
-        script = scripts.read_script(Path(first).read_bytes(), name=first)
-    elif first.startswith(("./", "../")) or first.endswith((".sh", ".slurm", ".sbatch")):
+        return scripts.read_script(sys.stdin.buffer.read(), name="stdin")
+    if Path(first).is_file():
+        return scripts.read_script(Path(first).read_bytes(), name=first)
+    if first.startswith(("./", "../")) or first.endswith((".sh", ".slurm", ".sbatch")):
         raise UsageError(f"{first}: no such script here")
-    else:
-        return scripts.plain_command(words)
-    if (lines := scripts.directives(script)) > 0:
-        print(
-            f"dovetail: {script.name}: its {lines} #SBATCH or # GFLOW lines are not read yet; "
-            "give the options before the script",
-            file=sys.stderr,
-        )
-    return scripts.script_command(script, rest)
+    return None
+
+
+def command_of(words: Sequence[str], *, script: scripts.Script | None) -> list[str]:
+    """The container's command for gbatch's words. Raises `UsageError` for a script that nothing here runs."""
+    return scripts.plain_command(words) if script is None else scripts.script_command(script, words[1:])
 
 
 async def _checked(job: GPUJob, *, created: GPUJob, cluster: Cluster, form: str) -> str:

@@ -161,3 +161,16 @@ def test_a_pool_that_no_label_can_have_is_refused(pool: str) -> None:
 @pytest.mark.parametrize("pool", ["a", "a100", "big-one"])
 def test_a_pool_stays_as_it_is(pool: str) -> None:
     assert manifest.check_pool(pool) == pool
+
+
+def test_host_resources_and_conda_environments_are_checked() -> None:
+    assert manifest.host_resources(cpus="0.5", memory="16G") == {"cpu": "0.5", "memory": "16384Mi"}
+    assert manifest.host_resources(cpus=None, memory=None) == {}
+    assert manifest.in_conda(["python", "x"], env="torch")[:5] == ["conda", "run", "--no-capture-output", "-n", "torch"]
+    assert manifest.in_conda(["true"], env="/opt/env")[3:] == ["-p", "/opt/env", "true"]
+    with pytest.raises(UsageError, match='--cpus "many"'):
+        manifest.host_resources(cpus="many", memory=None)
+    with pytest.raises(UsageError, match='--memory "16"'):
+        manifest.host_resources(cpus=None, memory="16")
+    with pytest.raises(UsageError, match="--conda-env"):
+        manifest.in_conda(["true"], env="-x y")

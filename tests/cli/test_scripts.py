@@ -90,8 +90,3 @@ def test_what_cannot_travel_as_text_is_refused(data: bytes, problem: str) -> Non
 )
 def test_a_command_is_taken_as_it_is_and_a_line_goes_to_the_shell(words: list[str], command: list[str]) -> None:
     assert scripts.plain_command(words) == command
-
-
-def test_lines_for_other_queues_are_counted() -> None:
-    text = "#!/bin/sh\n#SBATCH -t 10\n# GFLOW --gpus 1\n#GFLOW -p 3\n## GFLOW no\n#SBATCHED\necho\n"
-    assert scripts.directives(script(text)) == 3

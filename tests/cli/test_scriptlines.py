@@ -1,0 +1,102 @@
+"""Options in scripts: gbatch's own and Slurm's, beside those of the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail_cli import slurm
+from dovetail_cli.app import run
+from dovetail_cli.errors import UsageError
+from dovetail_cli.scriptlines import words_of
+from dovetail_cli.scripts import Script
+
+
+def words(text: str) -> Any:
+    return words_of(Script(name="train.sh", text=text))
+
+
+def test_lines_are_read_with_shell_quoting_up_to_the_first_command() -> None:
+    found = words(
+        "#!/bin/sh\n#SBATCH -t 10 # ten\n\n# GFLOW --param 'x=a b,c'\n#GFLOW -p 3\n## GFLOW -p 4\n#SBATCHED -p 5\n"
+        "# a comment\necho\n#SBATCH -p late\n"
+    )
+    assert found == (["-t", "10"], ["--param", "x=a b,c", "-p", "3"], 1)
+
+
+def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
+    with pytest.raises(UsageError, match=r"train.sh, line 2: # GFLOW -n 'x: No closing quotation"):
+        words("#!/bin/sh\n# GFLOW -n 'x\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("-J train --time=1-12", "--name train --time 1-12:00:00"),
+        ("-t 1-12:30", "--time 1-12:30:00"),
+        ("--array=0-15:4%2 -D /work --begin=now+1hour", "--array 0-15:4%2 --begin now+1hour --workdir /work"),
+        ("--gres=gpu:2", "--gpus 2"),
+        ("--gres=gpu:a100:2(S:0)", "--gpus 2(A100)"),
+        ("--gres=gpu", "--gpus 1"),
+        ("-G 8 -N 4", "--nodes 4 --gpus 2"),
+        ("--gpus-per-node=v100:4 --nodes=2-3", "--nodes 2 --gpus 4(V100)"),
+        ("-n 4 -c 2", "--cpus 8"),
+        ("-n 5 -N 2 -c2", "--nodes 2 --cpus 6"),
+        ("--ntasks-per-node=2 --cpus-per-task=3 --mem-per-cpu=1G", "--cpus 6 --memory 6144M"),
+        ("--mem=2000", "--memory 2000M"),
+        ("-p a100", "--pool a100"),
+        ("-d afterok:7:8,afterok:9", "--depends-on-all 7,8,9"),
+        ("--dependency=afterok:7?afterok:8", "--depends-on-any 7,8"),
+    ],
+)
+def test_slurms_options_keep_their_meaning(said: str, meant: str) -> None:
+    assert " ".join(slurm.read(said.split()).words) == meant
+
+
+def test_options_without_a_counterpart_are_named_once_and_take_their_values_along() -> None:
+    said = "-A lab -o out.txt --mail-type=END --exclusive -o x --requeue -J a -H -c 2"
+    found = slurm.read(said.split())
+    assert found.without == ("-A", "-o", "--mail-type", "--exclusive", "--requeue", "-H")
+    assert found.words == ("--name", "a", "--cpus", "2")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "-n x", "-c 0", "--nodes=", "--gres=fpga:1", "--gres=gpu:x:y", "-G 3 -N 2", "--mem=much", "--mem=0", "-p a,b",
+        "word", "-d afterany:3", "-d afterok:1,afterok:2?afterok:3", "-t",
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_is_told(said: str) -> None:
+    with pytest.raises(UsageError, match="#SBATCH"):
+        slurm.read(said.split())
+
+
+def dry(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *options: str) -> tuple[int, str]:
+    script = tmp_path / "train.sh"
+    script.write_text(text)
+    code = run("gbatch", ["--kubeconfig", "/nonexistent", *options, str(script)], prog="gbatch")
+    return code, capsys.readouterr().err
+
+
+def test_wrong_options_of_a_script_are_told_with_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = dry(tmp_path, capsys, "#SBATCH --mem=x\n")
+    assert (code, said) == (2, 'dovetail: train.sh: #SBATCH --mem "x": write a number with K, M, G or T, such as 16G\n')
+    code, said = dry(tmp_path, capsys, "# GFLOW --no-such 3\n")
+    assert code == 2
+    assert "train.sh: No such option: --no-such" in said
+    code, said = dry(tmp_path, capsys, "# GFLOW gpus\n")
+    assert '"gpus" in a # GFLOW line is no option' in said
+
+
+def test_the_command_line_wins_over_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "#SBATCH -t 10\n# GFLOW -p 300 --array 0-3\n"
+    assert "--priority 300" in dry(tmp_path, capsys, text)[1]
+    # Nothing else is wrong then: there is no cluster.
+    assert dry(tmp_path, capsys, text, "-p", "20", "--param", "a=1,2")[0] == 4
+
+
+def test_what_is_not_heeded_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = dry(tmp_path, capsys, "#SBATCH --mail-user=ada -o x\necho\n# GFLOW -p 3\n")
+    assert "train.sh: no counterpart here for #SBATCH --mail-user, -o: not heeded" in said
+    assert "train.sh: 1 #SBATCH or # GFLOW lines behind the first command are not read" in said
