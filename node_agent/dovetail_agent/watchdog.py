@@ -10,8 +10,8 @@ A pod is thawed once for each time that it was frozen, so that a pod which someb
 import argparse
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from dovetail_agent.freezer_marks import Mark, Marks
 AGENT: Final = "agent"
 WATCHDOG: Final = "watchdog"
 POLL_SECONDS: Final = 1.0
+_ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class Watchdog:
@@ -61,26 +62,29 @@ class Watchdog:
 def main() -> None:
     """Watch until SIGTERM. Exits 1 with one sentence where there is nothing to thaw with."""
     args = _parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    # Taken by waiting for them: a handler that sets an event can meet the very lock that waiting for it holds.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
         marks = Marks(args.marks, clock=time.monotonic)
         marks.prepare()
-        watch(Watchdog(freezer_at(args.cgroups), marks=marks), stop=stop)
+        watch(Watchdog(freezer_at(args.cgroups), marks=marks), is_told_to_end=_is_told_to_end)
     except (NoFreezer, OSError) as error:
         sys.exit(f"dovetail-thaw: {error}")
 
 
-def watch(watchdog: Watchdog, *, stop: threading.Event) -> None:
-    """Look every second until `stop` is set, and leave nobody behind."""
+def watch(watchdog: Watchdog, *, is_told_to_end: Callable[[float], bool]) -> None:
+    """Look every second until told to end, and leave nobody behind. `is_told_to_end` waits that long for it."""
     try:
         while True:
             _say(watchdog.look())
-            if stop.wait(POLL_SECONDS):
+            if is_told_to_end(POLL_SECONDS):
                 return
     finally:
         _say(watchdog.leave())
+
+
+def _is_told_to_end(seconds: float) -> bool:
+    return signal.sigtimedwait(_ENDS, seconds) is not None
 
 
 def _parser() -> argparse.ArgumentParser:

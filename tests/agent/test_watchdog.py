@@ -121,7 +121,7 @@ def test_the_process_thaws_and_ends_by_sigterm(world: World, process: "subproces
     assert process.stderr.readline() == f"pod {UID} thawed: the agent is silent\n"
     assert not world.frozen
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     process.stderr.close()
 
 
