@@ -18,6 +18,9 @@ def gqueue(
     names: Annotated[
         list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
     ] = None,
+    users: Annotated[
+        str | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users; all for all.")
+    ] = None,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -42,6 +45,9 @@ def gqueue(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("-a", "--all", help="Finished jobs too.")] = False,
+    completed: Annotated[bool, typer.Option("-c", "--completed", help="Only jobs that have ended.")] = False,
+    by_state: Annotated[bool, typer.Option("-g", "--group", help="A table for each state.")] = False,
+    tree: Annotated[bool, typer.Option("-t", "--tree", help="Jobs below those that they wait for.")] = False,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it again and again until Ctrl-C.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks with -w.")
@@ -53,9 +59,9 @@ def gqueue(
 ) -> None:
     """List the jobs that wait or run: state, run time, number of GPUs, and devices or the reason for waiting.
 
-    Jobs that have ended are shown with -a or --since, or when -s, -j or -N asks for them.
+    Jobs that have ended are shown with -a, -c or --since, or when -s, -j or -N asks for them.
     """
-    from dovetail_cli import jobrows, listing, output, selection, times
+    from dovetail_cli import arranging, jobrows, listing, output, selection, times
 
     question = listing.Question(
         states=jobrows.parse_states(states),
@@ -65,8 +71,13 @@ def gqueue(
         sort=jobrows.parse_sort(sort),
         limit=listing.parse_limit(limit),
         everything=everything,
+        completed=completed,
+        users=listing.parse_users(users),
+        by_state=by_state,
+        tree=tree,
         since=None if since is None else times.since_time(since, now=times.utc_now().astimezone(), option="--since"),
     )
     output.check_format(form)
+    arranging.check(by_state=by_state, tree=tree, form=form)
     again = listing.check_interval(interval, form=form) if watch else None
     listing.show(question, form=form, again_seconds=again, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -42,6 +42,11 @@ def phase_of(job: GPUJob) -> Phase:
     return job.status.phase or "Queued"
 
 
+def long_name(short: str) -> str:
+    """`Queued` for `PD`: what -s takes and tables say."""
+    return next(long for long, each in _LONG.items() if each == short).capitalize()
+
+
 def is_unfinished(job: GPUJob) -> bool:
     """Whether the job waits or runs."""
     return phase_of(job) not in FINISHED

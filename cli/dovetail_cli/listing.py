@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.resources import GPUNODES
-from dovetail_cli import jobrows, output, past, selection, times
+from dovetail_cli import arranging, jobrows, output, past, selection, times
 from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import MissingError, UsageError
 
@@ -29,7 +30,11 @@ class Question:
     sort: Sequence[str] = ()
     limit: int | None = None
     everything: bool = False
+    completed: bool = False
+    users: frozenset[str] = frozenset()
     since: str | None = None
+    by_state: bool = False
+    tree: bool = False
 
     def choose(self, jobs: Sequence[GPUJob], *, view: jobrows.View) -> list[GPUJob]:
         """The jobs that are asked for. Raises `MissingError` when one is named that does not exist."""
@@ -42,8 +47,12 @@ class Question:
             jobs = [job for job in jobs if not _has_ended_before(job, began)]
         if self.names:
             jobs = [job for job in jobs if job.metadata.name in self.names]
+        if self.users:
+            jobs = [job for job in jobs if job.metadata.annotations.get(names.USER) in self.users]
         if self.states:
             jobs = [job for job in jobs if jobrows.SHORT[jobrows.phase_of(job)] in self.states]
+        elif self.completed:
+            jobs = [job for job in jobs if not jobrows.is_unfinished(job)]
         elif not (self.everything or self.ids or self.names or self.since):
             jobs = [job for job in jobs if jobrows.is_unfinished(job)]
         jobs = jobrows.sort_jobs(jobs, self.sort, view=view)
@@ -56,6 +65,9 @@ class Question:
         chosen = self.choose(jobs, view=view)
         if form in {"json", "yaml"}:
             return output.render([jobrows.record(job, view=view) for job in chosen], columns=(), form=form)
+        if self.by_state or self.tree:
+            arrange = arranging.by_state if self.by_state else arranging.tree
+            return arrange(chosen, self.fields, view=view)
         rows = [jobrows.row(job, self.fields, view=view) for job in chosen]
         return output.render(rows, columns=self.fields, form=form)
 
@@ -81,6 +93,12 @@ def parse_limit(text: str | None) -> int | None:
 def parse_names(texts: list[str] | None) -> frozenset[str]:
     """Names separated by commas."""
     return frozenset(name.strip() for text in texts or () for name in text.split(",") if name.strip())
+
+
+def parse_users(text: str | None) -> frozenset[str]:
+    """The users that `-u` names; none stands for all, as `all` does."""
+    users = parse_names(None if text is None else [text])
+    return frozenset() if "all" in users else users
 
 
 def check_interval(seconds: float, *, form: str) -> float:
