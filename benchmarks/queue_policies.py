@@ -6,18 +6,19 @@
 - `dovetail`: priority, age, and EASY backfill, as the operator does it.
 
 Played on a month that is made up, and with `--traces FOLDER` on the trace's own arrivals and run times. Estimates are
-taken when a job has to wait (one of `--every`), with bounds learned from the misses so far.
+renewed while jobs wait (each `--every` hours), with bounds learned from the misses so far. Each counts as it stands
+when it is told, against the start that came true; a job that is told often counts as much as one that is told once.
 
     python benchmarks/queue_policies.py [--jobs 2000] [--nodes 12] [--load 0.9] [--traces FOLDER] [--json FILE]
 """
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any, Final
 
 import queue_workload
@@ -28,11 +29,12 @@ from queue_workload import DEVICES, gpus_of
 from dovetail.engine.claims import Claim
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Room, commit, find_room
-from dovetail.queue.expecting import Bounds, Misses, RunTimesUsed
-from dovetail.queue.foresight import foresee
+from dovetail.queue.expecting import Bounds, Foreseen, Misses, RunTimesUsed
+from dovetail.queue.foresight import foresee_with_range
 from dovetail.simulator.queueing import Policy, Running, Scene, Submission, easy_backfill, likely, play
 
 LARGE: Final = 8
+MINUTE: Final = 60.0
 Started = Iterable[tuple[str, Sequence[Claim]]]
 
 
@@ -53,13 +55,27 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimates:
-    """How the starts that were foreseen turned out."""
+class Told:
+    """How one estimate turned out: its width by the job's whole wait, and by what was left of it."""
 
+    within: bool
+    width_by_wait: float
+    width_by_rest: float
+    off_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """How the starts that were foreseen turned out: over the waits of the jobs, and when each was told first."""
+
+    jobs: int
     estimates: int
     within_bounds: float
     median_width_by_wait: float
+    median_width_by_rest: float
     median_miss_hours: float
+    first_within_bounds: float
+    first_median_width_by_wait: float
 
 
 def main() -> None:
@@ -69,7 +85,7 @@ def main() -> None:
     options.add_argument("--days", type=float, default=28.0, help="its length (default: %(default)s)")
     options.add_argument("--load", type=float, default=0.9, help="share of the GPU time needed (default: %(default)s)")
     options.add_argument("--traces", type=Path, help="folder with openb_pod_list_default.csv")
-    options.add_argument("--every", type=int, default=4, help="estimates of each n-th job (default: %(default)s)")
+    options.add_argument("--every", type=float, default=4.0, help="hours between estimates (default: %(default)s)")
     options.add_argument("--seed", type=int, default=42, help="of the made-up month (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/queue_policies.json"), help="where it is written too")
     args = options.parse_args()
@@ -83,7 +99,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     drawn: dict[str, dict[str, list[float]]] = {}
     for name, (jobs, nodes) in workloads.items():
-        results, waits, estimates = compare(jobs, nodes=nodes, every=args.every)
+        results, waits, estimates = compare(jobs, nodes=nodes, every_hours=args.every)
         print(table(f"{name}: {len(jobs)} jobs, {nodes} nodes x {DEVICES} GPUs", results, estimates), flush=True)
         found[name] = {"nodes": nodes, "policies": [asdict(each) for each in results], "estimates": asdict(estimates)}
         drawn[name] = waits
@@ -133,43 +149,44 @@ POLICIES: Final[dict[str, Policy]] = {"fifo": fifo, "priority": priority, "skip"
 
 
 class Foreseeing:
-    """Foresees the start of each n-th job that has to wait, and learns from what came true."""
+    """Foresees the starts of all that wait, again and again, and learns from what came true."""
 
-    def __init__(self, *, every: int) -> None:
-        self._every = every
+    def __init__(self, *, every_seconds: float) -> None:
+        self._every_seconds = every_seconds
+        self._due = float("-inf")
         self._used, self._misses = RunTimesUsed(), Misses()
-        self._known: dict[str, tuple[float, float, Bounds] | None] = {}
-        self.hits: list[bool] = []
-        self.widths: list[float] = []
-        self.off: list[float] = []
+        self._known: dict[str, list[tuple[float, float, Bounds]]] = {}
+        self.told: list[list[Told]] = []
 
     def watch(self, scene: Scene) -> None:
-        """After a look: estimates for those that came since the last one and wait."""
-        new = [key for key in scene.waiting if key not in self._known]
-        self._known.update(dict.fromkeys(new))
-        wanted = {key for key in new if int(key.rpartition("-")[2]) % self._every == 0}
-        if not wanted:
+        """After a look: estimates for all that wait, if it is time."""
+        if not scene.waiting or scene.now < self._due:
             return
-        waiting, leaving = likely(scene, ran=self._ran)
-        for start in foresee(waiting, ledger=scene.ledger.copy(), sites={}, leaving=leaving):
-            if start is not None and start.key in wanted:
-                bounds = self._misses.bounds(start.in_seconds)
-                self._known[start.key] = scene.now, start.in_seconds, bounds
-                wanted.discard(start.key)
-                if not wanted:
-                    return
+        self._due = scene.now + self._every_seconds
+        waiting, leaving = likely(scene, ran=self._ran, within=self._within)
+        for start in foresee_with_range(waiting, ledger=scene.ledger, sites={}, leaving=leaving):
+            if start is not None:
+                early, late = start.range_seconds or (start.in_seconds, start.in_seconds)
+                seen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late, gpus=start.gpus)
+                known = scene.now, start.in_seconds, self._misses.bounds(seen)
+                self._misses.told(start.key, seen, now_seconds=scene.now)
+                self._known.setdefault(start.key, []).append(known)
 
     def started(self, scene: Scene, run: Running) -> None:
-        """What came true of an estimate."""
-        known = self._known.get(run.of.job.key)
-        if known is None:
-            return
-        at, foreseen, bounds = known
-        waited = scene.now - at
-        self._misses.started(foreseen_seconds=foreseen, waited_seconds=waited)
-        self.hits.append(bounds.earliest_seconds <= waited <= bounds.latest_seconds)
-        self.widths.append((bounds.latest_seconds - bounds.earliest_seconds) / max(waited, 1.0))
-        self.off.append(abs(waited - foreseen) / 3600)
+        """What came true of the estimates of a job."""
+        self._misses.started(run.of.job.key, now_seconds=scene.now)
+        told, wait = [], max(MINUTE, scene.now - run.of.at_seconds)
+        for at, foreseen, bounds in self._known.pop(run.of.job.key, ()):
+            left, width = scene.now - at, bounds.latest_seconds - bounds.earliest_seconds
+            told.append(
+                Told(
+                    within=bounds.earliest_seconds - 1 <= left <= bounds.latest_seconds + 1,
+                    width_by_wait=width / wait,
+                    width_by_rest=width / max(MINUTE, left),
+                    off_hours=abs(left - foreseen) / 3600,
+                )
+            )
+        self.told += [told] if told else []
 
     def ended(self, run: Running) -> None:
         """How much of its limit a job used."""
@@ -177,18 +194,34 @@ class Foreseeing:
         self._used.ended(_group(job), ran_seconds=run.of.ran_seconds, limit_seconds=job.run_seconds)
 
     def result(self) -> Estimates:
-        """All of it."""
-        if not self.hits:
-            return Estimates(estimates=0, within_bounds=0.0, median_width_by_wait=0.0, median_miss_hours=0.0)
+        """All of it; each job counts as one, whether it was told once or often."""
+        first = [told[0] for told in self.told]
         return Estimates(
-            estimates=len(self.hits),
-            within_bounds=round(sum(self.hits) / len(self.hits), 3),
-            median_width_by_wait=round(statistics.median(self.widths), 3),
-            median_miss_hours=round(statistics.median(self.off), 3),
+            jobs=len(self.told),
+            estimates=sum(map(len, self.told)),
+            within_bounds=_mean(fmean(each.within for each in told) for told in self.told),
+            median_width_by_wait=_median(median(each.width_by_wait for each in told) for told in self.told),
+            median_width_by_rest=_median(median(each.width_by_rest for each in told) for told in self.told),
+            median_miss_hours=_median(median(each.off_hours for each in told) for told in self.told),
+            first_within_bounds=_mean(each.within for each in first),
+            first_median_width_by_wait=_median(each.width_by_wait for each in first),
         )
 
     def _ran(self, job: Candidate, so_far: float) -> float:
         return self._used.expected_seconds(_group(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
+
+    def _within(self, job: Candidate, so_far: float) -> tuple[float, float] | None:
+        return self._used.range_seconds(_group(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return round(fmean(known), 3) if known else 0.0
+
+
+def _median(values: Iterable[float]) -> float:
+    known = list(values)
+    return round(median(known), 3) if known else 0.0
 
 
 def _group(job: Candidate) -> str:
@@ -196,11 +229,11 @@ def _group(job: Candidate) -> str:
 
 
 def compare(
-    jobs: Sequence[Submission], *, nodes: int, every: int
+    jobs: Sequence[Submission], *, nodes: int, every_hours: float
 ) -> tuple[list[Result], dict[str, list[float]], Estimates]:
     """All policies on the same jobs; the waits in hours, by policy; and the estimates of ours."""
     results, waits = [], {}
-    foreseeing = Foreseeing(every=every)
+    foreseeing = Foreseeing(every_seconds=every_hours * 3600)
     for name, policy in POLICIES.items():
         ours = name == "dovetail"
         hooks: dict[str, Callable[..., None]] = (
@@ -230,7 +263,7 @@ def _result(
     return (
         Result(
             policy=name,
-            mean_wait=round(statistics.fmean(hours), 3),
+            mean_wait=round(fmean(hours), 3),
             median_wait=round(spread["median"], 3),
             p95_wait=round(spread["p95"], 2),
             p95_wait_large=round(percentiles(large)["p95"], 2) if large else 0.0,
@@ -257,8 +290,11 @@ def table(title: str, results: Sequence[Result], estimates: Estimates) -> str:
         for each in results
     ]
     lines.append(
-        f"\n{estimates.estimates} estimates: {100 * estimates.within_bounds:.0f} % within their bounds, median width "
-        f"{100 * estimates.median_width_by_wait:.0f} % of the wait, median miss {estimates.median_miss_hours:.2f} h"
+        f"\n{estimates.estimates} estimates of {estimates.jobs} jobs, whenever told: "
+        f"{estimates.within_bounds:.0%} within their bounds, median width {estimates.median_width_by_wait:.0%} of the "
+        f"wait ({estimates.median_width_by_rest:.0%} of what was left of it), median miss "
+        f"{estimates.median_miss_hours:.2f} h; the first of each job: {estimates.first_within_bounds:.0%} within, "
+        f"median width {estimates.first_median_width_by_wait:.0%} of the wait"
     )
     return "\n".join(lines)
 

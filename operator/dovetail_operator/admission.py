@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from dovetail.kube.reflector import key_of
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
-from dovetail.queue.foresight import foresee
+from dovetail.queue.foresight import foresee_with_range
 from dovetail.queue.preemption import Evictor, Order
 from dovetail.quotas import spec_in_pools
 from dovetail.reservations import windows_of
@@ -71,8 +72,11 @@ def survey(state: State, *, now: datetime) -> Cycle:
         if is_on_the_way(job, child) and child is not None:
             pods = state.pods_of(child)
             running.add(child.metadata.uid)
+            learned = state.expectations
             cycle.leaving.extend(
-                state.run_times.leaving(job, child, pods, now=now, likely=state.expectations.run_seconds)
+                state.run_times.leaving(
+                    job, child, pods, now=now, likely=learned.run_seconds, within=learned.range_seconds
+                )
             )
             workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
             if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
@@ -133,8 +137,9 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     None now and then, so that the work can be done in parts.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    gate = state.quotas.gate(counted_jobs(state, waiting=cycle.keys), children=children_of_jobs(state))
-    for start in foresee(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
+    counted, children = counted_jobs(state, waiting=cycle.keys), children_of_jobs(state)
+    gate = partial(state.quotas.gate, counted, children=children)
+    for start in foresee_with_range(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
         yield None if start is None else (start.key, state.expectations.place(start, now=cycle.now))
 
 
@@ -207,6 +212,7 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
         workers=workers,
         least=job.spec.min_workers,
         likely_seconds=state.expectations.run_seconds(job),
+        likely_range=state.expectations.range_seconds(job),
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,
         name=key_of(job.metadata),

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Phase, QueuePlace
-from dovetail.queue.expecting import Misses, RunTimesUsed
+from dovetail.queue.expecting import Foreseen, Misses, RunTimesUsed
 from dovetail.queue.foresight import Start
 from dovetail_operator.durations import moment, timestamp
 
@@ -20,8 +20,6 @@ class Expectations:
         self._used = RunTimesUsed()
         self._misses = Misses()
         self._ended: set[str] = set()
-        # When a start was first foreseen, and in how many seconds from then, by UID.
-        self._foreseen: dict[str, tuple[datetime, float]] = {}
 
     def put(self, job: GPUJob) -> None:
         """A GPUJob was seen."""
@@ -29,9 +27,7 @@ class Expectations:
         if status.start_time is None:
             return
         started = moment(status.start_time)
-        if (known := self._foreseen.pop(uid, None)) is not None:
-            waited = max(0.0, (started - known[0]).total_seconds())
-            self._misses.started(foreseen_seconds=known[1], waited_seconds=waited)
+        self._misses.started(uid, now_seconds=started.timestamp())
         if status.phase in _BY_ITSELF and status.completion_time and limit and uid not in self._ended:
             self._ended.add(uid)
             ran = max(0.0, (moment(status.completion_time) - started).total_seconds())
@@ -40,7 +36,7 @@ class Expectations:
     def drop(self, job: GPUJob) -> None:
         """A GPUJob is gone."""
         self._ended.discard(job.metadata.uid)
-        self._foreseen.pop(job.metadata.uid, None)
+        self._misses.forget(job.metadata.uid)
 
     def run_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> float | None:
         """How long the job is likely to run in all; None where it has no limit, or nothing is known of jobs like it."""
@@ -49,15 +45,24 @@ class Expectations:
             return None
         return self._used.expected_seconds(group, limit_seconds=limit, so_far_seconds=so_far_seconds)
 
+    def range_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> tuple[float, float] | None:
+        """How long it runs if it ends early, and if it ends late; None where that is not known."""
+        limit, group = job.spec.active_deadline_seconds, _group(job)
+        if limit is None:
+            return None
+        return self._used.range_seconds(group, limit_seconds=limit, so_far_seconds=so_far_seconds)
+
     def place(self, start: Start, *, now: datetime) -> QueuePlace:
         """The estimate of a start with its bounds; the position is the queue's word."""
-        self._foreseen.setdefault(start.key, (now, start.in_seconds))
-        bounds = self._misses.bounds(start.in_seconds)
+        early, late = start.range_seconds or (start.in_seconds, start.in_seconds)
+        foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late, gpus=start.gpus)
+        self._misses.told(start.key, foreseen, now_seconds=now.timestamp())
+        bounds = self._misses.bounds(foreseen)
         return QueuePlace(
             position=1,
             estimated_start=_at(now, start.in_seconds),
-            estimated_start_earliest=_at(now, min(start.in_seconds, bounds.earliest_seconds)),
-            estimated_start_latest=_at(now, max(start.in_seconds, bounds.latest_seconds)),
+            estimated_start_earliest=_at(now, bounds.earliest_seconds),
+            estimated_start_latest=_at(now, bounds.latest_seconds),
             basis=start.basis,
         )
 

@@ -42,8 +42,10 @@ class RunTimes:
         *,
         now: datetime,
         likely: Callable[..., float | None] = lambda _job, **_: None,
+        within: Callable[..., tuple[float, float] | None] = lambda _job, **_: None,
     ) -> list[Leaving]:
-        """When what the job's bound pods hold is taken to end; `likely` tells how long it is likely to run in all."""
+        """When what the job's bound pods hold is taken to end; `likely` tells how long it is likely to run in all,
+        and `within` between what that seldom is not."""
         if child.status.start_time is None:
             return []
         run = (now - moment(child.status.start_time)).total_seconds()
@@ -54,6 +56,8 @@ class RunTimes:
             at = _SOON_SECONDS if limited else max(_SOON_SECONDS, run)
         in_all = likely(job, so_far_seconds=run)
         expected = None if in_all is None else min(at, max(0.0, in_all - run))
+        reach = within(job, so_far_seconds=run)
+        ends = None if reach is None else (min(at, max(0.0, reach[0] - run)), min(at, max(0.0, reach[1] - run)))
         return [
             Leaving(
                 key=pod.metadata.uid,
@@ -61,6 +65,7 @@ class RunTimes:
                 at_seconds=at,
                 assumed=not limited,
                 likely_seconds=expected,
+                likely_range=ends,
             )
             for pod in pods
             if _holds(pod) and not pod.metadata.deletion_timestamp

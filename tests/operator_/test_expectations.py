@@ -1,7 +1,5 @@
 """What waiting jobs may expect, out of the GPUJobs that are there."""
 
-from datetime import timedelta
-
 from dovetail.queue.foresight import Start
 from dovetail_operator.admission import estimates, survey
 from dovetail_operator.expectations import Expectations
@@ -39,12 +37,21 @@ def start(key: str, seconds: float) -> Start:
 def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
     expectations = Expectations()
     for number in range(10):
-        expectations.place(start(f"uid-x{number}", 1000), now=NOW)
-        expectations.place(start(f"uid-x{number}", 10), now=NOW + timedelta(seconds=700))
-        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(800)}))
-    place = expectations.place(start("uid-y", 2000), now=NOW)
-    assert (place.estimated_start, place.basis) == (at(2000), "because")
-    assert (place.estimated_start_earliest, place.estimated_start_latest) == (at(1600), at(2000))
+        expectations.place(start(f"uid-x{number}", 940), now=NOW)
+        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(740)}))
+    place = expectations.place(start("uid-y", 1940), now=NOW)
+    assert (place.estimated_start, place.basis) == (at(1940), "because")
+    assert (place.estimated_start_earliest, place.estimated_start_latest) == (at(1540), at(1940))
+
+
+def test_a_job_that_is_gone_before_it_starts_teaches_nothing() -> None:
+    expectations, wide = Expectations(), at(1.25 * 2000 - 60)
+    for number in range(10):
+        job = make_job(f"x{number}", status={"phase": "Running", "startTime": at(740)})
+        expectations.place(start(f"uid-x{number}", 940), now=NOW)
+        expectations.drop(job)
+        expectations.put(job)
+    assert expectations.place(start("uid-y", 1940), now=NOW).estimated_start_latest == wide
 
 
 def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
@@ -60,3 +67,17 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     assert key == "uid-waits"
     assert place.estimated_start == at(2000)
     assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
+
+
+def test_where_run_times_differ_the_bounds_reach_from_early_ends_to_late_ones() -> None:
+    state = make_state(a=4)
+    runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
+    state.put_job(runs)
+    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    state.pod_changed("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
+    state.put_job(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
+    for number in range(20):
+        has_run(state.expectations, number, seconds=50 * (number + 1))
+    ((_, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
+    assert place.estimated_start == at(2200)
+    assert place.estimated_start_latest == at(3600)

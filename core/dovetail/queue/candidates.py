@@ -10,6 +10,7 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from dovetail.engine.refusals import Refusal
 from dovetail.engine.shapes import Shapes
+from dovetail.requests import WHOLE_MILLI
 
 DAY_SECONDS: Final = 86_400.0
 Sites = Mapping[str, Sequence[str]]
@@ -24,7 +25,8 @@ class Candidate:
     cycle; a site that is not listed there is every node. It is taken to hold its devices for `run_seconds`; where
     it is `limited` it holds them no longer than that. Of one priority those go first whose `share` of what was used
     of late is smaller. `nodes` are those of a plan that stands, one for each of `workers`. Where that is known, it
-    is likely to run for `likely_seconds`: nothing but estimates rests on it.
+    is likely to run for `likely_seconds`, and seldom shorter or longer than `likely_range`: nothing but estimates
+    rests on it.
     """
 
     key: str
@@ -41,6 +43,12 @@ class Candidate:
     nodes: tuple[str, ...] = ()
     least: int | None = None
     likely_seconds: float | None = None
+    likely_range: tuple[float, float] | None = None
+
+    @property
+    def gpus(self) -> float:
+        """How many GPUs it holds; a share counts as such."""
+        return 0.0 if self.ask.gpu is None else self.workers * self.ask.gpu.total_milli / WHOLE_MILLI
 
     @property
     def shape(self) -> tuple[Ask, tuple[Ask, ...], int, int | None, str]:
@@ -52,7 +60,7 @@ class Candidate:
 class Leaving:
     """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so.
 
-    Where that is known, it is likely to end in `likely_seconds` already.
+    Where that is known, it is likely to end in `likely_seconds` already, and within `likely_range`.
     """
 
     at_seconds: float
@@ -60,6 +68,7 @@ class Leaving:
     job: str
     assumed: bool = False
     likely_seconds: float | None = None
+    likely_range: tuple[float, float] | None = None
 
     @property
     def expected_seconds(self) -> float:
@@ -252,7 +261,17 @@ def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_second
         ledger.commit(claim)
         end = at_seconds + job.run_seconds
         likely = None if job.likely_seconds is None else at_seconds + job.likely_seconds
+        reach = (
+            None if job.likely_range is None else (at_seconds + job.likely_range[0], at_seconds + job.likely_range[1])
+        )
         leaving.append(
-            Leaving(key=claim.key, job=job.key, at_seconds=end, assumed=not job.limited, likely_seconds=likely)
+            Leaving(
+                key=claim.key,
+                job=job.key,
+                at_seconds=end,
+                assumed=not job.limited,
+                likely_seconds=likely,
+                likely_range=reach,
+            )
         )
     return leaving

@@ -1,8 +1,8 @@
 """When the waiting jobs are going to start: the queue's own looks, played from one predicted end to the next."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
@@ -17,11 +17,16 @@ _ENDS_AHEAD: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The job `key` is to start `in_seconds`, and what that rests on, in one sentence."""
+    """The job `key` of so many `gpus` is to start `in_seconds`, and what that rests on, in one sentence.
+
+    `range_seconds` is when it is to start if all jobs end early, and if all end late.
+    """
 
     key: str
     in_seconds: float
     basis: str
+    gpus: float = 0.0
+    range_seconds: tuple[float, float] | None = None
 
 
 def foresee(
@@ -50,10 +55,48 @@ def foresee(
         for job in pending:
             verdict = look.at(job)
             if isinstance(verdict, Admitted):
-                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims))
+                basis = over.basis(verdict.claims)
+                yield Start(key=job.key, in_seconds=look.now, basis=basis, gpus=job.gpus)
             else:
                 left.append(job)
         pending = left
+
+
+def foresee_with_range(
+    waiting: Iterable[Candidate],
+    *,
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Iterable[Leaving],
+    gate: Callable[[], Gate | None] = lambda: None,
+) -> Iterator[Start | None]:
+    """The same with the ranges of the starts: also played as if all jobs ended early, and as if all ended late.
+
+    `ledger` is as before in the end; `gate` makes a new one for each play.
+    """
+    jobs, ends, played = list(waiting), list(leaving), list[dict[str, float]]()
+    known = any(job.likely_range for job in jobs) or any(end.likely_range for end in ends)
+    for late in (False, True) if known else ():
+        starts: dict[str, float] = {}
+        jobs_then, ends_then = [_likely(each, late=late) for each in jobs], [_likely(each, late=late) for each in ends]
+        for start in foresee(jobs_then, ledger=ledger.copy(), sites=sites, leaving=ends_then, gate=gate()):
+            starts.update({} if start is None else {start.key: start.in_seconds})
+            yield None
+        played.append(starts)
+    for start in foresee(jobs, ledger=ledger.copy(), sites=sites, leaving=ends, gate=gate()):
+        if start is None:
+            yield None
+        else:
+            ranged = [starts.get(start.key, start.in_seconds) for starts in played] or [start.in_seconds]
+            yield replace(start, range_seconds=(min(ranged), max(ranged)))
+
+
+_T = TypeVar("_T", Candidate, Leaving)
+
+
+def _likely(of: _T, *, late: bool) -> _T:
+    """The job or the end as if it came early, or late."""
+    return of if of.likely_range is None else replace(of, likely_seconds=of.likely_range[late])
 
 
 def _first_that_wait(waiting: Iterable[Candidate], *, look: Look) -> list[Candidate]:

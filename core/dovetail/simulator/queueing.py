@@ -117,12 +117,36 @@ def play(
     return starts
 
 
-def likely(scene: Scene, *, ran: Callable[[Candidate, float], float]) -> tuple[list[Candidate], list[Leaving]]:
-    """Those that wait and those that run, with what is likely: `ran(job, so_far)` tells how long a job runs in all."""
-    waiting = [replace(job, likely_seconds=ran(job, 0.0)) for job in scene.candidates()]
+Range = tuple[float, float] | None
+
+
+def likely(
+    scene: Scene,
+    *,
+    ran: Callable[[Candidate, float], float],
+    within: Callable[[Candidate, float], Range] = lambda _job, _so_far: None,
+) -> tuple[list[Candidate], list[Leaving]]:
+    """Those that wait and those that run, with what is likely: `ran(job, so_far)` tells how long a job runs in all, and
+    `within(job, so_far)` between what it seldom is not."""
+    waiting = [replace(job, likely_seconds=ran(job, 0.0), likely_range=within(job, 0.0)) for job in scene.candidates()]
     leaving = []
     for run in scene.running.values():
-        so_far = scene.now - run.since_seconds
-        left = max(0.0, ran(run.of.job, so_far) - so_far)
-        leaving += [replace(each, likely_seconds=min(left, each.at_seconds)) for each in run.leaving(now=scene.now)]
+        so_far, job = scene.now - run.since_seconds, run.of.job
+        in_all, reach = ran(job, so_far), within(job, so_far)
+        for each in run.leaving(now=scene.now):
+            left = _left(in_all, so_far, at_most=each.at_seconds)
+            ends = (
+                None
+                if reach is None
+                else (
+                    _left(reach[0], so_far, at_most=each.at_seconds),
+                    _left(reach[1], so_far, at_most=each.at_seconds),
+                )
+            )
+            leaving.append(replace(each, likely_seconds=left, likely_range=ends))
     return waiting, leaving
+
+
+def _left(in_all: float, so_far: float, *, at_most: float) -> float:
+    """How much is left of what takes so long in all."""
+    return min(max(0.0, in_all - so_far), at_most)
