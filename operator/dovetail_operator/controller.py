@@ -40,7 +40,7 @@ from dovetail_operator.state import State
 
 log = get_logger("dovetail.operator")
 
-WORKERS: Final = 16
+WORKERS: Final = 64
 _CLOCK_SECONDS: Final = 5.0
 _UNPROCESSABLE: Final = 422
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
