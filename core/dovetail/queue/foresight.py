@@ -42,8 +42,11 @@ def foresee(
 
     None between two looks, so that a long simulation can be taken in parts.
     """
-    look = Look(ledger, sites=sites, leaving=leaving, gate=gate)
-    pending = _first_that_wait(waiting, look=look)
+    return _play(order(waiting), look=Look(ledger, sites=sites, leaving=leaving, gate=gate))
+
+
+def _play(ordered: Iterable[Candidate], *, look: Look) -> Iterator[Start | None]:
+    pending = _first_that_wait(ordered, look=look)
     over = _Over()
     for _ in range(_ENDS_AHEAD):
         ended = look.advance() if pending else None
@@ -74,16 +77,18 @@ def foresee_with_range(
 
     `ledger` is as before in the end; `gate` makes a new one for each play.
     """
-    jobs, ends, played = list(waiting), list(leaving), list[dict[str, float]]()
+    jobs, ends, played = order(waiting), list(leaving), list[dict[str, float]]()
     known = any(job.likely_range for job in jobs) or any(end.likely_range for end in ends)
     for late in (False, True) if known else ():
         starts: dict[str, float] = {}
-        jobs_then, ends_then = [_likely(each, late=late) for each in jobs], [_likely(each, late=late) for each in ends]
-        for start in foresee(jobs_then, ledger=ledger.copy(), sites=sites, leaving=ends_then, gate=gate()):
+        then = [_likely(each, late=late) for each in ends]
+        look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate())
+        # One by one: of thousands that wait only the first are looked at.
+        for start in _play((_likely(job, late=late) for job in jobs), look=look):
             starts.update({} if start is None else {start.key: start.in_seconds})
             yield None
         played.append(starts)
-    for start in foresee(jobs, ledger=ledger.copy(), sites=sites, leaving=ends, gate=gate()):
+    for start in _play(jobs, look=Look(ledger.copy(), sites=sites, leaving=ends, gate=gate())):
         if start is None:
             yield None
         else:
@@ -99,9 +104,9 @@ def _likely(of: _T, *, late: bool) -> _T:
     return of if of.likely_range is None else replace(of, likely_seconds=of.likely_range[late])
 
 
-def _first_that_wait(waiting: Iterable[Candidate], *, look: Look) -> list[Candidate]:
+def _first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candidate]:
     pending = []
-    for job in order(waiting):
+    for job in ordered:
         if not isinstance(look.at(job), Admitted):
             pending.append(job)
         if len(pending) == FORESEEN_JOBS:
