@@ -14,9 +14,10 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import GPUJOBS, PODS
+from dovetail.kube.resources import GPUJOBS, GPUQUOTAS, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
 
@@ -45,6 +46,12 @@ class Shell:
         done = await asyncio.to_thread(self.run, command, *words, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+
+def main_output(*words: str) -> str:
+    """What `dovetail` prints for words that are in their own order."""
+    command = [sys.executable, "-m", "dovetail_cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 @pytest.fixture
@@ -103,15 +110,16 @@ async def test_a_second_job_of_the_same_name_gets_a_number_behind_it(shell: Shel
 
 async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Client, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
-    script.write_text("#!/bin/bash -e\n#SBATCH -t 5\necho $1\n", encoding="utf-8")
+    script.write_text("#!/bin/bash -e\n#SBATCH -t 5 -c 2 -o x\n# GFLOW -p 20 -n other\necho $1\n", encoding="utf-8")
     done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
     assert done.returncode == 0
-    assert "#SBATCH or # GFLOW lines are not read yet" in done.stderr
+    assert done.stderr == "dovetail: train.sh: no counterpart here for #SBATCH -o: not heeded\n"
     job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = job.spec.template.spec["containers"]
     text = script.read_text(encoding="utf-8")
     assert container["command"] == ["/bin/bash", "-e", "-c", text, "train.sh", "hello"]
-    assert job.spec.active_deadline_seconds == 90
+    assert container["resources"]["requests"] == {"cpu": "2"}
+    assert (job.spec.active_deadline_seconds, job.spec.priority) == (90, 20)
 
 
 async def test_a_script_may_come_by_standard_input(shell: Shell, jobs: Jobs) -> None:
@@ -123,6 +131,30 @@ async def test_a_dry_run_is_checked_by_the_api_server_and_leaves_nothing(
 ) -> None:
     assert "name: dry" in await shell("gbatch", "--dry-run", "-n", "dry", "-g", "2", "-o", "yaml", "sleep", "1")
     assert (await client.list(GPUJOBS, as_type=GPUJob, namespace=shell.namespace)).items == []
+
+
+async def test_a_dry_run_and_an_explanation_tell_a_limit_as_the_operator_does(
+    shell: Shell, jobs: Jobs, client: Client
+) -> None:
+    quota = {
+        "apiVersion": GPUQUOTAS.api_version,
+        "kind": GPUQUOTAS.kind,
+        "metadata": {"name": f"{shell.namespace}-cli"},
+        "spec": {"namespaces": [shell.namespace], "gpus": 2},
+    }
+    await client.create(GPUQUOTAS, quota, as_type=GPUQuota)
+    try:
+        await shell("gbatch", "-g", "1", "-n", "first", "sleep", "600")
+        await jobs.phase("Running", "first")
+        foretold = await shell("gbatch", "--dry-run", "-g", "2", "sleep", "600")
+        await shell("gbatch", "-g", "2", "-n", "second", "sleep", "600")
+        status = await jobs.phase("Queued", "second", reason="Quota")
+        assert f"It would wait at place 1. Quota: {status.message}." in foretold
+        where = ("--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace)
+        explained = await asyncio.to_thread(main_output, "explain", "job", *where, "second")
+        assert explained.startswith(f"Job 2 (second) waits: {status.message}\n")
+    finally:
+        await client.delete(GPUQUOTAS, f"{shell.namespace}-cli")
 
 
 async def test_cancelling_for_a_try_changes_nothing(shell: Shell, jobs: Jobs) -> None:
