@@ -4,15 +4,10 @@ The memory lies in the tenant's own process while it is away, so the container t
 a pod with one such container is moved: of several processes that talk to each other, one alone would hang the others.
 """
 
-from typing import Final
-
 from dovetail.kube.objects import PodSpec
 from dovetail.kube.quantity import mebibytes
+from dovetail.margins import HOST_MARGIN_MIB
 from dovetail.pods.parts import every_container, requested
-
-# What the driver takes beside a process's memory: contexts on the card, buffers on the host.
-CARD_MARGIN_MIB: Final = 512
-HOST_MARGIN_MIB: Final = 512
 
 
 def host_room_mib(spec: PodSpec, *, container: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dovetail.moving import CARD_MARGIN_MIB, HOST_MARGIN_MIB
+from dovetail.margins import CARD_MARGIN_MIB, HOST_MARGIN_MIB
 from dovetail_agent.suspending import Refusal
 
 

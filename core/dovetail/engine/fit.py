@@ -18,8 +18,8 @@ from dovetail.engine.devices import best_fit_values, chosen
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
 from dovetail.engine.sentences import ask_text, node_text, refusal
+from dovetail.margins import CARD_MARGIN_MIB
 from dovetail.models import normalise
-from dovetail.moving import CARD_MARGIN_MIB
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 # How good each device of a node is, by its row in a judgement, [d].

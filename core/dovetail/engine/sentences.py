@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal, RefusalKind
-from dovetail.moving import HOST_MARGIN_MIB
+from dovetail.margins import HOST_MARGIN_MIB
 
 if TYPE_CHECKING:
     from dovetail.engine.fit import Judgement
