@@ -11,7 +11,6 @@ complete a moment after it was created. Nodes and devices are objects. Two measu
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -47,9 +46,7 @@ def main() -> None:
     nodes = "- {name: none, count: 1}\n"
     with queue_plane.sandbox(nodes=nodes, without=["agent"]) as made, queue_plane.paused(made, *plane.PAUSED):
         found = asyncio.run(measure(made, args))
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    queue_plane.report(found, path=args.json)
 
 
 async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,6 @@ KAI publishes 49 s for a gang of 512 pods.
 
 import argparse
 import asyncio
-import json
 import statistics
 import subprocess
 import time
@@ -41,14 +40,9 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3, help="gangs with the raised limit (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/queue_gang.json"), help="where it is written too")
     args = options.parse_args()
-    nodes = (
-        f"- {{name: gpu, count: {args.nodes}, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}}\n"
-    )
-    with queue_plane.sandbox(nodes=nodes) as made:
+    with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes)) as made:
         found = asyncio.run(measure(made, args))
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    queue_plane.report(found, path=args.json)
 
 
 async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A control plane for measuring the queue: the operator of this checkout on a real API server, and how it is doing."""
 
 import asyncio
+import json
 import os
 import signal
 import statistics
@@ -20,6 +21,19 @@ from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
 
 NAMESPACE = "bench"
+
+
+def gpu_nodes(count: int) -> str:
+    """Simulated nodes of eight cards each, as a sandbox is told of them."""
+    return f"- {{name: gpu, count: {count}, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}}\n"
+
+
+def report(found: dict[str, Any], *, path: Path) -> None:
+    """What was measured, into a file and on the terminal."""
+    text = json.dumps(found, indent=2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+    print(text)
 
 
 @contextmanager

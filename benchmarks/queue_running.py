@@ -8,7 +8,6 @@ plays the pods. KAI publishes 398 s for 4,000 jobs and 249 s until a job is told
 
 import argparse
 import asyncio
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -37,14 +36,9 @@ def main() -> None:
     options.add_argument("--asks", type=int, default=20, help="jobs that find it full (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/queue_running.json"), help="where it is written too")
     args = options.parse_args()
-    nodes = (
-        f"- {{name: gpu, count: {args.nodes}, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}}\n"
-    )
-    with queue_plane.sandbox(nodes=nodes) as made:
+    with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes)) as made:
         found = asyncio.run(measure(made, args))
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    queue_plane.report(found, path=args.json)
 
 
 async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
