@@ -18,10 +18,11 @@ from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.foresight import foresee_with_range
 from dovetail.queue.preemption import Evictor, Order
+from dovetail.queue.rules import rules_now
 from dovetail.quotas import spec_in_pools
 from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
-from dovetail_operator.evictions import rules_now, running_jobs
+from dovetail_operator.evictions import running_jobs
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.plans import (
     Doubt,
@@ -107,7 +108,8 @@ def survey(state: State, *, now: datetime) -> Cycle:
 def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:
     """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID."""
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    running, rules = running_jobs(state, now=cycle.now), rules_now(state, now=cycle.now)
+    running = running_jobs(state, now=cycle.now)
+    rules = rules_now(state.preemption, state.jobs.values(), now=cycle.now)
     evictor = Evictor(running=running, rules=rules, orders=cycle.orders)
     counted = counted_jobs(state, waiting=cycle.keys)
     gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0

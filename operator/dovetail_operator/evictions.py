@@ -1,26 +1,18 @@
 """Who may make way for whom, out of the operator's state, and what those are told who do. No I/O."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.kube.objects import Pod
 from dovetail.queue.candidates import Candidate
-from dovetail.queue.preemption import Order, Rules, Running
+from dovetail.queue.preemption import Order, Running
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import Notice, is_on_the_way, true_condition
 from dovetail_operator.state import State
 
-_HOUR: Final = timedelta(hours=1)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-
-
-def rules_now(state: State, *, now: datetime) -> Rules:
-    """The configured rules, with as many jobs left as may still be told to make way within the hour."""
-    rules = state.preemption
-    return replace(rules, left=max(0, rules.left - _spent(state, now=now))) if rules.gap else rules
 
 
 def running_jobs(state: State, *, now: datetime) -> list[Running]:
@@ -39,13 +31,6 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
         for uid, order in orders.items()
         if uid in by_uid
     }  # fmt: skip
-
-
-def _spent(state: State, *, now: datetime) -> int:
-    """How many jobs were told to make way within the hour, or are told so now."""
-    known = [job.status.preemption for job in state.jobs.values() if job.status.preemption is not None]
-    recent = sum(each.last_time is not None and moment(each.last_time) > now - _HOUR for each in known)
-    return recent + sum(each.at is not None for each in known)
 
 
 def _running(state: State, key: str, job: GPUJob, *, now: datetime) -> Running | None:

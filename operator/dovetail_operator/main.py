@@ -14,7 +14,7 @@ from dovetail.config.settings import Settings
 from dovetail.idle import IdleRules
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
-from dovetail.queue.preemption import Rules
+from dovetail.queue.rules import rules_of
 from dovetail_operator import leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.runtimes import RunTimes
@@ -65,18 +65,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         history_days=settings.history_days,
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         half_life_seconds=settings.fair_share_half_life,
-        preemption=_preemption(settings),
-    )
-
-
-def _preemption(settings: Settings) -> Rules:
-    rules = settings.preemption
-    return Rules(
-        gap=rules.priority_gap,
-        min_run_seconds=rules.min_run,
-        grace_seconds=rules.grace,
-        per_job=rules.per_job,
-        left=rules.per_hour,
+        preemption=rules_of(settings.preemption),
     )
 
 

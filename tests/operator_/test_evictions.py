@@ -8,8 +8,9 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.queue.admission import Admitted, Verdict
 from dovetail.queue.preemption import Rules
+from dovetail.queue.rules import rules_now
 from dovetail_operator.admission import Cycle, decide, survey
-from dovetail_operator.evictions import notices_of, rules_now, running_jobs
+from dovetail_operator.evictions import notices_of, running_jobs
 from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
@@ -82,8 +83,8 @@ def test_jobs_that_made_way_within_the_hour_are_counted() -> None:
         ("now", {"count": 0, "at": at(10), "by": "uid-x"}),
     ):
         state.put_job(make_job(name, status={"phase": "Running", "preemption": made}))
-    assert rules_now(state, now=NOW).left == 1
-    assert rules_now(state, now=NOW + timedelta(hours=2)).left == 2
+    assert rules_now(state.preemption, state.jobs.values(), now=NOW).left == 1
+    assert rules_now(state.preemption, state.jobs.values(), now=NOW + timedelta(hours=2)).left == 2
 
 
 def test_once_the_victim_is_suspended_the_other_is_let_go_over_its_devices() -> None:
