@@ -49,7 +49,7 @@ class Picture:
     def view(self) -> ClusterView:
         """Nodes, devices and what bound pods hold."""
         settings = self.settings
-        ledger = Ledger(limits=settings.limits)
+        ledger = Ledger(limits=settings.limits, weights=settings.weights)
         freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
         view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=freshness)
         for node in self.nodes:

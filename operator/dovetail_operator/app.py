@@ -15,6 +15,7 @@ from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
+from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
@@ -52,6 +53,7 @@ class Options:
     memory_strategy: MemoryStrategy = "Conservative"
     look_seconds: float = 30.0
     limits: Limits = field(default_factory=Limits)
+    weights: Weights = DEFAULT_WEIGHTS
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
     vendors: Vendors = DEFAULT_VENDORS
@@ -78,7 +80,7 @@ class Operator:
         registry: CollectorRegistry,
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
+        ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights)
         learning = Learning(default=options.memory_strategy, look_seconds=options.look_seconds)
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
         view = ClusterView(ledger=ledger, freshness=freshness, vendors=options.vendors)

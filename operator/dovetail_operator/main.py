@@ -50,6 +50,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         memory_strategy=settings.memory_guard,
         look_seconds=settings.monitor_update_interval,
         limits=settings.limits,
+        weights=settings.weights,
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         vendors=settings.vendors,

@@ -1,7 +1,8 @@
 """Filter and prioritize: what kube-scheduler asks, decided over the ledger. No I/O; the clock is an argument.
 
-Filter has no side effect. Prioritize leaves a hold under the pod's UID on the best node, because kube-scheduler says
-nothing more until it binds, and other pods are decided meanwhile. A pod that already has a firm promise (its bind is
+A hold under the pod's UID stays on the best node, because kube-scheduler says nothing more until it binds, and other
+pods are decided meanwhile. Prioritize leaves it, or filter where a single node is left: kube-scheduler does not ask for
+the scores of one. To ask again changes nothing, for a pod's own hold is not in its way. A pod that already has a firm promise (its bind is
 under way, or its outcome is not known yet) is led back to the same node, where the bind may be repeated safely.
 """
 
@@ -19,7 +20,6 @@ from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit
 from dovetail.engine.fragments import Fragments, FragmentSettings
 from dovetail.engine.refusals import Refusal
-from dovetail.engine.score import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.shapes import Shapes
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
@@ -35,8 +35,10 @@ from dovetail_extender.wire import ScheduledPod
 SCALE: Final = 10_000
 SCALE_BESIDE_WISHES: Final = 100
 
-# kube-scheduler's own scoring costs more a node than ours: the best few are enough for its ties and its plugins.
+# kube-scheduler's own scoring costs more a node than ours: the best few are enough for its ties and its plugins. Of
+# those only such as its plugins could still lift above the best: their 1,200 are 120 of our points, ten each.
 FILTER_LIMIT: Final = 64
+_NEAR: Final = 120 / SCALE
 
 _UNSETTLED: Final = "the pod's bind to another node is not settled yet"
 
@@ -47,7 +49,6 @@ class Rules:
 
     default_policy: Policy = "Balanced"
     namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
-    weights: Weights = DEFAULT_WEIGHTS
     fragmentation: FragmentationPolicy = "ph"
     filter_limit: int = FILTER_LIMIT
     hold_ttl_seconds: float = 30.0
@@ -87,7 +88,7 @@ class Decisions:
             default_policy=rules.default_policy, namespace_policies=rules.namespace_policies, vendors=view.vendors
         )
         self.fragments = Fragments(view.ledger, settings=FragmentSettings(policy=rules.fragmentation))
-        self.shapes = Shapes(view.ledger, weights=rules.weights, tidy=self.fragments)
+        self.shapes = Shapes(view.ledger, tidy=self.fragments)
         self._rules = rules
         self._clock = clock
         self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
@@ -142,8 +143,13 @@ class Decisions:
         return Filtered(refusals=refusals, ask=ask, place=place)
 
     def _best(self, ask: Ask, *, nodes: Sequence[str], pod: ScheduledPod) -> list[str]:
-        limit = None if pod.spec.has_wishes else self._rules.filter_limit
-        return self.shapes.best(ask, nodes=nodes, key=pod.metadata.uid, limit=limit)
+        uid = pod.metadata.uid
+        if pod.spec.has_wishes:
+            return self.shapes.best(ask, nodes=nodes, key=uid)
+        found = self.shapes.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=_NEAR)
+        if len(found) == 1:
+            self._hold(ask, node=found[0], key=uid)
+        return found
 
     def _alone(self, ask: Ask, *, node: str, key: str) -> list[str]:
         """The one node that is asked about, as a plan names it, if the pod fits there; its bind comes next."""

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from dovetail import serving
 from dovetail.config.settings import Settings
-from dovetail.engine.score import Weights
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.kube.lease import Leadership, LeaseLostError, Times
@@ -116,21 +115,15 @@ def identity_of(environ: Mapping[str, str]) -> str:
 
 def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     """What the configuration and the environment say, in the extender's own terms."""
-    weights = settings.score_weights
     return Options(
         rules=Rules(
             default_policy=settings.policy,
             namespace_policies=settings.namespace_policies,
             fragmentation=settings.fragmentation_policy,
-            weights=Weights(
-                utilization=weights.utilization,
-                memory=weights.memory,
-                cpu=weights.cpu,
-                fragmentation=weights.fragmentation,
-            ),
             hold_ttl_seconds=settings.hold_ttl_seconds,
         ),
         limits=settings.limits,
+        weights=settings.weights,
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         bind_deadline_seconds=settings.bind_deadline_seconds,

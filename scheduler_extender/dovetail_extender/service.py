@@ -10,6 +10,7 @@ from dovetail import serving
 from dovetail.api.gpujob import ReservedRoom
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
+from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
@@ -48,6 +49,7 @@ class Options:
 
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
+    weights: Weights = DEFAULT_WEIGHTS
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
     bind_deadline_seconds: float = 4.0
@@ -67,7 +69,9 @@ class Extender:
         leadership: Leadership,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds)
+        self.ledger = Ledger(
+            limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights
+        )
         self._leadership = leadership
         self._calm = False
         self._asked_at = float("-inf")

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 from dovetail.config.document import default_yaml
 from dovetail.config.errors import ConfigError
 from dovetail.config.settings import PreemptionRules, ScoreWeights, Settings, load_settings
-from dovetail.engine.score import DEFAULT_WEIGHTS
+from dovetail.engine.choices import DEFAULT_WEIGHTS
 from dovetail.logs import FORMATS, LEVELS
 from dovetail.models import known_families, memory_mib
 
@@ -32,10 +33,8 @@ def test_without_any_source_there_are_the_defaults() -> None:
 
 
 def test_the_weights_are_those_of_the_engine() -> None:
-    weights = DEFAULT_WEIGHTS
-    assert Settings().score_weights == ScoreWeights(
-        utilization=weights.utilization, memory=weights.memory, cpu=weights.cpu, fragmentation=weights.fragmentation
-    )
+    assert Settings().weights == DEFAULT_WEIGHTS
+    assert Settings(score_weights=ScoreWeights(cpu=7)).weights == replace(DEFAULT_WEIGHTS, cpu=7)
 
 
 def test_command_line_wins_over_environment_over_file(write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dovetail.config.settings import Settings
-from dovetail.engine.score import Weights
+from dovetail.engine.choices import Weights
 from dovetail_extender.main import options_of, times_of
 from dovetail_extender.service import Options
 from tests.extender.api_server import ApiServer
@@ -139,7 +139,7 @@ def test_what_the_configuration_says_reaches_the_decisions() -> None:
         Settings(**said, hold_ttl_seconds=60, bind_deadline_seconds=9), environ={"POD_NAMESPACE": "gpus"}
     )
     assert options.rules.default_policy == "Pack"
-    assert options.rules.weights == Weights(cpu=0.9)
+    assert options.weights == Weights(cpu=0.9)
     assert options.rules.hold_ttl_seconds == 60
     limits = options.limits
     assert (limits.guard_fraction, limits.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)

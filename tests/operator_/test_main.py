@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.config.settings import Settings
+from dovetail.config.settings import ScoreWeights, Settings
+from dovetail.engine.choices import Weights
 from dovetail_operator.main import main, make_options, parser
 from dovetail_operator.runtimes import RunTimes
 
@@ -25,6 +26,10 @@ def test_a_bad_configuration_is_a_sentence_and_exit_code_2(tmp_path: Path, capsy
 def test_the_configuration_decides_what_may_be_promised() -> None:
     options = make_options(Settings(memory_guard="Aggressive", tenants_per_device=2, policy="Pack"), environ={})
     assert (options.limits.guard_fraction, options.limits.turns_per_device, options.policy) == (0.95, 2, "Pack")
+
+
+def test_the_configuration_decides_by_what_the_nodes_of_plans_are_ranked() -> None:
+    assert make_options(Settings(score_weights=ScoreWeights(cpu=7)), environ={}).weights == Weights(cpu=7)
 
 
 def test_the_configuration_says_which_resources_are_a_vendors_and_which_kind_of_node_comes_first() -> None:

@@ -9,7 +9,6 @@ from dovetail.allocation import AllocationError, allocation_in
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.deviceids import card_of
-from dovetail.engine.score import Weights
 from dovetail.explain.answer import Answer
 from dovetail.explain.asking import answer
 from dovetail.explain.question import Holder, Question
@@ -78,7 +77,6 @@ def _question(subject: Subject, picture: Picture) -> Question:
         workers=subject.workers,
         pod_spec=subject.pod_spec,
         holders=holders,
-        weights=Weights(**picture.settings.score_weights.model_dump()),
     )
     if subject.kind == "Pod":
         return question

@@ -20,7 +20,7 @@ from dovetail import models
 from dovetail.api.gpujob import MemoryStrategy, Policy
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
-from dovetail.engine.choices import FragmentationPolicy
+from dovetail.engine.choices import FragmentationPolicy, Weights
 from dovetail.engine.claims import GUARD_FRACTIONS
 from dovetail.engine.limits import Limits
 from dovetail.idle import IdleAction
@@ -353,6 +353,11 @@ class Settings(BaseSettings):
     def guard_fraction(self) -> float:
         """The part of a shared device's memory that may be promised to those that name no guard (0-1)."""
         return GUARD_FRACTIONS["Conservative" if self.memory_guard == "Dynamic" else self.memory_guard]
+
+    @property
+    def weights(self) -> Weights:
+        """By what nodes are ranked."""
+        return Weights(**self.score_weights.model_dump())
 
     @property
     def limits(self) -> Limits:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.claims import Claim
 from dovetail.engine.columns import MODE_CODES, OF_DEVICES, Bools, Columns, Floats, Ints, grown
 from dovetail.engine.facts import DeviceFacts, NodeFacts, Totals
@@ -87,10 +88,13 @@ class _Sums:
 
 
 class Ledger:
-    """Who holds what. Reported utilization is smoothed over `smoothing_seconds`."""
+    """Who holds what. Reported utilization is smoothed over `smoothing_seconds`; by `weights` its nodes are ranked."""
 
-    def __init__(self, *, limits: Limits | None = None, smoothing_seconds: float = 120.0) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, smoothing_seconds: float = 120.0, weights: Weights = DEFAULT_WEIGHTS
+    ) -> None:
         self.limits = limits or Limits()
+        self.weights = weights
         self._loads = Loads(seconds=smoothing_seconds)
         self._notes: dict[str, str] = {}
         self._rows: dict[str, int] = {}
@@ -346,7 +350,7 @@ class Ledger:
 
     def copy(self) -> "Ledger":
         """An independent ledger with the same content."""
-        other = Ledger(limits=self.limits)
+        other = Ledger(limits=self.limits, weights=self.weights)
         other._loads = self._loads.copy()
         other._notes = dict(self._notes)
         other._rows = dict(self._rows)

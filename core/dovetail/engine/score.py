@@ -11,25 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.api.gpujob import Policy
+from dovetail.engine.choices import Weights
 from dovetail.engine.claims import Ask
 from dovetail.engine.columns import Columns, Floats
 from dovetail.engine.fit import Judgement
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.tidy import tidiness
 from dovetail.requests import WHOLE_MILLI
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """Weights of the terms; they need not sum to one."""
-
-    utilization: float = 0.4
-    memory: float = 0.3
-    cpu: float = 0.2
-    fragmentation: float = 0.1
-
-
-DEFAULT_WEIGHTS = Weights()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +65,16 @@ def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
 
 
 def rank(
-    ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, weights: Weights = DEFAULT_WEIGHTS
+    ledger: Ledger,
+    ask: Ask,
+    *,
+    nodes: Sequence[str],
+    key: str,
 ) -> list[float]:
-    """How well each of `nodes` would do for `ask`, 0 to 1, with best fit as the fragmentation term. Nodes are taken to
-    fit; the order is that of `nodes`."""
+    """How well each of `nodes` would do for `ask`, 0 to 1, by the ledger's weights and with best fit as the
+    fragmentation term. Nodes are taken to fit; the order is that of `nodes`."""
     judged = Judgement(ledger, ask, nodes=nodes, key=key)
-    return list(combine(terms(judged), policy=ask.policy, weights=weights).tolist())
+    return list(combine(terms(judged), policy=ask.policy, weights=ledger.weights).tolist())
 
 
 def _load(columns: Columns, *, policy: Policy) -> Floats:

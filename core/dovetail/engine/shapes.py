@@ -5,6 +5,7 @@ nodes change. So a shape is judged once, and after that only on the nodes that t
 is answered equals what `screen` and `rank` would say; a test holds the two together.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +18,7 @@ from dovetail.engine.columns import Floats, Ints
 from dovetail.engine.fit import NODE_CAUSES, Fit, Judgement, check
 from dovetail.engine.ledger import NOTHING_READ, Ledger
 from dovetail.engine.refusals import Refusal
-from dovetail.engine.score import DEFAULT_WEIGHTS, Terms, Weights, combine, terms
+from dovetail.engine.score import Terms, combine, terms
 from dovetail.engine.tidy import BestFit, Tidy
 
 Rows = npt.NDArray[np.intp]
@@ -72,9 +73,8 @@ class _Shape:
 class Shapes:
     """Answers about many nodes at once, out of what is kept for each shape. `tidy` is the fragmentation term."""
 
-    def __init__(self, ledger: Ledger, *, weights: Weights = DEFAULT_WEIGHTS, tidy: Tidy | None = None) -> None:
+    def __init__(self, ledger: Ledger, *, tidy: Tidy | None = None) -> None:
         self._ledger = ledger
-        self._weights = weights
         self._tidy = tidy or BestFit()
         self._kept: OrderedDict[Ask, _Shape] = OrderedDict()
         self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
@@ -87,22 +87,26 @@ class Shapes:
 
         return check(self._ledger, ask, node=node, key=key, device_values=values)
 
-    def best(self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None) -> list[str]:
-        """The nodes of `nodes` that fit: all of them in the order asked, or with `limit` at most that many, best first.
+    def best(
+        self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None, within: float = math.inf
+    ) -> list[str]:
+        """The nodes of `nodes` that fit: all of them in the order asked, or with `limit` at most that many, best first,
+        and none whose score (0 to 1) is more than `within` below the best.
 
         A claim that stands under `key` is not counted. Empty when none fits.
         """
         cause, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(cause < 0)
-        if limit is not None and len(found) > limit:
+        if limit is not None and len(found) > 1:
             scores = combine(_select(parts, found), policy=ask.policy, weights=self._weights)
-            found = found[_first_of_best(scores, count=limit)]
+            near = np.flatnonzero(scores >= scores.max() - within)
+            found = found[near[_first_of_best(scores[near], count=min(limit, len(near)))]]
         return [nodes[at] for at in found.tolist()]
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
         """How well each of `nodes` would do, 0 to 1, in the order asked. They are taken to fit."""
         _, parts = self._columns(ask, nodes=nodes, key=key)
-        return list(combine(parts, policy=ask.policy, weights=self._weights).tolist())
+        return list(combine(parts, policy=ask.policy, weights=self._ledger.weights).tolist())
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
         """Why each of the nodes that do not fit does not, in the words that all nodes of a cause share."""
@@ -164,6 +168,8 @@ class Shapes:
 
 def _first_of_best(scores: Floats, *, count: int) -> Rows:
     """Positions of the `count` highest, the best first, and of equals the first: a stable sort of a few only."""
+    if count == len(scores):
+        return np.argsort(-scores, kind="stable")
     least = -np.partition(-scores, count - 1)[count - 1]
     above = np.flatnonzero(scores > least)
     equal = np.flatnonzero(scores == least)[: count - len(above)]

@@ -63,7 +63,7 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
     parts = terms(alone)
-    scores = combine(parts, policy=question.ask.policy, weights=question.weights).tolist()
+    scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
     columns = {name: column.tolist() for name, column in asdict(parts).items()}
     fitting = [
         NodeAnswer(

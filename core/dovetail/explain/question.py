@@ -8,7 +8,6 @@ from typing import Any, Final
 from dovetail.cluster import ClusterView
 from dovetail.constraints import Exclusion, exclusion
 from dovetail.engine.claims import Ask
-from dovetail.engine.score import DEFAULT_WEIGHTS, Weights
 
 # No claim has this key: what is asked stands nowhere yet.
 KEY: Final = "explained"
@@ -35,7 +34,6 @@ class Question:
     workers: int = 1
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
     holders: Mapping[str, Holder] = field(default_factory=dict)
-    weights: Weights = DEFAULT_WEIGHTS
 
     @cached_property
     def exclusions(self) -> dict[str, Exclusion]:

@@ -144,9 +144,7 @@ def _constraint_text(question: Question, kind: ChangeKind, node: str) -> str:
 
 
 def _with_spec(question: Question, pod_spec: Mapping[str, Any]) -> Question:
-    return Question(
-        view=question.view, ask=question.ask, workers=question.workers, pod_spec=pod_spec, weights=question.weights
-    )
+    return Question(view=question.view, ask=question.ask, workers=question.workers, pod_spec=pod_spec)
 
 
 def _instead(question: Question, gpu: GPURequest, *, kind: ChangeKind, text: str) -> Iterator[Change]:
@@ -175,7 +173,7 @@ def _place(question: Question, ask: Ask, *, workers: int) -> str | None:
     """The nodes where all workers would go, None when they do not fit."""
     ledger = question.view.ledger
     if workers == 1:
-        best = Shapes(ledger, weights=question.weights).best(ask, nodes=question.nodes, key=KEY, limit=1)
+        best = Shapes(ledger).best(ask, nodes=question.nodes, key=KEY, limit=1)
         return best[0] if best else None
     found = place(ledger, ask, workers=workers, key=KEY, nodes=question.nodes)
     return None if isinstance(found, Shortage) else ",".join(sorted({claim.node for claim in found}))

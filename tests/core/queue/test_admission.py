@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.claims import Ask
+from dovetail.engine.choices import Weights
+from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
@@ -363,3 +364,15 @@ def test_others_on_the_same_node_are_given_anew_when_one_of_them_is_bound() -> N
     claim_on_the_way(both, ledger=ledger.copy(), sites={}, standing=standing)
     found = claim_on_the_way(both[1:], ledger=(copy := ledger.copy()), sites={}, standing=standing)
     assert (found.lost, len(copy.claims())) == ({}, 1)
+
+
+@pytest.mark.parametrize(("weights", "node"), [(Weights(), "cards"), (Weights(cpu=9), "hosts")])
+def test_the_configured_weights_choose_the_nodes_of_a_plan(weights: Weights, node: str) -> None:
+    ledger = Ledger(weights=weights)
+    for name in ("cards", "hosts"):
+        add_node(ledger, name, gpus=2)
+    hold_devices(ledger, "cards", 0, memory_mib=32768)
+    ledger.commit(Claim(key="busy", node="hosts", cpu_milli=48000))
+    verdict = decide(make_job("a"), ledger=ledger)["a"]
+    assert isinstance(verdict, Admitted)
+    assert [claim.node for claim in verdict.claims] == [node]
