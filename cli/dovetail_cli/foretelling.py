@@ -14,12 +14,14 @@ from dovetail.plans import planned_nodes
 from dovetail.queue.admission import Admitted, Waits
 from dovetail.queue.candidates import Candidate, order
 from dovetail.queue.dependencies import states_of, unmet
-from dovetail.queue.foresight import foresee
+from dovetail.queue.foresight import Start, foresee
+from dovetail.queue.preemption import Evictor
 from dovetail.quotas import Counted
 from dovetail.requests import RequestError
 from dovetail_cli.picture import Picture
 from dovetail_cli.queued import ASKED, Queue, asked_as, queue_of
 from dovetail_cli.times import brief, parse_timestamp
+from dovetail_cli.yielding import Way, Yielding, way_made, yielding
 
 _BLIND: Final = " Limits are not counted: that takes the right to list GPUQuotas."
 
@@ -38,29 +40,59 @@ def foretell(job: GPUJob, *, picture: Picture, now: datetime) -> str:
         asked, counted = asked_as(job, picture=picture, queue=queue)
     except RequestError as error:
         return f"Invalid: {error}."
-    return _told(job, asked, counted, queue=queue) + (_BLIND if picture.quotas is None else "")
+    others = yielding(picture, now=now)
+    return _told(job, asked, counted, queue=queue, others=others) + (_BLIND if picture.quotas is None else "")
 
 
-def _told(job: GPUJob, asked: Candidate, counted: Counted, *, queue: Queue) -> str:
+def _told(job: GPUJob, asked: Candidate, counted: Counted, *, queue: Queue, others: Yielding) -> str:
     waiting = [asked, *queue.waiting]
-    position, verdict = _verdict(waiting, counted=counted, queue=queue)
+    evictor = others.evictor()
+    position, verdict = _verdict(waiting, counted=counted, queue=queue, evictor=evictor)
     if isinstance(verdict, Admitted):
         return f"It would start now{_where(verdict.claims)}."
     why = f"{verdict.reason}: {verdict.message}{_in_pools(job, verdict, queue=queue)}."
     if verdict.reason == "ExceedsCapacity":
         return f"It could never start here. {why}"
     said = f"It would wait at place {position}. {why}"
-    gate, ledger = queue.gate(counted), queue.view.ledger
-    for start in foresee(waiting, ledger=ledger, sites=queue.sites, leaving=queue.leaving, gate=gate):
-        if start is not None and start.key == ASKED:
-            at = timestamp(queue.now + timedelta(seconds=start.in_seconds))
-            return f"{said} It would start in about {brief(start.in_seconds)}, at {at}: {start.basis}."
-    return f"{said} No end that is known makes room for it."
+    start = _start_by_itself(waiting, counted=counted, queue=queue)
+    if (way := way_made(evictor, job=job, others=others, now=queue.now)) is not None:
+        return f"{said} {way.told}"
+    by_itself = "No end that is known makes room for it." if start is None else _at(start, now=queue.now)
+    ripe = _made_later(waiting, job=job, counted=counted, queue=queue, others=others)
+    if ripe is None or (start is not None and start.in_seconds <= ripe.starts_in):
+        return f"{said} {by_itself}"
+    return f"{said} {by_itself} {ripe.told}"
 
 
-def _verdict(waiting: Sequence[Candidate], *, counted: Counted, queue: Queue) -> tuple[int, Admitted | Waits]:
+def _start_by_itself(waiting: Sequence[Candidate], *, counted: Counted, queue: Queue) -> Start | None:
+    """When it starts by the ends of others that are foreseen."""
+    gate, ledger = queue.gate(counted), queue.view.ledger.copy()
+    starts = foresee(waiting, ledger=ledger, sites=queue.sites, leaving=queue.leaving, gate=gate)
+    return next((start for start in starts if start is not None and start.key == ASKED), None)
+
+
+def _at(start: Start, *, now: datetime) -> str:
+    at = timestamp(now + timedelta(seconds=start.in_seconds))
+    return f"It would start in about {brief(start.in_seconds)}, at {at}: {start.basis}."
+
+
+def _made_later(
+    waiting: Sequence[Candidate], *, job: GPUJob, counted: Counted, queue: Queue, others: Yielding
+) -> Way | None:
+    """Who makes way once jobs have run for as long as they may before they do; None where nobody does."""
+    for wait in others.ripe_in(priority=job.spec.priority):
+        evictor = others.evictor(in_seconds=wait)
+        _verdict(waiting, counted=counted, queue=queue, evictor=evictor)
+        if (way := way_made(evictor, job=job, others=others, now=queue.now, in_seconds=wait)) is not None:
+            return way
+    return None
+
+
+def _verdict(
+    waiting: Sequence[Candidate], *, counted: Counted, queue: Queue, evictor: Evictor
+) -> tuple[int, Admitted | Waits]:
     """The verdict on the job that is asked about, and its place among those that wait."""
-    look, position = queue.look(counted), 1
+    look, position = queue.look(counted, evictor=evictor), 1
     for job in order(waiting):
         verdict = look.at(job)
         if job.key == ASKED:

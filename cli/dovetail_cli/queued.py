@@ -19,6 +19,7 @@ from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate, Leaving
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import LimitGate, milli_of
+from dovetail.queue.preemption import Evictor
 from dovetail.quotas import Counted, Quotas, subject_of
 from dovetail.requests import RequestError
 from dovetail.reservations import windows_of
@@ -53,12 +54,12 @@ class Queue:
         """The limits, with one more who asks; None where nothing is limited."""
         return self.quotas.gate([*self.counted, asked], children=self.children)
 
-    def look(self, asked: Counted, *, gate: LimitGate | None = None) -> Look:
+    def look(self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None) -> Look:
         """A look at the queue with one more who asks. `gate` is one that has been asked about others already."""
         ledger, counted = self.view.ledger.copy(), [*self.counted, asked]
         windows = windows_of(self.quotas, counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now)
         gate = gate or self.gate(asked)
-        return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows)
+        return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor)
 
 
 def queue_of(picture: Picture, *, now: datetime, but: str = "") -> Queue:
@@ -136,7 +137,9 @@ def _children(picture: Picture) -> Iterator[str]:
 
 
 def _stands_in_the_queue(job: GPUJob) -> bool:
-    return job.status.phase == "Queued" and job.status.reason in _IN_THE_QUEUE and job.status.tasks is None
+    # Who made way for another is back in the queue.
+    queued = job.status.phase in {"Queued", "Preempted"}
+    return queued and job.status.reason in _IN_THE_QUEUE and job.status.tasks is None
 
 
 def _waiting(
@@ -176,17 +179,26 @@ def _candidate(
         name=key_of(job.metadata),
         site=key,
         run_seconds=_run_seconds(job, picture=picture),
-        limited=job.spec.active_deadline_seconds is not None,
+        limited=_limit_seconds(job) is not None,
         share=quotas.level_of(job),
     )
 
 
 def _run_seconds(job: GPUJob, *, picture: Picture) -> float:
-    limit = job.spec.active_deadline_seconds
+    limit = _limit_seconds(job)
     if limit is not None:
         return limit + _GRACE_SECONDS
+    if job.spec.reservation is not None:
+        return job.spec.reservation.duration_seconds + _GRACE_SECONDS
     settings = picture.settings
     return float(settings.namespace_time_limits.get(job.metadata.namespace, settings.default_time_limit))
+
+
+def _limit_seconds(job: GPUJob) -> int | None:
+    """After how long a run of the job ends whatever happens; None where nothing ends it: a lease may be renewed."""
+    in_all = job.spec.maximum_execution_time_seconds
+    left = None if in_all is None else max(1, in_all - job.status.earlier_run_seconds)
+    return min((limit for limit in (job.spec.active_deadline_seconds, left) if limit is not None), default=None)
 
 
 def _leaving(jobs: Sequence[GPUJob], *, picture: Picture, now: datetime) -> list[Leaving]:
@@ -197,7 +209,7 @@ def _leaving(jobs: Sequence[GPUJob], *, picture: Picture, now: datetime) -> list
         start = job.status.start_time
         if job.status.phase != "Running" or start is None:
             continue
-        limited = job.spec.active_deadline_seconds is not None
+        limited = _limit_seconds(job) is not None
         run = (now - moment(start)).total_seconds()
         at = _run_seconds(job, picture=picture) - run
         if at <= 0:
@@ -205,10 +217,11 @@ def _leaving(jobs: Sequence[GPUJob], *, picture: Picture, now: datetime) -> list
         found += [
             Leaving(key=pod.metadata.uid, job=job.metadata.uid, at_seconds=at, assumed=not limited)
             for pod in pods_of.get(key_of(job.metadata), ())
-            if _holds(pod)
+            if holds(pod)
         ]
     return found
 
 
-def _holds(pod: Pod) -> bool:
+def holds(pod: Pod) -> bool:
+    """Whether the pod has a node, and what it asked for there."""
     return bool(pod.spec.node_name) and pod.status.phase not in {"Succeeded", "Failed"}

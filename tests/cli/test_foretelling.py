@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from dovetail.api.gpujob import Dependency, GPUJob, Placement, ResourceRequest
+from dovetail.api.gpujob import Dependency, GPUJob, Placement, Preemption, ResourceRequest
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import OwnerReference
+from dovetail.config.settings import Settings
 from dovetail.kube.objects import Pod
 from dovetail_cli.foretelling import foretell
 from tests.cli.builders import make_pod, make_quota
-from tests.cli.test_explain import job_pod, make_job, make_picture
+from tests.cli.test_explain import SETTINGS, job_pod, make_job, make_picture
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -180,3 +181,81 @@ def test_those_who_have_used_less_of_late_go_first() -> None:
 def test_who_may_not_see_quotas_is_told_that_they_are_not_counted() -> None:
     found = foretell(asked("1"), picture=replace(make_picture(), quotas=None), now=NOW)
     assert found.endswith("Limits are not counted: that takes the right to list GPUQuotas.")
+
+
+ONE_MAKES_WAY = Settings.model_validate({"preemption": {"priority_gap": 5, "grace": 20, "min_run": 300}})
+
+
+def told_by(rules: Settings, job: GPUJob, *others: GPUJob, pods: list[Pod]) -> str:
+    picture = replace(make_picture(jobs=list(others), pods=pods), settings=rules)
+    return foretell(job, picture=picture, now=NOW)
+
+
+def with_preemption(job: GPUJob, **said: Any) -> GPUJob:
+    return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, preemption=Preemption(**said)))
+
+
+def test_a_job_for_which_another_would_make_way_is_told_which_after_which_grace_and_when_it_would_start() -> None:
+    jobs, pods = full()
+    assert told_by(ONE_MAKES_WAY, asked("2", priority=20), *jobs, pods=pods) == (
+        "It would wait at place 1. Resources: Need 2 GPUs, only 0 available. early (priority 10) would make way for "
+        "it, told 20 s beforehand: it would start in about 50 s, at 2026-01-01T12:00:50Z."
+    )
+
+
+def test_a_gang_is_told_all_that_would_make_way() -> None:
+    jobs, pods = full(limit=None)
+    older = msgspec.structs.replace(jobs[1].status, start_time="2026-01-01T11:30:00Z")
+    jobs[1] = msgspec.structs.replace(jobs[1], status=older)
+    found = told_by(ONE_MAKES_WAY, asked("2", priority=20, workers=2), *jobs, pods=pods)
+    assert "late (priority 10) and early (priority 10) would make way for it, each told 20 s beforehand" in found
+
+
+def test_no_other_makes_way_where_the_operator_sends_none_away() -> None:
+    jobs, pods = full()
+    too_near = asked("2", priority=14)
+    assert "make way" not in told_by(ONE_MAKES_WAY, too_near, *jobs, pods=pods)
+    assert "make way" not in told_by(SETTINGS, asked("2", priority=200), *jobs, pods=pods)
+    spent = [with_preemption(job, count=3) for job in jobs]
+    assert "make way" not in told_by(ONE_MAKES_WAY, asked("2", priority=20), *spent, pods=pods)
+
+
+def test_the_budget_of_the_hour_counts_for_the_dry_run_too() -> None:
+    jobs, pods = full()
+    rules = Settings.model_validate({"preemption": {"priority_gap": 5, "min_run": 0, "per_hour": 1}})
+    gone = with_preemption(make_job("gone", phase="Succeeded"), count=1, last_time="2026-01-01T11:30:00Z")
+    assert "make way" in told_by(rules, asked("2", priority=20), *jobs, pods=pods)
+    assert "make way" not in told_by(rules, asked("2", priority=20), *jobs, gone, pods=pods)
+
+
+def test_a_job_that_has_not_run_for_long_enough_may_make_way_later() -> None:
+    young, its = running("young", node="a", started="2026-01-01T11:59:00Z", limit=None)
+    other, others = running("other", node="b", started="2026-01-01T11:58:00Z", limit=None)
+    found = told_by(ONE_MAKES_WAY, asked("2", priority=20), young, other, pods=[its, others])
+    assert found.endswith(
+        "In 3m00s other (priority 10) may be made to make way for it, told 20 s beforehand: it would start in about "
+        "3m50s, at 2026-01-01T12:03:50Z."
+    )
+
+
+def test_an_end_that_is_foreseen_before_that_spares_the_others() -> None:
+    soon, its = running("soon", node="a", started="2026-01-01T11:00:00Z", limit=3600)
+    other, others = running("other", node="b", started="2026-01-01T11:00:00Z", limit=None)
+    found = told_by(ONE_MAKES_WAY, asked("2", priority=20), soon, other, pods=[its, others])
+    assert "make way" not in found
+    assert "by the time limits" in found
+
+
+def test_who_has_made_way_stands_in_the_queue_again() -> None:
+    jobs, pods = full()
+    victim = make_job("victim", gpu="2", phase="Preempted", reason="Resources", limit=600)
+    assert told(asked("2"), *jobs, victim, pods=pods).startswith("It would wait at place 2.")
+
+
+def test_a_limit_over_all_runs_ends_a_job_too() -> None:
+    early, its = running("early", node="a", started="2026-01-01T11:00:00Z", limit=None)
+    late, others = running("late", node="b", started="2026-01-01T11:00:00Z", limit=None)
+    in_all = msgspec.structs.replace(early.spec, maximum_execution_time_seconds=9000)
+    run_before = msgspec.structs.replace(early.status, earlier_run_seconds=1800)
+    limited = msgspec.structs.replace(early, spec=in_all, status=run_before)
+    assert "at 2026-01-01T13:00:30Z" in told(asked("2"), limited, late, pods=[its, others])

@@ -19,7 +19,7 @@ from dovetail.queue.reservation import Reservation
 # again where it fits without them.
 _SETS: Final = 64
 # Kubernetes' own grace period, which follows on ours.
-_ENDING_SECONDS: Final = 30.0
+ENDING_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +103,14 @@ class Evictor:
         """
         proof = self._still(job, ledger=ledger, sites=sites)
         if proof is None:
-            at = self.rules.grace_seconds + _ENDING_SECONDS
+            at = self.rules.grace_seconds + ENDING_SECONDS
             if otherwise is not None and otherwise.at_seconds <= at:
                 return None
             proof = self._new(job, ledger=ledger, sites=sites)
         if proof is None:
             return None
         self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
-        at = self.rules.grace_seconds + _ENDING_SECONDS
+        at = self.rules.grace_seconds + ENDING_SECONDS
         return Reservation(job=job, at_seconds=at, claims=proof.room.claims)
 
     def _told_for(self, job: Candidate) -> list[Running]:
