@@ -2,8 +2,9 @@
 
 A hold under the pod's UID stays on the best node, because kube-scheduler says nothing more until it binds, and other
 pods are decided meanwhile. Prioritize leaves it, or filter where a single node is left: kube-scheduler does not ask for
-the scores of one. To ask again changes nothing, for a pod's own hold is not in its way. A pod that already has a firm promise (its bind is
-under way, or its outcome is not known yet) is led back to the same node, where the bind may be repeated safely.
+the scores of one. To ask again changes nothing, for a pod's own hold is not in its way. A pod that already has a firm
+promise (its bind is under way, or its outcome is not known yet) is led back to the same node, where the bind may be
+repeated safely.
 """
 
 from collections import OrderedDict
@@ -92,7 +93,7 @@ class Decisions:
         self._rules = rules
         self._clock = clock
         self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
-        self.nominations = Nominations(ledger=view.ledger, ask=self.ask)
+        self.nominations = Nominations(ledger=view.ledger, shapes=self.shapes, ask=self.ask)
         self.quotas = PodQuotas(ledger=view.ledger, nodes=view.nodes)
         self.plans = Plans(
             ledger=view.ledger,

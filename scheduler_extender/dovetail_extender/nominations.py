@@ -7,13 +7,14 @@ one of a higher priority may take the room. Pure.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
+from dovetail.engine.shapes import Shapes
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
 
@@ -36,10 +37,12 @@ def priority_of(pod: Pod) -> int:
 
 
 class Nominations:
-    """The nominated pods by UID. Feed it every change of every pod, after the ledger has it."""
+    """The nominated pods by UID. Feed it every change of every pod, after the ledger has it. Their devices are chosen
+    by `shapes` of the same ledger, as all others are."""
 
-    def __init__(self, *, ledger: Ledger, ask: Callable[[Pod], Ask | None]) -> None:
+    def __init__(self, *, ledger: Ledger, shapes: Shapes, ask: Callable[[Pod], Ask | None]) -> None:
         self._ledger = ledger
+        self._shapes = shapes
         self._ask = ask
         self._pods: dict[str, _Nomination] = {}
         self._leaving: dict[str, set[str]] = {}
@@ -110,8 +113,17 @@ class Nominations:
         for uid in self._below(pod):
             if self._pods[uid].node == node and self._ledger.is_hold(uid):
                 self._ledger.release(uid)
-        found = check(self._ledger, ask, node=node, key=pod.metadata.uid)
+        found = self._shapes.check(ask, node=node, key=pod.metadata.uid)
         return found if isinstance(found, Fit) else None
+
+    def claim_without(self, gone: Iterable[str], ask: Ask, *, node: str, pod: Pod) -> Claim:
+        """What the pod would have of a node on which it fits once these are gone, nominated pods of lower priority
+        making way."""
+        holds = [uid for uid in self._below(pod) if self._ledger.is_hold(uid)]
+        with self._ledger.aside([*gone, *holds]):
+            found = self._shapes.check(ask, node=node, key=pod.metadata.uid)
+        assert isinstance(found, Fit), "it was found to fit without them"
+        return found.claim
 
     def without_lower(self, pod: Pod) -> Ledger:
         """A copy of the ledger as the pod sees it: nominated pods of lower priority keep no room from it."""
@@ -153,10 +165,8 @@ class Nominations:
 
     def _room_when_they_left(self, uid: str, nomination: _Nomination) -> Claim | None:
         """Devices that are free for the pod, or will be when those who are leaving its node have left."""
-        scratch = self._ledger.copy()
-        for leaving in self._leaving.get(nomination.node, ()):
-            scratch.release(leaving)
-        found = check(scratch, nomination.ask, node=nomination.node, key=uid)
+        with self._ledger.aside(self._leaving.get(nomination.node, ())):
+            found = self._shapes.check(nomination.ask, node=nomination.node, key=uid)
         return found.claim if isinstance(found, Fit) else None
 
     def _note_leaving(self, pod: Pod) -> None:

@@ -67,9 +67,11 @@ class Preempting:
         found: dict[str, _Way] = {}
         # Those first that kube-scheduler would prefer.
         for node in sorted(args.victims, key=lambda name: _cost(args.victims[name])):
-            way = _way(scratch, ask, node=node, tenants=tenants.get(node, []), args=args)
-            if way is not None:
-                found[node] = way
+            victims = _victims(scratch, ask, node=node, tenants=tenants.get(node, []), args=args)
+            if victims:
+                gone = [pod.metadata.uid for pod in victims]
+                claim = self._nominations.claim_without(gone, ask, node=node, pod=args.pod)
+                found[node] = _Way(victims=victims, claim=claim)
             if len(found) == ENOUGH:
                 break
         return found
@@ -93,12 +95,13 @@ def of_gpujob(pod: Pod) -> bool:
     return names.LABEL_JOB in meta.labels or any(owner.kind == gpujob.KIND for owner in meta.owner_references)
 
 
-def _way(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: PreemptArgs) -> _Way | None:
+def _victims(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: PreemptArgs) -> list[Pod]:
+    """Whose leaving makes room on a node; nobody where that is of no use."""
     picked = {pod.uid for pod in args.victims[node].pods}
     claims = {pod.metadata.uid: scratch.release(pod.metadata.uid) for pod in tenants if _concerns(pod, scratch, picked)}
     key = args.pod.metadata.uid
     if not claims or not isinstance(check(scratch, ask, node=node, key=key), Fit):
-        return None
+        return []
     victims = []
     for pod in sorted(tenants, key=lambda pod: _order_of_staying(pod, picked=picked)):
         claim = claims.get(pod.metadata.uid)
@@ -110,9 +113,7 @@ def _way(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: Pree
         if not holds_devices or not isinstance(check(scratch, ask, node=node, key=key), Fit):
             scratch.release(pod.metadata.uid)
             victims.append(pod)
-    found = check(scratch, ask, node=node, key=key)
-    assert isinstance(found, Fit), "it fitted without the victims"
-    return _Way(victims=victims, claim=found.claim) if victims else None
+    return victims
 
 
 def _concerns(pod: Pod, scratch: Ledger, picked: set[str]) -> bool:

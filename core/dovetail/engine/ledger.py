@@ -5,7 +5,8 @@ claims that name it, so that no path of updates can drift. Claims outlive their 
 returns, with the same devices or others, meets the claims that still stand.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final
@@ -210,6 +211,18 @@ class Ledger:
             del self._on_node[node]
         self._recount(node)
         return entry.claim
+
+    @contextmanager
+    def aside(self, keys: Iterable[str]) -> Iterator[None]:
+        """The ledger as if nothing were promised under these keys, for as long as this lasts."""
+        entries = [self._entries[key] for key in keys if key in self._entries]
+        for entry in entries:
+            self.release(entry.claim.key)
+        try:
+            yield
+        finally:
+            for entry in entries:
+                self.commit(entry.claim, hold_until=entry.hold_until)
 
     def claim(self, key: str) -> Claim | None:
         """What is promised under `key`."""

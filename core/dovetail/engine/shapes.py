@@ -98,7 +98,7 @@ class Shapes:
         cause, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(cause < 0)
         if limit is not None and len(found) > 1:
-            scores = combine(_select(parts, found), policy=ask.policy, weights=self._weights)
+            scores = combine(_select(parts, found), policy=ask.policy, weights=self._ledger.weights)
             near = np.flatnonzero(scores >= scores.max() - within)
             found = found[near[_first_of_best(scores[near], count=min(limit, len(near)))]]
         return [nodes[at] for at in found.tolist()]
