@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
+from dovetail import names
 from dovetail.api.gpujob import (
     ArraySpec,
     Dependency,
@@ -46,6 +47,7 @@ class Submission:
     workdir: str | None = None
     policy: Policy | None = None
     pool: str | None = None
+    project: str | None = None
     begin_time: str | None = None
     dependencies: Sequence[Dependency] = ()
     any_dependency: bool = False
@@ -168,8 +170,9 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
     """The GPUJob to create."""
     request = submission.request
     mode: Mode | None = "TimeShared" if submission.shared else None
+    labels = {names.LABEL_PROJECT: submission.project} if submission.project else {}
     return GPUJob(
-        metadata=ObjectMeta(name=submission.name, namespace=namespace),
+        metadata=ObjectMeta(name=submission.name, namespace=namespace, labels=labels),
         spec=GPUJobSpec(
             gpu=None if request is None else str(request),
             resources=ResourceRequest(device="cpu") if request is None else None,

@@ -4,7 +4,7 @@ import msgspec
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
-from dovetail_cli import creating, onejob
+from dovetail_cli import configfile, creating, onejob
 from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import CommandError, MissingError
 
@@ -22,7 +22,12 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
             raise CommandError(
                 f"job {wanted.text} is gone: the history keeps what it was, but not what it ran"
             ) from None
+        config_map = configfile.config_map_of(job)
+        if config_map is not None:
+            await configfile.find(cluster, config_map)
         created = await creating.create(cluster, again(job))
+        if config_map is not None:
+            await configfile.give(cluster, config_map, to=created)
         number = await creating.wait_for_number(cluster, created)
         return creating.submitted(number, job=created, form="table")
 

@@ -85,8 +85,11 @@ def _check_options(words: Sequence[str], *, script: Script, first: str) -> None:
         before = word
 
 
-def plain_command(words: Sequence[str]) -> list[str]:
-    """The container's command for `gbatch command …`; one word with blanks or shell syntax is a line for the shell."""
+def plain_command(words: Sequence[str], arguments: Sequence[str] = ()) -> list[str]:
+    """The container's command for `gbatch command …`; one word with blanks or shell syntax is a line for the shell.
+
+    The `arguments` are handed to it behind its own; a line for the shell finds them in `$@`.
+    """
     if len(words) == 1 and _SHELL_SYNTAX.search(words[0]):
-        return ["/bin/sh", "-c", words[0]]
-    return list(words)
+        return ["/bin/sh", "-c", words[0], *(["sh", *arguments] if arguments else [])]
+    return [*words, *arguments]

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.errors import Forbidden
-from dovetail_cli import creating, depending, manifest, output, scripts
+from dovetail.kube.errors import Forbidden, KubeError
+from dovetail_cli import configfile, creating, depending, manifest, output, scripts
 from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import UsageError
 
@@ -16,13 +16,14 @@ def submit(
     submission: manifest.Submission,
     *,
     after: depending.Wanted | None,
+    file: configfile.ConfigFile | None,
     dry_run: bool,
     form: str,
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Submit the job, to start `after` others, and print its number.
+    """Submit the job, to start `after` others, with a `file` that goes along, and print its number.
 
     With `dry_run` let the API server check it, and say where and when it would start.
     """
@@ -33,9 +34,9 @@ def submit(
             dependencies = await depending.resolve(after, cluster=cluster)
             wanted = replace(submission, dependencies=dependencies, any_dependency=after.any_one)
         job = manifest.build(wanted, namespace=cluster.namespace)
-        created = await creating.create(cluster, job, dry_run=dry_run)
         if dry_run:
-            return await _checked(job, created=created, cluster=cluster, form=form)
+            return await _checked(job, file=file, cluster=cluster, form=form)
+        created = await (creating.create(cluster, job) if file is None else create_with(cluster, job, file=file))
         number = await creating.wait_for_number(cluster, created)
         return creating.submitted(number, job=created, form=form)
 
@@ -54,12 +55,34 @@ def script_of(words: Sequence[str]) -> scripts.Script | None:
     return None
 
 
-def command_of(words: Sequence[str], *, script: scripts.Script | None) -> list[str]:
-    """The container's command for gbatch's words. Raises `UsageError` for a script that nothing here runs."""
-    return scripts.plain_command(words) if script is None else scripts.script_command(script, words[1:])
+def command_of(
+    words: Sequence[str], *, script: scripts.Script | None, file: configfile.ConfigFile | None = None
+) -> list[str]:
+    """The container's command for gbatch's words. Raises `UsageError` for a script that nothing here runs.
+
+    A `file` that goes along is handed to it, unless the words or the script say where they want it.
+    """
+    if script is None:
+        return scripts.plain_command(words, configfile.arguments(file, words=words))
+    return scripts.script_command(script, [*words[1:], *configfile.arguments(file, words=[script.text, *words])])
 
 
-async def _checked(job: GPUJob, *, created: GPUJob, cluster: Cluster, form: str) -> str:
+async def create_with(cluster: Cluster, job: GPUJob, *, file: configfile.ConfigFile) -> GPUJob:
+    """Create the job with a file that goes along. Of one that is refused nothing stays."""
+    config_map = await configfile.copy_in(cluster, job=job, file=file)
+    try:
+        created = await creating.create(cluster, configfile.mounted(job, file=file, config_map=config_map))
+    except KubeError:
+        await configfile.drop(cluster, config_map)
+        raise
+    await configfile.give(cluster, config_map, to=created)
+    return created
+
+
+async def _checked(job: GPUJob, *, file: configfile.ConfigFile | None, cluster: Cluster, form: str) -> str:
+    if file is not None:
+        job = configfile.mounted(job, file=file, config_map=f"{job.metadata.name}-config")
+    created = await creating.create(cluster, job, dry_run=True)
     wanted = creating.as_manifest(job)
     match form:
         case "json":

@@ -37,6 +37,11 @@ PRIORITY: Final = f"{GROUP}/gpu-priority"
 # Annotation of a GPUJob: who made it, set by admission.
 USER: Final = f"{GROUP}/user"
 
+# Label of a GPUJob: what it is counted for.
+LABEL_PROJECT: Final = f"{GROUP}/project"
+# Label of a ConfigMap: the file that a job was submitted with.
+LABEL_CONFIG: Final = f"{GROUP}/config"
+
 # Pod annotations written by the extender in the Binding, immutable after.
 ALLOCATION: Final = f"{GROUP}/allocation"
 VISIBLE_DEVICES: Final = f"{GROUP}/visible-devices"
@@ -60,8 +65,10 @@ HOSTFILE: Final = f"{GROUP}/mpi-hostfile"
 LABEL_ARRAY: Final = f"{GROUP}/array"
 LABEL_TASK: Final = f"{GROUP}/task"
 PARAMETERS: Final = f"{GROUP}/parameters"
-# On a task that is held because the whole array is.
+# On a task that is held because the whole array is ("true"), or enough of its tasks are under way ("parallelism").
 HELD_WITH: Final = f"{GROUP}/held-with-array"
+# On a task: the fields of its array that it was made with or told last, as JSON.
+AS_ARRAY_SAYS: Final = f"{GROUP}/as-array-says"
 # On the batch Job of a GPUJob that no GPU here could ever serve: it runs on the CPU.
 DEVICE: Final = f"{GROUP}/device"
 
@@ -106,6 +113,8 @@ ENV_JOB_ID: Final = "DOVETAIL_JOB_ID"
 ENV_TASK_ID: Final = "DOVETAIL_ARRAY_TASK_ID"
 ENV_SLURM_TASK_ID: Final = "SLURM_ARRAY_TASK_ID"
 ENV_GFLOW_TASK_ID: Final = "GFLOW_ARRAY_TASK_ID"
+# The file that a job was submitted with, in its container.
+ENV_CONFIG: Final = "DOVETAIL_CONFIG"
 NO_DEVICES: Final = "void"
 
 # What the sandbox's simulated nodes read from a pod: how long it runs, and how it ends.

@@ -1,0 +1,85 @@
+"""The options of gbatch alone, as typer reads them. Declarations only."""
+
+from typing import Annotated
+
+import typer
+
+Words = Annotated[
+    list[str], typer.Argument(metavar="SCRIPT|COMMAND...|-", help="A script file, a command, or - for stdin.")
+]
+GPUs = Annotated[
+    str | None,
+    typer.Option("-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker: 2, 0.5, 2(V100), 8G,0.5."),
+]
+GPUMemory = Annotated[
+    str | None, typer.Option("--gpu-memory", metavar="M", help="Memory on each shared GPU, such as 8G.")
+]
+Shared = Annotated[bool, typer.Option("--shared", help="Take turns on the GPUs with others.")]
+Memory = Annotated[
+    str | None, typer.Option("-m", "--memory", metavar="M", help="Host memory of each worker, such as 16G.")
+]
+CPUs = Annotated[str | None, typer.Option("--cpus", metavar="N", help="CPUs of each worker, such as 4 or 0.5.")]
+Priority = Annotated[int, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.")]
+DependsOn = Annotated[
+    str | None,
+    typer.Option("-d", "--depends-on", metavar="JOB", help="Start after this job has succeeded; @ is your last one."),
+]
+DependsOnAll = Annotated[
+    str | None, typer.Option("--depends-on-all", metavar="JOBS", help="Start after all of these, such as 3,5.")
+]
+DependsOnAny = Annotated[
+    str | None, typer.Option("--depends-on-any", metavar="JOBS", help="Start after any one of these.")
+]
+NoAutoCancel = Annotated[
+    bool, typer.Option("--no-auto-cancel", help="Wait, and do not cancel the job, when such a job fails.")
+]
+Begin = Annotated[
+    str | None,
+    typer.Option("--begin", metavar="T", help="Not before: HH:MM, 2026-01-31T18:00 or now+10m."),
+]
+Limit = Annotated[str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS or minutes.")]
+Name = Annotated[
+    str | None,
+    typer.Option("-n", "-J", "--name", "--job-name", metavar="NAME", help="Name [two words and a number]."),
+]
+Project = Annotated[
+    str | None, typer.Option("-P", "--project", metavar="NAME", help="What the job is counted for, such as vision.")
+]
+MaxRetries = Annotated[
+    int, typer.Option("--max-retries", metavar="N", help="How often a worker that failed is tried again.")
+]
+Array = Annotated[
+    str | None,
+    typer.Option("--array", metavar="A-B[:S][%N]", help="The same for each index; N tasks at a time."),
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option("--param", metavar="K=V,…", help="A task for each value: V1,V2 or START:STOP[:STEP]; repeatable."),
+]
+ParamFile = Annotated[
+    str | None, typer.Option("--param-file", metavar="CSV", help="A task for each line; the first one has names.")
+]
+NameTemplate = Annotated[
+    str | None,
+    typer.Option("--name-template", metavar="TEXT", help="Name of a sweep's tasks, such as lr{lr}-{index}."),
+]
+MaxConcurrent = Annotated[
+    int | None, typer.Option("--max-concurrent", metavar="N", help="At most N tasks of a sweep at a time.")
+]
+Workers = Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number of workers.")]
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")]
+CondaEnv = Annotated[
+    str | None, typer.Option("-c", "--conda-env", metavar="ENV", help="Run it in this conda environment.")
+]
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="A text file that goes along, handed to the command as --config."),
+]
+Workdir = Annotated[str | None, typer.Option("--workdir", metavar="DIR", help="Working directory in the container.")]
+Policy = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")]
+Pool = Annotated[
+    str | None, typer.Option("--pool", metavar="NAME", help="Only nodes of this pool (label dovetail.dev/pool).")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check the job and say where and when it would start; submit nothing.")
+]
