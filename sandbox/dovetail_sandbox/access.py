@@ -34,9 +34,11 @@ def write_admin_kubeconfig(path: Path, *, name: str, pki: Path, port: int) -> No
     _write_kubeconfig(path, context=f"dovetail-{name}", ca=pki / "ca.crt", port=port, user=user)
 
 
-def write_account_kubeconfig(path: Path, *, account: str, token: str, pki: Path, port: int) -> None:
-    """The kubeconfig of a service account of the chart's namespace."""
-    _write_kubeconfig(path, context=account, ca=pki / "ca.crt", port=port, user={"token": token}, namespace=NAMESPACE)
+def write_account_kubeconfig(
+    path: Path, *, account: str, token: str, pki: Path, port: int, namespace: str = NAMESPACE
+) -> None:
+    """The kubeconfig of a service account, by default of the chart's namespace."""
+    _write_kubeconfig(path, context=account, ca=pki / "ca.crt", port=port, user={"token": token}, namespace=namespace)
 
 
 def create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
@@ -47,15 +49,15 @@ def create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
     asyncio.run(_create_nodes(kubeconfig, manifests=manifests))
 
 
-def tokens(kubeconfig: Path, *, accounts: Iterable[str]) -> dict[str, str]:
-    """A token for each service account of the chart's namespace."""
-    return asyncio.run(_tokens(kubeconfig, accounts=sorted(set(accounts))))
+def tokens(kubeconfig: Path, *, accounts: Iterable[str], namespace: str = NAMESPACE) -> dict[str, str]:
+    """A token for each service account of a namespace, by default of the chart's."""
+    return asyncio.run(_tokens(kubeconfig, accounts=sorted(set(accounts)), namespace=namespace))
 
 
-def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path) -> None:
-    """Server-side apply of all but the workloads. Raises `ChartError` with the API server's words."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    listed = {"apiVersion": "v1", "kind": "List", "items": [namespace, *rendered.objects]}
+def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path, namespace: str = NAMESPACE) -> None:
+    """Server-side apply of the namespace and all but the workloads. Raises `ChartError` with the API server's words."""
+    around = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [around, *rendered.objects]}
     done = subprocess.run(
         [
             str(kubectl), f"--kubeconfig={kubeconfig}", "apply", "--server-side", "--force-conflicts",
@@ -105,7 +107,7 @@ async def _ready(client: Client) -> int:
     )
 
 
-async def _tokens(kubeconfig: Path, *, accounts: Sequence[str]) -> dict[str, str]:
+async def _tokens(kubeconfig: Path, *, accounts: Sequence[str], namespace: str) -> dict[str, str]:
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -115,7 +117,7 @@ async def _tokens(kubeconfig: Path, *, accounts: Sequence[str]) -> dict[str, str
     async with Client(load_connection(kubeconfig)) as client:
         for account in accounts:
             answer = await client.create(
-                SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=NAMESPACE, name=account, subresource="token"
+                SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=namespace, name=account, subresource="token"
             )
             found[account] = str(answer["status"]["token"])
     return found

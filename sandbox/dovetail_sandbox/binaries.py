@@ -29,6 +29,11 @@ def cache_folder() -> Path:
     return Path(home) / "dovetail" / "bin"
 
 
+def chart_of(program: Path) -> Path:
+    """Where the Helm chart of a program lies, for one whose project has a chart in its Go module."""
+    return program.with_name("chart")
+
+
 def resolve(names: Sequence[str], *, report: Reporter) -> dict[str, Path]:
     """The programs by name; what is missing is fetched or built.
 
@@ -135,6 +140,9 @@ class Binaries:
             begin = time.monotonic()
             gobuild.build(group, go=self.go, target=Path(folder), detail=task.detail)
             for tool in group:
+                if tool.chart:
+                    # Before the program: where that is the chart is too.
+                    gobuild.copy_chart(tool, go=self.go, target=chart_of(self._cached(tool)))
                 self._keep(Path(folder) / tool.name, tool=tool)
             self._remember(key, seconds=time.monotonic() - begin)
 

@@ -14,9 +14,11 @@ import msgspec
 
 from dovetail_sandbox import (
     access,
+    beside,
     binaries,
     chart,
     kwok,
+    neighbours,
     nodesets,
     ports,
     processes,
@@ -28,6 +30,7 @@ from dovetail_sandbox import (
 from dovetail_sandbox.chart import Rendered
 from dovetail_sandbox.cluster import CONTROL_PLANE, KWOK_CLUSTER, Cluster, get, tail
 from dovetail_sandbox.errors import ChartError, ComponentFailedError, InvalidInputError, SandboxError
+from dovetail_sandbox.neighbours import Neighbour
 from dovetail_sandbox.nodesets import SimulatedNode
 from dovetail_sandbox.progress import Reporter
 from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
@@ -45,12 +48,13 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sandbox shall be. `without`: components of the chart that somebody runs by hand."""
+    """What a sandbox shall be. `without`: components of the chart that somebody runs by hand; `beside`: neighbours."""
 
     nodes: Sequence[SimulatedNode]
     real_node: bool = False
     overrides: Sequence[str] = ()
     without: Collection[str] = ()
+    beside: Sequence[Neighbour] = ()
 
 
 def up(
@@ -62,6 +66,7 @@ def up(
     real_node: bool = False,
     overrides: Sequence[str] = (),
     without: Collection[str] = (),
+    with_: Collection[str] = (),
 ) -> Cluster:
     """Brings a sandbox up, and returns when everything in it is ready. One that is up already stays as it is.
 
@@ -69,11 +74,12 @@ def up(
     """
     cluster = get(name)
     nodes = nodesets.read(nodes_file, limit=limit_nodes)
+    others = neighbours.chosen(with_)
     if _is_up(cluster, report=report):
         return cluster
     real_node = real_node and _can_have_a_real_node(report)
-    plan = Plan(nodes=nodes, real_node=real_node, overrides=overrides, without=without)
-    programs = _programs(real_node=real_node, report=report)
+    plan = Plan(nodes=nodes, real_node=real_node, overrides=overrides, without=without, beside=others)
+    programs = _programs(*(each.name for each in others), real_node=real_node, report=report)
     _begin(cluster, plan=plan)
     try:
         _Bringup(cluster=cluster, plan=plan, programs=programs, report=report).run()
@@ -142,7 +148,7 @@ def _begin(cluster: Cluster, *, plan: Plan) -> None:
         began = State(
             name=cluster.name,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            ports=ports.choose([*kwok.PORTS, *PORT_VALUES], taken=taken),
+            ports=ports.choose([*kwok.PORTS, *PORT_VALUES, *neighbours.ports_of(plan.beside)], taken=taken),
             starter=processes.identify(os.getpid()),
             nodes=len(plan.nodes),
             devices=sum(node.devices for node in plan.nodes),
@@ -171,6 +177,9 @@ class _Bringup:
         started = self._start_deployables(rendered)
         with self.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
             self.cluster.wait_ready(started)
+        for each in self.plan.beside:
+            with self.report.task(f"Beside it: {each.name}"):
+                self._start_neighbour(each)
         if self.plan.real_node:
             with self.report.task("Real node"):
                 self._start_real_node()
@@ -248,7 +257,16 @@ class _Bringup:
         (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
         return rendered
 
-    def _start_deployables(self, rendered: Rendered) -> list[str]:
+    def _start_neighbour(self, neighbour: Neighbour) -> None:
+        rendered, namespace = (
+            beside.prepared(neighbour, cluster=self.cluster, programs=self.programs),
+            neighbour.namespace,
+        )
+        kubectl, kubeconfig = self.programs["kubectl"], self.cluster.kubeconfig
+        access.apply(rendered, kubectl=kubectl, kubeconfig=kubeconfig, namespace=namespace)
+        self.cluster.wait_ready(self._start_deployables(rendered, namespace=namespace))
+
+    def _start_deployables(self, rendered: Rendered, *, namespace: str = chart.NAMESPACE) -> list[str]:
         """Files, accounts and processes for the chart's containers; returns the names of those that now start."""
         cluster = self.cluster
         place = workloads.Place(folder=cluster.folder, program=self._program, kubeconfig=self._kubeconfig)
@@ -256,7 +274,8 @@ class _Bringup:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         found = list(workloads.components(rendered, place=place, without=self.plan.without))
-        tokens = access.tokens(cluster.kubeconfig, accounts=[account for account, _ in found])
+        accounts = [account for account, _ in found]
+        tokens = access.tokens(cluster.kubeconfig, accounts=accounts, namespace=namespace)
         for account, component in found:
             access.write_account_kubeconfig(
                 self._kubeconfig(component.name),
@@ -264,6 +283,7 @@ class _Bringup:
                 token=tokens[account],
                 pki=cluster.pki,
                 port=cluster.state().ports["kube-apiserver"],
+                namespace=namespace,
             )
         desired = state.read_desired(cluster.folder)
         components = [*desired.components, *(component for _, component in found)]

@@ -49,12 +49,31 @@ def folder() -> Path:
     raise ChartError("The Helm chart is neither in a checkout around this package nor installed with it.")
 
 
-def render(*, helm: Path, values: Mapping[str, object], overrides: Sequence[str] = ()) -> Rendered:
-    """The chart with these values, and with a user's `--set` on top. Raises `ChartError` with Helm's words."""
+def render(
+    *,
+    helm: Path,
+    values: Mapping[str, object],
+    overrides: Sequence[str] = (),
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    source: Path | None = None,
+) -> Rendered:
+    """The chart with these values, and with a user's `--set` on top: ours, or the one in the folder `source`.
+
+    Raises `ChartError` with Helm's words.
+    """
     settings = [argument for key, value in values.items() for argument in ("--set-json", f"{key}={json.dumps(value)}")]
     settings += [argument for override in overrides for argument in ("--set", override)]
     done = subprocess.run(
-        [str(helm), "template", RELEASE, str(folder()), "--namespace", NAMESPACE, *settings],
+        [
+            str(helm),
+            "template",
+            release,
+            str(source or folder()),
+            f"--namespace={namespace}",
+            "--include-crds",
+            *settings,
+        ],
         capture_output=True,
         text=True,
         timeout=120,

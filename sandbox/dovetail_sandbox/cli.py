@@ -51,6 +51,10 @@ def up(
             help="Leave a component out, to run your own: operator, extender, agent, webhook, kube-scheduler."
         ),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="Run another project's controller beside it: kueue, jobset (docs/alongside.md)."),
+    ] = None,
 ) -> None:
     """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
     from dovetail_sandbox import bringup
@@ -64,6 +68,7 @@ def up(
             real_node=real_node,
             overrides=set_ or (),
             without=without or (),
+            with_=with_ or (),
         )
         known = made.state()
         typer.echo(f"Sandbox {name!r} is up: {known.nodes} simulated nodes with {known.devices} GPUs.")

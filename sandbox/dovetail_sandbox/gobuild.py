@@ -40,12 +40,11 @@ def build(
     flags = " ".join(dict.fromkeys(["-s", "-w", *(tool.ldflags for tool in tools if tool.ldflags)]))
     target.mkdir(parents=True, exist_ok=True)
     command = [go, "build", "-v", "-trimpath", f"-ldflags={flags}", f"-o={target}/", *(tool.package for tool in tools)]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
         command,
         cwd=module or module_folder(tools[0].folder),
-        env=environment,
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -59,6 +58,30 @@ def build(
         raise BuildFailedError(", ".join(tool.name for tool in tools), output_tail="\n".join(tail))
     for tool in tools:
         _rename(target, tool=tool)
+
+
+def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None) -> None:
+    """Copies the Helm chart that the project keeps in its Go module to `target`. Raises `BuildFailedError`."""
+    found = subprocess.run(
+        [go, "list", "-f={{.Module.Dir}}", tool.package],
+        cwd=module or module_folder(tool.folder),
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    source = Path(found.stdout.strip()) / tool.chart
+    if found.returncode != 0 or not (source / "Chart.yaml").exists():
+        raise BuildFailedError(tool.name, output_tail=found.stderr or f"there is no chart in {source}")
+    for path in source.rglob("*"):
+        if path.is_file():
+            # Contents alone: in the module cache everything is read-only, folders too.
+            (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+            (target / path.relative_to(source)).write_bytes(path.read_bytes())
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
 
 
 def _rename(target: Path, *, tool: Tool) -> None:

@@ -27,6 +27,7 @@ class Tool:
     release: str = ""
     checksum: str = ""
     member: str = ""  # in the release's archive; "": the release is the program itself
+    chart: str = ""  # the project's Helm chart, a folder of its Go module that is kept beside the program
     version_arguments: tuple[str, ...] = ()
 
     @property
@@ -76,5 +77,6 @@ def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> To
         release=text("release"),
         checksum=text("checksum"),
         member=text("member"),
+        chart=text("chart"),
         version_arguments=tuple(module.get("version_arguments", ())),
     )

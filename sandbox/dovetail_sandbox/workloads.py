@@ -115,10 +115,10 @@ def _value(entry: Mapping[str, Any], *, workload: Manifest, container: str) -> s
 
 
 def _mounts(workload: Manifest, *, container: Mapping[str, Any], place: Place) -> dict[str, Path]:
-    """Mount paths and the folders that stand for them; paths of the machine itself stay as they are."""
+    """Mount paths and the folders or files that stand for them; paths of the machine itself stay as they are."""
     own = {volume["name"] for volume in _pod(workload).get("volumes") or [] if "hostPath" not in volume}
     return {
-        mount["mountPath"].rstrip("/"): _volume_folder(workload, mount["name"], place=place)
+        mount["mountPath"].rstrip("/"): _volume_folder(workload, mount["name"], place=place) / mount.get("subPath", "")
         for mount in container.get("volumeMounts") or []
         if mount["name"] in own
     }

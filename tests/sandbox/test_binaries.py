@@ -226,6 +226,24 @@ def test_a_failed_build_shows_the_compiler_s_words(building: Binaries, module: P
     assert list(building.cache.glob("thing*")) == []
 
 
+def test_a_chart_of_the_module_lies_beside_the_program(building: Binaries, module: Path) -> None:
+    (module / "charts" / "thing" / "templates").mkdir(parents=True)
+    (module / "charts" / "thing" / "Chart.yaml").write_text("name: thing\n")
+    (module / "charts" / "thing" / "templates" / "all.yaml").write_text("kind: Secret\n")
+    (module / "charts" / "thing" / "templates" / "all.yaml").chmod(0o444)
+
+    built = building.resolve([make_tool(package="./cmd/thing", chart="charts/thing")])["thing"]
+    copy = binaries.chart_of(built)
+    assert (copy / "Chart.yaml").read_text() == "name: thing\n"
+    assert (copy / "templates" / "all.yaml").stat().st_mode & 0o200, "it can be removed again"
+
+
+def test_without_its_chart_a_program_does_not_count_as_built(building: Binaries, module: Path) -> None:
+    with pytest.raises(BuildFailedError, match="there is no chart in"):
+        building.resolve([make_tool(package="./cmd/thing", chart="charts/thing")])
+    assert list(building.cache.glob("thing*/thing")) == []
+
+
 def test_who_comes_second_waits_and_finds_it_done(local: Binaries, told: io.StringIO) -> None:
     local.cache.mkdir(parents=True)
     with (local.cache / ".lock").open("w") as lock:

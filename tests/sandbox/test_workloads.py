@@ -61,6 +61,16 @@ def test_a_mounted_file_is_the_copy_of_the_config_map() -> None:
     assert workloads.files(rendered, place=PLACE) == {copy: "a: 1\n"}
 
 
+def test_a_single_file_that_is_mounted_is_its_copy() -> None:
+    made = component(
+        args=["--config=/gpu_config.yaml"],
+        volumes=CONFIG_VOLUME,
+        volumeMounts=[{"name": "config", "mountPath": "/gpu_config.yaml", "subPath": "gpu_config.yaml"}],
+    )
+
+    assert made.argv[1:] == [f"--config={FOLDER}/volumes/dovetail-operator/config/gpu_config.yaml"]
+
+
 def test_a_path_of_the_machine_stays() -> None:
     made = component(
         args=["--root=/var/lib/kubelet"],
