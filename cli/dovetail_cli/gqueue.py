@@ -21,6 +21,9 @@ def gqueue(
     users: Annotated[
         str | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users; all for all.")
     ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+    ] = None,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +64,7 @@ def gqueue(
 
     Jobs that have ended are shown with -a, -c or --since, or when -s, -j or -N asks for them.
     """
-    from dovetail_cli import arranging, jobrows, listing, output, selection, times
+    from dovetail_cli import arranging, jobrows, listing, output, projects, selection, times
 
     question = listing.Question(
         states=jobrows.parse_states(states),
@@ -73,6 +76,7 @@ def gqueue(
         everything=everything,
         completed=completed,
         users=listing.parse_users(users),
+        projects=projects.read(project, option="-P"),
         by_state=by_state,
         tree=tree,
         since=None if since is None else times.since_time(since, now=times.utc_now().astimezone(), option="--since"),

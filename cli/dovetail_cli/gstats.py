@@ -18,8 +18,12 @@ def gstats(
     names: Annotated[
         list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
     ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+    ] = None,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="user|name|day", help="A line for each, the most GPU hours first.")
+        str | None,
+        typer.Option("--by", metavar="user|name|project|day", help="A line for each, the most GPU hours first."),
     ] = None,
     form: Output = "table",
     namespace: Namespace = None,
@@ -27,13 +31,14 @@ def gstats(
     context: Context = None,
 ) -> None:
     """Sum up the jobs of a namespace that have ended: how, after which wait, and how many GPU hours they used."""
-    from dovetail_cli import listing, output, statistics, times
+    from dovetail_cli import listing, output, projects, statistics, times
 
     output.check_format(form)
     question = statistics.question(
         since=times.since_time(since, now=times.utc_now().astimezone(), option="--since"),
         users=listing.parse_names(users),
         names=listing.parse_names(names),
+        projects=projects.read(project, option="-P"),
         by=by,
     )
     statistics.show(question, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
 from dovetail.requests import RequestError
+from dovetail_cli import projects
 from dovetail_cli.errors import UsageError
 from dovetail_cli.times import elapsed, run_seconds
 
@@ -117,6 +118,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "MEMORY": _memory,
     "PRIORITY": lambda job, _: job.spec.priority,
     "USER": lambda job, _: job.metadata.annotations.get(names.USER, "-"),
+    "PROJECT": lambda job, _: projects.of(job) or "-",
     "POSITION": lambda job, _: job.status.queue.position if job.status.queue else "-",
     "ETA": lambda job, _: (job.status.queue and job.status.queue.estimated_start) or "-",
 }
@@ -196,6 +198,7 @@ def record(job: GPUJob, *, view: View) -> dict[str, Any]:
         "request": status.request,
         "priority": job.spec.priority,
         "user": job.metadata.annotations.get(names.USER),
+        "project": projects.of(job),
         "position": status.queue.position if status.queue else None,
         "estimated_start": status.queue.estimated_start if status.queue else None,
         "estimate_basis": status.queue.basis if status.queue else "",

@@ -12,7 +12,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.resources import GPUNODES
-from dovetail_cli import arranging, jobrows, output, past, selection, times
+from dovetail_cli import arranging, jobrows, output, past, projects, selection, times
 from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import MissingError, UsageError
 
@@ -32,6 +32,7 @@ class Question:
     everything: bool = False
     completed: bool = False
     users: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
     since: str | None = None
     by_state: bool = False
     tree: bool = False
@@ -49,6 +50,8 @@ class Question:
             jobs = [job for job in jobs if job.metadata.name in self.names]
         if self.users:
             jobs = [job for job in jobs if job.metadata.annotations.get(names.USER) in self.users]
+        if self.projects:
+            jobs = [job for job in jobs if projects.of(job) in self.projects]
         if self.states:
             jobs = [job for job in jobs if jobrows.SHORT[jobrows.phase_of(job)] in self.states]
         elif self.completed:

@@ -8,7 +8,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import AssignedDevice, GPUJob
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
-from dovetail_cli import jobrows, output, past, selection, times
+from dovetail_cli import jobrows, output, past, projects, selection, times
 from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import MissingError, UsageError
 
@@ -93,6 +93,7 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
                 ("JobName", job.metadata.name),
                 ("Namespace", job.metadata.namespace),
                 ("UserId", job.metadata.annotations.get(names.USER)),
+                ("Project", projects.of(job)),
                 ("JobState", jobrows.phase_of(job)),
                 ("Reason", status.reason or None),
                 ("Message", status.message),
@@ -137,6 +138,7 @@ def recorded_sections(found: JobRecord) -> list[tuple[str, Pairs]]:
                 ("JobName", found.name),
                 ("Namespace", found.namespace),
                 ("UserId", found.user),
+                ("Project", found.project),
                 ("JobState", found.phase),
                 ("Reason", found.reason),
                 ("Message", found.message),

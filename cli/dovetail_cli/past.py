@@ -67,6 +67,7 @@ def as_job(record: JobRecord) -> GPUJob:
         "uid": record.uid,
         "creationTimestamp": record.submitted,
         "annotations": {names.USER: record.user} if record.user else {},
+        "labels": {names.LABEL_PROJECT: record.project} if record.project else {},
     }
     spec: dict[str, Any] = {
         "gpu": record.request or None,

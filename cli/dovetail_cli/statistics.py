@@ -9,12 +9,14 @@ from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import UsageError
 from dovetail_cli.times import brief
 
-_GROUPS: Final[dict[str, Grouping]] = {"user": "User", "name": "Name", "day": "Day"}
+_GROUPS: Final[dict[str, Grouping]] = {"user": "User", "name": "Name", "project": "Project", "day": "Day"}
 _HOUR: Final = 3600.0
 COLUMNS: Final = ("JOBS", "SUCCEEDED", "GPU-HOURS", "WAIT-MEAN", "WAIT-MEDIAN", "WAIT-P95", "RUN-MEAN", "UTILIZATION")
 
 
-def question(*, since: str, users: Collection[str], names: Collection[str], by: str | None) -> HistoryQuerySpec:
+def question(
+    *, since: str, users: Collection[str], names: Collection[str], projects: Collection[str] = (), by: str | None
+) -> HistoryQuerySpec:
     """What the options ask. Raises `UsageError`."""
     if by is not None and by.lower() not in _GROUPS:
         raise UsageError(f'--by "{by}": allowed are {", ".join(_GROUPS)}')
@@ -22,6 +24,7 @@ def question(*, since: str, users: Collection[str], names: Collection[str], by: 
         since=since,
         users=sorted(users),
         names=sorted(names),
+        projects=sorted(projects),
         group_by="Nothing" if by is None else _GROUPS[by.lower()],
     )
 

@@ -36,6 +36,7 @@ def record_of(job: GPUJob) -> JobRecord:
         name=job.metadata.name,
         number=status.number,
         user=job.metadata.annotations.get(names.USER, ""),
+        project=job.metadata.labels.get(names.LABEL_PROJECT, ""),
         phase=phase,
         reason=status.reason,
         message=status.message[:_MOST_TEXT],
@@ -87,6 +88,8 @@ def _group(record: JobRecord, *, by: Grouping) -> str:
             return record.user
         case "Name":
             return record.name
+        case "Project":
+            return record.project
         case "Day":
             return (record.ended or "")[:10]
         case _:

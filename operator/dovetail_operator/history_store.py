@@ -65,6 +65,7 @@ class HistoryStore:
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error
         self._insert = (sqlite if self._file else postgresql).insert
+        self._project = _project(in_sqlite=self._file is not None)
 
     def open(self) -> None:
         """Make the table where there is none. Raises `HistoryError`."""
@@ -118,7 +119,8 @@ class HistoryStore:
         """The records of a page, the latest end first, and where the next page begins ("" after the last)."""
         limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
         columns = (_JOBS.c.record, _JOBS.c.log) if question.logs else (_JOBS.c.record,)
-        wanted = sql.select(*columns).where(*_conditions(namespace, question), *_after(question.after))
+        conditions = _conditions(namespace, question, project=self._project)
+        wanted = sql.select(*columns).where(*conditions, *_after(question.after))
         rows = self._read(wanted.order_by(_JOBS.c.ended.desc(), _JOBS.c.uid).limit(limit + 1))
         records = [_record(row) for row in rows[:limit]]
         more = len(rows) > limit
@@ -126,7 +128,8 @@ class HistoryStore:
 
     def all(self, namespace: str, question: HistoryQuerySpec) -> list[JobRecord]:
         """All records that the question means, without logs."""
-        rows = self._read(sql.select(_JOBS.c.record).where(*_conditions(namespace, question)))
+        conditions = _conditions(namespace, question, project=self._project)
+        rows = self._read(sql.select(_JOBS.c.record).where(*conditions))
         return [_record(row) for row in rows]
 
     def used(self) -> UsedBy:
@@ -152,7 +155,17 @@ class HistoryStore:
             raise HistoryError(self.where, problem=_brief(error)) from error
 
 
-def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:
+def _project(*, in_sqlite: bool) -> sql.ColumnElement[Any]:
+    """What a record says of its project; no column, so that tables that there are stay as they are."""
+    if in_sqlite:
+        extracted: sql.ColumnElement[Any] = sql.func.json_extract(_JOBS.c.record, "$.project")
+        return extracted
+    return sql.cast(_JOBS.c.record, postgresql.JSON)["project"].astext
+
+
+def _conditions(
+    namespace: str, question: HistoryQuerySpec, *, project: sql.ColumnElement[Any]
+) -> list[sql.ColumnElement[bool]]:
     found: list[sql.ColumnElement[bool]] = [_JOBS.c.namespace == namespace, _JOBS.c.ended.is_not(None)]
     if question.since:
         found.append(_JOBS.c.ended >= _utc(question.since))
@@ -163,6 +176,8 @@ def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnEl
     for column, wanted in ((_JOBS.c.user, question.users), (_JOBS.c.phase, question.phases)):
         if wanted:
             found.append(column.in_(wanted))
+    if question.projects:
+        found.append(project.in_(question.projects))
     return found
 
 

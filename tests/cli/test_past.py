@@ -156,5 +156,5 @@ def test_programs_get_numbers() -> None:
 
 
 def test_an_unknown_group_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match='--by "team": allowed are user, name, day'):
+    with pytest.raises(UsageError, match='--by "team": allowed are user, name, project, day'):
         question("team")

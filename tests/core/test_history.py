@@ -96,6 +96,8 @@ def test_records_add_up_by_group_and_the_largest_comes_first() -> None:
         ("bob", 1, 50, {"Failed": 1}),
         ("ada", 2, 20, {"Succeeded": 2}),
     ]
+    of_projects = [record(project="vision"), record(), record(project="vision")]
+    assert {each.group: each.jobs for each in summed(of_projects, by="Project")} == {"vision": 2, "": 1}
     assert [each.group for each in summed(records, by="Day")] == ["2026-01-02"]
     assert [each.jobs for each in summed(records, by="Nothing")] == [3]
     assert summed([], by="Nothing") == []

@@ -155,3 +155,11 @@ def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:
     blocked = HistoryStore(f"sqlite:///{tmp_path}/file/history.db")
     with pytest.raises(HistoryError, match="history sqlite"):
         blocked.open()
+
+
+def test_records_are_found_and_summed_by_project(store: HistoryStore) -> None:
+    store.write([record(1, project="vision"), record(2, project="speech"), record(3), record(4, project="vision")])
+    assert sorted(names(store, projects=["vision"])) == ["job-1", "job-4"]
+    assert sorted(names(store, projects=["vision", "speech"])) == ["job-1", "job-2", "job-4"]
+    found = store.all("team", HistoryQuerySpec(projects=["vision"]))
+    assert {each.project for each in found} == {"vision"}

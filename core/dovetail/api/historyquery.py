@@ -18,7 +18,7 @@ MOST_LOGS: Final = 10
 Moment = Annotated[
     Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")
 ]
-Grouping = Literal["Nothing", "User", "Name", "Day"]
+Grouping = Literal["Nothing", "User", "Name", "Project", "Day"]
 
 
 class HistoryQuerySpec(Described, frozen=True, kw_only=True):
@@ -31,6 +31,9 @@ class HistoryQuerySpec(Described, frozen=True, kw_only=True):
     ] = []
     names: Annotated[
         list[Annotated[str, Meta(max_length=253)]], Meta(description="Jobs of these names.", max_length=1000)
+    ] = []
+    projects: Annotated[
+        list[Annotated[str, Meta(max_length=63)]], Meta(description="Jobs of these projects.", max_length=100)
     ] = []
     numbers: Annotated[
         list[Annotated[int, Meta(ge=1)]], Meta(description="Jobs with these numbers.", max_length=1000)
@@ -47,7 +50,7 @@ class HistoryQuerySpec(Described, frozen=True, kw_only=True):
     )
     group_by: Annotated[
         Grouping | None,
-        Meta(description="Sums instead of records: of all jobs together (Nothing), or by User, Name or Day."),
+        Meta(description="Sums instead of records: of all jobs together (Nothing), or by User, Name, Project or Day."),
     ] = None
 
 
@@ -59,6 +62,7 @@ class JobRecord(Described, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Its name.")]
     number: Annotated[int | None, Meta(description="Its short number.")] = None
     user: Annotated[str, Meta(description="Who submitted it; empty where nobody said.")] = ""
+    project: Annotated[str, Meta(description="What it was counted for; empty where nobody said.")] = ""
     phase: Annotated[Phase, Meta(description="How it ended; Running while it has not.")]
     reason: Annotated[str, Meta(description="Why, in one word.")] = ""
     message: Annotated[str, Meta(description="The same in one sentence.")] = ""
@@ -87,7 +91,7 @@ class JobRecord(Described, frozen=True, kw_only=True):
 class HistorySums(Described, frozen=True, kw_only=True):
     """What jobs add up to."""
 
-    group: Annotated[str, Meta(description="The user, the name or the day (UTC); empty for all together.")]
+    group: Annotated[str, Meta(description="The user, the name, the project or the day (UTC); empty for all together.")]
     jobs: Annotated[int, Meta(description="Number of jobs.")]
     by_phase: Annotated[dict[str, int], Meta(description="Number of jobs by how they ended.")]
     gpu_seconds: Annotated[float, Meta(description="GPUs times run time in seconds, summed.")]
