@@ -158,9 +158,10 @@ class HistoryStore:
 def _project(*, in_sqlite: bool) -> sql.ColumnElement[Any]:
     """What a record says of its project; no column, so that tables that there are stay as they are."""
     if in_sqlite:
-        extracted: sql.ColumnElement[Any] = sql.func.json_extract(_JOBS.c.record, "$.project")
-        return extracted
-    return sql.cast(_JOBS.c.record, postgresql.JSON)["project"].astext
+        said: sql.ColumnElement[Any] = sql.func.json_extract(_JOBS.c.record, "$.project")
+    else:
+        said = sql.cast(_JOBS.c.record, postgresql.JSON)["project"].astext
+    return said
 
 
 def _conditions(
