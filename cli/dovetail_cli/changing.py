@@ -1,7 +1,7 @@
 """Changes of jobs that have not ended: held, released, updated."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.api.gpujob import GPUJob
@@ -12,6 +12,8 @@ from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import CommandError, MissingError, UsageError
 
 _NONE = "none"
+# What to change: in every job the same, or what a job takes for it.
+Fields = Mapping[str, Any] | Callable[[GPUJob], Mapping[str, Any]]
 
 
 def released(at: str | None) -> dict[str, Any]:
@@ -20,7 +22,9 @@ def released(at: str | None) -> dict[str, Any]:
     return {"suspend": False} | ({} if begin is None else {"beginTime": begin})
 
 
-def updated(*, priority: int | None, time: str | None, begin: str | None, max_retries: int | None) -> dict[str, Any]:
+def updated(
+    *, priority: int | None, time: str | None, begin: str | None, max_retries: int | None, max_concurrent: int | None
+) -> Fields:
     """The fields that `gjob update` changes. Raises `UsageError` when there is none."""
     wanted: dict[str, Any] = {}
     if priority is not None:
@@ -32,14 +36,27 @@ def updated(*, priority: int | None, time: str | None, begin: str | None, max_re
         wanted["beginTime"] = None if begin == _NONE else times.begin_time(begin, now=now)
     if max_retries is not None:
         wanted["backoffLimit"] = max_retries
+    if max_concurrent is not None:
+        return lambda job: {**wanted, **at_a_time(job, tasks=max_concurrent)}
     if not wanted:
-        raise UsageError("say what to change: -p, -t, --begin or --max-retries")
+        raise UsageError("say what to change: -p, -t, --begin, --max-retries or --max-concurrent")
     return wanted
+
+
+def at_a_time(job: GPUJob, *, tasks: int) -> dict[str, Any]:
+    """The fields by which that many tasks of an array or a sweep may be under way at a time. Raises `CommandError`."""
+    array, sweep = job.spec.array, job.spec.sweep
+    if array is not None and "%" in array.indexes:
+        return {"array": {"indexes": f"{array.indexes.partition('%')[0]}%{tasks}"}}
+    if array is None and sweep is None:
+        called = job.status.number or job.metadata.name
+        raise CommandError(f"Job {called} is neither an array nor a sweep: --max-concurrent is about tasks")
+    return {"sweep" if array is None else "array": {"parallelism": tasks}}
 
 
 def change(
     words: Sequence[str],
-    fields: Mapping[str, Any],
+    fields: Fields,
     *,
     done: str,
     kubeconfig: str | None,
@@ -64,14 +81,17 @@ def change(
         raise MissingError(selection.none_such(missing))
 
 
-async def _change(cluster: Cluster, job: GPUJob, fields: Mapping[str, Any], *, done: str) -> tuple[str, bool]:
+async def _change(cluster: Cluster, job: GPUJob, fields: Fields, *, done: str) -> tuple[str, bool]:
     called = job.status.number or job.metadata.name
     if not jobrows.is_unfinished(job):
         return f"Job {called} has ended already ({jobrows.phase_of(job)})", True
     try:
+        wanted = fields(job) if callable(fields) else fields
         await cluster.client.patch(
-            GPUJOBS, job.metadata.name, {"spec": dict(fields)}, as_type=GPUJob, namespace=job.metadata.namespace
+            GPUJOBS, job.metadata.name, {"spec": dict(wanted)}, as_type=GPUJob, namespace=job.metadata.namespace
         )
+    except CommandError as error:
+        return str(error), True
     except StatusError as error:
         return f"Job {called}: {failures.sentence(error)}", True
     return f"Job {called} {done}.", False

@@ -96,14 +96,20 @@ def update(
         int | None,
         typer.Option("--max-retries", metavar="N", help="How many times a failed run is tried again.", min=0),
     ] = None,
+    max_concurrent: Annotated[
+        int | None,
+        typer.Option("--max-concurrent", metavar="N", help="At most N tasks of an array at a time.", min=1, max=1000),
+    ] = None,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Change jobs that have not ended."""
+    """Change jobs that have not ended. What changes in an array or a sweep changes in its tasks."""
     from dovetail_cli import changing
 
-    wanted = changing.updated(priority=priority, time=time, begin=begin, max_retries=max_retries)
+    wanted = changing.updated(
+        priority=priority, time=time, begin=begin, max_retries=max_retries, max_concurrent=max_concurrent
+    )
     changing.change(jobs, wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 

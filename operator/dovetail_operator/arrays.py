@@ -14,7 +14,9 @@ from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
 from dovetail.api.meta import Condition, find_condition
 from dovetail.indexes import as_text, indexes_in
-from dovetail_operator.actions import Action, ChangeTask, CreateTask
+from dovetail_operator import arraychanges
+from dovetail_operator.actions import Action, CreateTask
+from dovetail_operator.arraychanges import is_in_line
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed
 from dovetail_operator.tasks import Task, TasksError, manifest_of, parallelism_of, tasks_of
@@ -34,6 +36,11 @@ class Progress:
     under_way: Sequence[GPUJob]
 
     @property
+    def in_line(self) -> list[GPUJob]:
+        """Those under way without those that somebody holds: a held task leaves its turn to others."""
+        return [task for task in self.under_way if is_in_line(task)]
+
+    @property
     def missing(self) -> list[Task]:
         """Tasks that have no GPUJob yet."""
         there = {task_index(each) for each in self.under_way} | self.succeeded | self.failed
@@ -46,7 +53,8 @@ def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
         progress = progress_of(seen)
     except TasksError as error:
         return _told(seen, None, phase="Queued", reason="Invalid", message=str(error)), ()
-    actions = (*_changes(seen.job, progress), *_creations(seen, progress))[:_AT_ONCE]
+    changes = arraychanges.changes(seen.job, progress.under_way, at_a_time=parallelism_of(seen.job))
+    actions = (*changes, *_creations(seen, progress))[:_AT_ONCE]
     phase, reason, message = _where(seen, progress)
     return _told(seen, progress, phase=phase, reason=reason, message=message), actions
 
@@ -91,24 +99,10 @@ def _read(text: str) -> list[int]:
     return indexes_in(text) if text else []
 
 
-def _changes(job: GPUJob, progress: Progress) -> list[Action]:
-    """What tasks under way have to be told: that they are cancelled, held, or let go again."""
-    changes: list[Action] = []
-    for each in progress.under_way:
-        held_with_us = names.HELD_WITH in each.metadata.annotations
-        if job.spec.cancel and not each.spec.cancel:
-            changes.append(ChangeTask(task=each, spec={"cancel": True}))
-        elif job.spec.suspend and not each.spec.suspend:
-            changes.append(ChangeTask(task=each, spec={"suspend": True}, annotations={names.HELD_WITH: "true"}))
-        elif not job.spec.suspend and each.spec.suspend and held_with_us:
-            changes.append(ChangeTask(task=each, spec={"suspend": False}, annotations={names.HELD_WITH: None}))
-    return changes
-
-
 def _creations(seen: Observed, progress: Progress) -> list[Action]:
     if seen.job.spec.cancel or seen.job.spec.suspend or seen.obstacle is not None or seen.number is None:
         return []
-    room = parallelism_of(seen.job) - len(progress.under_way)
+    room = parallelism_of(seen.job) - len(progress.in_line)
     return [CreateTask(manifest=manifest_of(task, parent=seen.job)) for task in progress.missing[: max(0, room)]]
 
 
@@ -144,7 +138,7 @@ def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
     told = f"{running} of {total} tasks run, {ended} have ended, {total - running - ended} wait"
     if running or ended:
         return "Running", "", told
-    first = next(iter(progress.under_way), None)
+    first = next(iter(progress.in_line or progress.under_way), None)
     if first is None:
         return "Queued", "Evaluating", "Its tasks are about to be made"
     why = first.status.message or "it is being evaluated"

@@ -9,6 +9,7 @@ from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Admitted, Waits
 from dovetail_operator import attempts, badcards, overuse, rendezvous
 from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
+from dovetail_operator.arraychanges import why_held
 from dovetail_operator.cpufallback import falls_back, fell_back, on_cpu
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
 from dovetail_operator.plans import placement_of, resumed
@@ -69,7 +70,7 @@ def _held(seen: Observed, child: Job | None) -> Stage:
     suspend: tuple[Action, ...] = ()
     if child is not None and not child.spec.suspend:
         suspend = (PatchJob(spec={"suspend": True}),)
-    message = "Held by spec.suspend: set it to false to let the job go on"
+    message = why_held(seen.job) or "Held by spec.suspend: set it to false to let the job go on"
     ran = seen.job.status.start_time is not None or seen.job.status.attempts
     phase: Phase = "Suspended" if ran else "Held"
     return Stage(phase=phase, reason="Held", message=message, admitted=False, actions=suspend)

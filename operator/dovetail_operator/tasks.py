@@ -13,6 +13,7 @@ from dovetail import names
 from dovetail.api.gpujob import KIND, MAX_TASKS, GPUJob, SweepSpec
 from dovetail.asks import template_spec
 from dovetail.indexes import IndexesError, indexes_in
+from dovetail_operator.arraychanges import noted_fields
 from dovetail_operator.ownership import owner_reference
 
 Manifest = dict[str, Any]
@@ -66,6 +67,7 @@ def manifest_of(task: Task, *, parent: GPUJob) -> Manifest:
         spec.pop(own, None)
     spec["template"] = {**spec["template"], "spec": _pod_spec(parent, task)}
     annotations = {name: value for name, value in parent.metadata.annotations.items() if name == names.USER}
+    annotations |= noted_fields(parent)
     if task.parameters:
         annotations[names.PARAMETERS] = json.dumps(dict(task.parameters))
     return {

@@ -63,12 +63,36 @@ async def test_a_job_that_never_was_is_missing(api: Api, cluster: Cluster) -> No
 
 
 def test_what_update_changes_is_what_it_was_told() -> None:
-    wanted = changing.updated(priority=20, time="90:00", begin=None, max_retries=0)
+    nothing: dict[str, Any] = dict.fromkeys(("priority", "time", "begin", "max_retries", "max_concurrent"))
+    wanted = changing.updated(**nothing | {"priority": 20, "time": "90:00", "max_retries": 0})
     assert wanted == {"priority": 20, "activeDeadlineSeconds": 5400, "backoffLimit": 0}
-    none = changing.updated(priority=None, time="none", begin="none", max_retries=None)
+    none = changing.updated(**nothing | {"time": "none", "begin": "none"})
     assert none == {"activeDeadlineSeconds": None, "beginTime": None}
     with pytest.raises(UsageError, match="say what to change"):
-        changing.updated(priority=None, time=None, begin=None, max_retries=None)
+        changing.updated(**nothing)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"array": {"indexes": "0-9"}}, {"array": {"parallelism": 3}}),
+        ({"array": {"indexes": "0-9", "parallelism": 8}}, {"array": {"parallelism": 3}}),
+        ({"array": {"indexes": "0-9:2%8"}}, {"array": {"indexes": "0-9:2%3"}}),
+        ({"sweep": {"parameters": [{"name": "lr", "values": ["1"]}]}}, {"sweep": {"parallelism": 3}}),
+    ],
+)
+def test_how_many_tasks_run_at_a_time_is_changed_where_the_job_says_it(spec: Any, fields: Any) -> None:
+    wanted = changing.updated(priority=5, time=None, begin=None, max_retries=None, max_concurrent=3)
+    assert callable(wanted)
+    job = msgspec.structs.replace(make_job(), spec=msgspec.convert(spec, GPUJobSpec))
+    assert wanted(job) == {"priority": 5, **fields}
+
+
+async def test_a_job_without_tasks_is_told_so_and_not_changed_by_half(api: Api, cluster: Cluster) -> None:
+    wanted = changing.updated(priority=5, time=None, begin=None, max_retries=None, max_concurrent=3)
+    told, refused = await changing._change(cluster, make_job(number=7, phase="Queued"), wanted, done="updated")
+    assert (told, refused) == ("Job 7 is neither an array nor a sweep: --max-concurrent is about tasks", True)
+    assert not api.of(f"PATCH {JOBS}/train")
 
 
 async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:

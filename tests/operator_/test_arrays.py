@@ -1,6 +1,7 @@
 """Arrays and sweeps: which tasks there are, which come next, and what is told of them."""
 
 import dataclasses
+import random
 from typing import Any
 
 import msgspec
@@ -85,7 +86,7 @@ def test_the_tasks_are_jobs_of_their_own_with_their_index_and_nothing_that_the_a
     task = manifest_of(tasks_of(parent)[1], parent=parent)
     assert task["metadata"]["name"] == "x-t3"
     assert task["metadata"]["labels"] == {"team": "vision", "dovetail.dev/array": "x", "dovetail.dev/task": "3"}
-    assert task["metadata"]["annotations"] == {"dovetail.dev/user": "ann"}
+    assert task["metadata"]["annotations"].keys() == {"dovetail.dev/user", "dovetail.dev/as-array-says"}
     assert task["metadata"]["ownerReferences"][0]["uid"] == "uid-x"
     assert task["spec"]["priority"] == 50
     assert not {"array", "dependencies"} & task["spec"].keys()
@@ -250,3 +251,125 @@ def test_a_task_that_has_ended_is_awaited_until_the_array_has_noted_it() -> None
     seen = state.observe("team/x-t0", now=see(parent).now)
     assert seen is not None
     assert seen.awaited is True
+
+
+def told_with(parent: GPUJob, *tasks: GPUJob) -> list[tuple[str, dict[str, Any]]]:
+    outcome = seen_with(parent, *tasks)
+    return changed(dataclasses.replace(outcome, actions=tuple(a for a in outcome.actions if isinstance(a, ChangeTask))))
+
+
+def test_what_changes_in_the_array_changes_in_its_tasks_that_wait_or_run() -> None:
+    before = make_job(array={"indexes": "0-2"}, priority=10, activeDeadlineSeconds=60)
+    tasks = [make_task(before, 0, phase="Running"), make_task(before, 1, phase="Queued")]
+    assert told_with(before, *tasks) == []
+    after = make_job(array={"indexes": "0-2"}, priority=90, activeDeadlineSeconds=None)
+    wanted = {"priority": 90, "activeDeadlineSeconds": None}
+    assert told_with(after, *tasks) == [("x-t0", wanted), ("x-t1", wanted)]
+
+
+def test_a_task_that_was_told_is_not_told_again() -> None:
+    parent = make_job(array={"indexes": "0-1"}, priority=10)
+    task = make_task(parent, 0, phase="Queued")
+    after = make_job(array={"indexes": "0-1"}, priority=90)
+    (change,) = (each for each in seen_with(after, task).actions if isinstance(each, ChangeTask))
+    annotations = {name: value for name, value in change.annotations.items() if value is not None}
+    assert told_with(after, make_task(parent, 0, phase="Queued", priority=90, meta={"annotations": annotations})) == []
+
+
+def test_a_field_that_was_changed_in_one_task_alone_stays_until_the_array_changes_it() -> None:
+    parent = make_job(array={"indexes": "0-1"}, priority=10)
+    own = make_task(parent, 0, phase="Queued", priority=50)
+    assert told_with(parent, own) == []
+    limited = make_job(array={"indexes": "0-1"}, priority=10, backoffLimit=3)
+    assert told_with(limited, own) == [("x-t0", {"backoffLimit": 3})]
+    raised = make_job(array={"indexes": "0-1"}, priority=70)
+    assert told_with(raised, own) == [("x-t0", {"priority": 70})]
+
+
+@pytest.mark.parametrize("annotation", [None, "what somebody wrote", "{}"])
+def test_a_task_that_does_not_know_what_its_array_said_follows_it(annotation: str | None) -> None:
+    parent = make_job(array={"indexes": "0-1"}, priority=70)
+    annotations = {} if annotation is None else {"dovetail.dev/as-array-says": annotation}
+    old = make_task(parent, 0, phase="Queued", priority=10, meta={"annotations": annotations})
+    assert told_with(parent, old) == [("x-t0", {"priority": 70})]
+
+
+def test_fewer_tasks_at_a_time_hold_back_those_that_wait_and_end_none_that_runs() -> None:
+    wide = make_job(array={"indexes": "0-5", "parallelism": 4})
+    tasks = [make_task(wide, 0, phase="Queued"), make_task(wide, 1, phase="Running"), make_task(wide, 2)]
+    narrow = make_job(array={"indexes": "0-5", "parallelism": 2})
+    assert told_with(narrow, *tasks) == [("x-t2", {"suspend": True})]
+    assert created(seen_with(narrow, *tasks)) == []
+    assert told_with(make_job(array={"indexes": "0-5%1"}), *tasks) == [
+        ("x-t0", {"suspend": True}),
+        ("x-t2", {"suspend": True}),
+    ]
+
+
+def test_tasks_that_were_held_back_go_on_before_new_ones_are_made() -> None:
+    parent = make_job(array={"indexes": "0-5", "parallelism": 2})
+    back = {"annotations": {"dovetail.dev/held-with-array": "parallelism"}}
+    tasks = [make_task(parent, 1, phase="Running"), make_task(parent, 2, phase="Held", suspend=True, meta=back)]
+    assert told_with(parent, *tasks) == [("x-t2", {"suspend": False})]
+    assert created(seen_with(parent, *tasks)) == []
+    wider = make_job(array={"indexes": "0-5", "parallelism": 3})
+    assert created(seen_with(wider, *tasks)) == ["x-t0"]
+
+
+def test_a_task_that_somebody_holds_leaves_its_turn_to_the_next() -> None:
+    parent = make_job(array={"indexes": "0-2", "parallelism": 1})
+    held = make_task(parent, 0, phase="Held", suspend=True)
+    assert created(seen_with(parent, held)) == ["x-t1"]
+    outcome = seen_with(parent, held, make_task(parent, 1, phase="Queued"))
+    assert outcome.status.reason == "Evaluating"
+    assert "task 1" in outcome.status.message
+
+
+def test_a_task_says_why_its_array_holds_it() -> None:
+    parent = make_job(array={"indexes": "0-2", "parallelism": 1})
+    for why, says in [("true", "Held with its array x: release"), ("parallelism", "as many tasks under way as")]:
+        meta = {"annotations": {"dovetail.dev/held-with-array": why}}
+        task = make_task(parent, 0, suspend=True, meta=meta)
+        assert says in reconcile(see(task)).status.message
+
+
+def test_no_more_tasks_are_under_way_than_the_array_allows_whatever_comes_when() -> None:
+    """Told and made again and again, with the parallelism changed in between, until all have ended."""
+    rng = random.Random(7)
+    for _ in range(20):
+        tasks: dict[str, GPUJob] = {}
+        ended = 0
+        for _step in range(60):
+            allowed = rng.choice([1, 2, 4])
+            parent = make_job(array={"indexes": "0-7", "parallelism": allowed})
+            begun_before = {name for name, each in tasks.items() if each.status.phase == "Running"}
+            for action in seen_with(parent, *tasks.values()).actions:
+                _apply(action, tasks, parent=parent)
+            free = [each for each in tasks.values() if each.status.phase is None and not each.spec.suspend]
+            for each in free:
+                tasks[each.metadata.name] = _in_phase(each, "Running")
+            runs = [name for name, each in tasks.items() if each.status.phase == "Running"]
+            assert len(runs) <= max(allowed, len(begun_before))
+            if runs and rng.random() < 0.5:
+                name = rng.choice(runs)
+                tasks[name] = _in_phase(tasks[name], "Succeeded")
+                ended += 1
+        assert ended == len(tasks) == 8
+
+
+def _in_phase(task: GPUJob, phase: Any) -> GPUJob:
+    return msgspec.structs.replace(task, status=msgspec.structs.replace(task.status, phase=phase))
+
+
+def _apply(action: Action, tasks: dict[str, GPUJob], *, parent: GPUJob) -> None:
+    if isinstance(action, CreateTask):
+        meta = action.manifest["metadata"]
+        assert meta["name"] not in tasks
+        tasks[meta["name"]] = msgspec.convert(action.manifest | {"metadata": meta | {"uid": meta["name"]}}, GPUJob)
+    if isinstance(action, ChangeTask):
+        known = tasks[action.task.metadata.name]
+        annotations = {**known.metadata.annotations, **action.annotations}
+        kept = {name: value for name, value in annotations.items() if value is not None}
+        metadata = msgspec.structs.replace(known.metadata, annotations=kept)
+        spec = msgspec.structs.replace(known.spec, suspend=action.spec.get("suspend", known.spec.suspend))
+        tasks[known.metadata.name] = msgspec.structs.replace(known, metadata=metadata, spec=spec)

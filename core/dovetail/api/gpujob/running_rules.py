@@ -43,8 +43,8 @@ SPEC: Final[list[Rule]] = [
     },
     {
         "rule": "has(self.array) == has(oldSelf.array) && "
-        "(!has(self.array) || self.array.indexes == oldSelf.array.indexes)",
-        "message": "array.indexes cannot be changed: delete the job and submit it anew",
+        "(!has(self.array) || self.array.indexes.split('%')[0] == oldSelf.array.indexes.split('%')[0])",
+        "message": "array.indexes cannot be changed but for the number behind %: delete the job and submit it anew",
     },
     {
         "rule": "has(self.sweep) == has(oldSelf.sweep) && (!has(self.sweep) || "
