@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.asks import ask_of_job, written_spec
+from dovetail.asks import ask_of_job, ask_of_pod, written_spec
 from dovetail.cluster import ClusterView
 from dovetail.config.settings import Settings
 from dovetail.engine.claims import Ask
@@ -19,6 +19,7 @@ from dovetail.estimates import estimated
 from dovetail.freshness import Freshness
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.objects import Node, Pod
+from dovetail.kube.quantity import QuantityError
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUNODES, GPUQUOTAS, NODES, PODS, Resource
 from dovetail.plans import nodes_by_worker, worker_of_plan
@@ -100,6 +101,19 @@ async def _quotas_of(cluster: Cluster) -> list[GPUQuota] | None:
         return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
     except Forbidden:
         return None
+
+
+def asks_of_pods(pods: Iterable[Pod], *, settings: Settings) -> Iterator[tuple[str, Ask | None]]:
+    """What each pod asks that has not ended, by UID and in the order in which they were made; None where that is
+    nothing of ours, or cannot be read."""
+    living = (pod for pod in pods if pod.status.phase not in {"Succeeded", "Failed"})
+    for pod in sorted(living, key=lambda pod: pod.metadata.creation_timestamp):
+        policy = settings.policy_in(pod.metadata.namespace)
+        try:
+            ask = ask_of_pod(pod, default_policy=policy, vendors=settings.vendors)
+        except (RequestError, QuantityError):
+            ask = None
+        yield pod.metadata.uid, ask
 
 
 def claim_for_starting(picture: Picture, view: ClusterView, *, but: str = "") -> Mapping[str, GPUJob]:

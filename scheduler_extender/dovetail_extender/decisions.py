@@ -8,7 +8,7 @@ repeated safely.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,7 @@ from dovetail.api.gpujob import Policy
 from dovetail.cluster import ClusterView
 from dovetail.engine.choices import FragmentationPolicy
 from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.experience import count_those_here
 from dovetail.engine.fit import Fit
 from dovetail.engine.fragments import Fragments, FragmentSettings
 from dovetail.engine.refusals import Refusal
@@ -177,6 +178,18 @@ class Decisions:
         # kube-scheduler draws among equals: the node that is held must not have one.
         scores[best] += 1
         return scores
+
+    def count_those_here(self, pods: Iterable[Pod]) -> Iterator[int]:
+        """Count the pods that are bound already as arrivals, in small steps; the others arrive when they are asked
+        about."""
+        bound = (pod for pod in pods if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"})
+        return count_those_here(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
+
+    def _ask_of_bound(self, pod: Pod) -> Ask | None:
+        try:
+            return self.ask(pod)
+        except RequestError:
+            return None
 
     def ask(self, pod: Pod) -> Ask | None:
         """What a pod asks, by the policy of its namespace if it names none. Raises `RequestError`."""

@@ -202,6 +202,7 @@ class Extender:
             group.create_task(self._waking.run(), name="waking")
             group.create_task(self._learn_again_and_again(), name="learning")
             group.create_task(self._keep_what_was_listed(), name="memory")
+            group.create_task(self._learn_from_those_here(), name="experience")
 
     @property
     def quotas(self) -> PodQuotas:
@@ -249,9 +250,18 @@ class Extender:
             self.age_measurements()
 
     async def _keep_what_was_listed(self) -> None:
+        await self._listed()
+        serving.keep_for_good()
+
+    async def _listed(self) -> None:
         while self.watching.missing:  # noqa: ASYNC110 - of several lists that are on their way
             await asyncio.sleep(CHORES_SECONDS)
-        serving.keep_for_good()
+
+    async def _learn_from_those_here(self) -> None:
+        """Who is here tells what is usual here: an extender that starts does not begin with an empty memory."""
+        await self._listed()
+        for _ in self._decisions.count_those_here(list(self.watching.pods())):
+            await asyncio.sleep(LEARNING_PAUSE_SECONDS)
 
     async def _settle_again_and_again(self) -> None:
         while True:

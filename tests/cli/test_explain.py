@@ -127,7 +127,7 @@ def test_many_nodes_are_cut_in_the_text_only() -> None:
     gpunodes = [make_gpunode(f"n{at:02d}") for at in range(30)]
     found = explain(ask("1"), Picture(nodes=nodes, gpunodes=gpunodes, pods=[], jobs=[], settings=SETTINGS))
     text = showing.render(found, form="table", everything=False)
-    assert text.endswith("… and 10 more nodes: --all shows them, -o json has everything")
+    assert "… and 10 more nodes: --all shows them, -o json has everything" in text
     assert "n29" in showing.render(found, form="table", everything=True)
     assert len(json.loads(showing.render(found, form="json", everything=False))["nodes"]) == 30
 
@@ -314,3 +314,30 @@ def test_gpus_that_are_kept_for_others_are_no_room() -> None:
 def test_who_may_not_see_quotas_is_told_so() -> None:
     found = explain(ask("1"), replace(make_picture(), quotas=None))
     assert "Limits are not counted" in showing.text(found, most=None)
+
+
+def test_what_a_score_rests_on_is_said_beside_it() -> None:
+    pods = [
+        make_pod(f"p{at}", node="a", held=((at, 1000, 32768),), asks={names.GPU_MILLI: "1000"}, request="1")
+        for at in range(2)
+    ]
+    found = explain(ask("1"), make_picture(pods=pods))
+    said = "fragmentation is reckoned by ph on the mix of the 2 pods that ask for GPUs here"
+    assert said in found.basis
+    assert f"F{said[1:]}" in showing.render(found, form="table", everything=False)
+    assert showing.record(found)["basis"] == found.basis
+
+
+def test_of_a_job_it_is_said_that_the_queue_plans_by_best_fit() -> None:
+    waiting = make_job("w", phase="Queued")
+    found = explain(subjects.of_job(waiting, pods=(), settings=SETTINGS), make_picture(jobs=[waiting]))
+    assert found.basis.startswith("nodes are compared by best fit, as the queue plans, and devices by ph on the mix")
+
+
+def test_without_highs_it_is_said_that_the_extender_may_choose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.fragmentation.cutting_stock.available", lambda: False)
+    assert "needs HiGHS" in explain(ask("1"), make_picture()).basis
+
+
+def test_where_nothing_fits_there_is_nothing_to_compare() -> None:
+    assert explain(ask("8"), make_picture()).basis == ""

@@ -167,3 +167,14 @@ async def test_what_was_measured_too_long_ago_does_not_keep_a_pod_off(api: ApiSe
     face.clock.now += 700
     await face.chores()
     assert (await face.filter(pod, "s"))["NodeNames"] == ["s"]
+
+
+async def test_an_extender_that_starts_has_learned_from_the_pods_that_are_bound(api: ApiServer) -> None:
+    for number in range(3):
+        api.put("pods", make_share(f"bound-{number}", 500, nodeName="a"))
+    api.put("pods", make_share("waiting", 300))
+    async with watching(api) as face:
+        await face.ready()
+        await eventually(lambda: face.extender._decisions.fragments.measure().arrivals == 3)
+        await face.filter(make_share("bound-1", 500), "a")
+        assert face.extender._decisions.fragments.measure().arrivals == 3

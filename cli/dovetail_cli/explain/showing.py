@@ -40,6 +40,7 @@ def record(explanation: Explanation) -> dict[str, Any]:
         "reason": answer.reason if answer else "",
         "ask": _ask(explanation),
         "notes": list(subject.notes),
+        "basis": explanation.basis,
         "changes": [asdict(change) for change in answer.changes] if answer else [],
         "reasons": [asdict(cause) for cause in answer.causes] if answer else [],
         "nodes": [_node(node) for node in answer.nodes] if answer else [],
@@ -58,6 +59,8 @@ def text(explanation: Explanation, *, most: int | None) -> str:
         if answer.causes:
             parts.append(_causes(answer))
         parts.append(_nodes(answer, most=most))
+    if explanation.basis:
+        parts.append(f"{_sentence(explanation.basis)}.")
     if explanation.around:
         parts.append(_surroundings(explanation))
     return "\n\n".join(parts)

@@ -9,6 +9,8 @@ from dovetail.allocation import AllocationError, allocation_in
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.deviceids import card_of
+from dovetail.engine.experience import learned_here
+from dovetail.engine.fragments import Fragments
 from dovetail.explain.answer import Answer
 from dovetail.explain.asking import answer
 from dovetail.explain.question import Holder, Question
@@ -20,7 +22,7 @@ from dovetail_cli import inventory
 from dovetail_cli.explain.limiting import BLIND, kept_to_pools, limited, told_of_pools
 from dovetail_cli.explain.subjects import Subject
 from dovetail_cli.inventory import DeviceUse
-from dovetail_cli.picture import Picture, claim_for_starting, in_one_way
+from dovetail_cli.picture import Picture, asks_of_pods, claim_for_starting, in_one_way
 from dovetail_cli.times import parse_timestamp
 
 
@@ -44,6 +46,8 @@ class Explanation:
     summary: str
     answer: Answer | None = None
     held: tuple[Held, ...] = ()
+    # How nodes and devices are compared, where there are some to compare.
+    basis: str = ""
     # Every device of the nodes that the subject is on.
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
@@ -54,16 +58,18 @@ def explain(subject: Subject, picture: Picture, *, now: datetime) -> Explanation
         return _placed(subject, picture)
     if subject.said or subject.ask is None:
         return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
-    question = _question(kept_to_pools(subject, picture), picture)
+    question, basis = _question(kept_to_pools(subject, picture), picture)
     found = told_of_pools(answer(question), subject=subject, picture=picture)
     found = limited(found, subject=subject, nodes=question.nodes, picture=picture, now=now)
     # What the queue says is news only where it is something else.
     notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
     subject = replace(subject, notes=(*notes, BLIND) if picture.quotas is None else notes)
-    return Explanation(subject=subject, summary=_summary(subject, found), answer=found)
+    return Explanation(
+        subject=subject, summary=_summary(subject, found), answer=found, basis=basis if found.fitting else ""
+    )
 
 
-def _question(subject: Subject, picture: Picture) -> Question:
+def _question(subject: Subject, picture: Picture) -> tuple[Question, str]:
     assert subject.ask is not None, "what asks nothing has no question"
     view = picture.view()
     own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, picture)
@@ -77,11 +83,32 @@ def _question(subject: Subject, picture: Picture) -> Question:
         workers=subject.workers,
         pod_spec=subject.pod_spec,
         holders=holders,
+        planned=subject.kind == "GPUJob",
     )
-    if subject.kind == "Pod":
-        return question
-    way = in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
-    return replace(question, ask=way)
+    if subject.kind != "Pod":
+        way = in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
+        question = replace(question, ask=way)
+    tidy, basis = _priced(question, picture)
+    return replace(question, tidy=tidy), basis
+
+
+def _priced(question: Question, picture: Picture) -> tuple[Fragments, str]:
+    """The fragmentation term as the extender would have it, had it seen these pods alone, and what it rests on."""
+    settings = picture.settings
+    tidy, pods = learned_here(
+        question.view.ledger, policy=settings.fragmentation_policy, asks=asks_of_pods(picture.pods, settings=settings)
+    )
+    if tidy.shortcoming:
+        return tidy, f"{tidy.shortcoming}; the extender's choice may be another"
+    if tidy.live == "bestfit":
+        return tidy, "nodes and devices are compared by best fit"
+    learned = (
+        f"by {tidy.live} on the mix of the {pods} pods that ask for GPUs here; "
+        "the extender's own mix has those that are gone as well"
+    )
+    if question.planned:
+        return tidy, f"nodes are compared by best fit, as the queue plans, and devices {learned}"
+    return tidy, f"fragmentation is reckoned {learned}"
 
 
 def _owning_job(subject: Subject, picture: Picture) -> str:

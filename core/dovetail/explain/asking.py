@@ -1,13 +1,14 @@
 """The question put to every node, and the summary of what they say."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from dovetail.constraints import Exclusion, ExclusionKind
+from dovetail.engine.columns import Floats
 from dovetail.engine.fit import Judgement
 from dovetail.engine.plan import Shortage, place
 from dovetail.engine.refusals import UNRESOLVABLE
-from dovetail.engine.score import combine, terms
+from dovetail.engine.score import combine, scaled, terms
 from dovetail.engine.sentences import need
 from dovetail.explain.answer import Answer, NodeAnswer
 from dovetail.explain.changes import changes
@@ -62,15 +63,20 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
-    parts = terms(alone)
+    parts = terms(alone, tidy=question.ranking.alone(alone, key=KEY))
+    parts = replace(parts, tidy=scaled(parts.tidy))
     scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
     columns = {name: column.tolist() for name, column in asdict(parts).items()}
+
+    def values(judged: Judgement, row: int) -> Floats:
+        return question.tidy.device_values(judged, row, key=KEY)
+
     fitting = [
         NodeAnswer(
             node=question.nodes[row],
             score=scores[at],
             terms={name: column[at] for name, column in columns.items()},
-            devices=judged.devices(row),
+            devices=judged.devices(row, values=values),
             note=question.view.ledger.note(question.nodes[row]),
         )
         for at, row in enumerate(rows)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from dovetail.cluster import ClusterView
 from dovetail.engine.plan import place
+from dovetail.engine.tidy import BestFit
 from dovetail.explain.answer import Change
 from dovetail.explain.departing import departures
 from dovetail.explain.mending import mended
@@ -35,7 +36,8 @@ def _next_worker(question: Question) -> Question:
     placed = place(view.ledger, question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
     for claim in placed if isinstance(placed, list) else ():
         view.ledger.commit(claim)
-    return replace(question, view=view, workers=1)
+    # Prices are reckoned over the ledger that they were made for.
+    return replace(question, view=view, workers=1, tidy=BestFit())
 
 
 def _more(question: Question) -> Change:

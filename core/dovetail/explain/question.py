@@ -8,6 +8,7 @@ from typing import Any, Final
 from dovetail.cluster import ClusterView
 from dovetail.constraints import Exclusion, exclusion
 from dovetail.engine.claims import Ask
+from dovetail.engine.tidy import BestFit, Tidy
 
 # No claim has this key: what is asked stands nowhere yet.
 KEY: Final = "explained"
@@ -26,7 +27,8 @@ class Holder:
 class Question:
     """`workers` times `ask`, by pods with `pod_spec` (as in JSON). `holders` names who is behind the view's claims.
 
-    The view is only looked at; what would be otherwise is tried on copies.
+    The view is only looked at; what would be otherwise is tried on copies. `tidy` is the fragmentation term over the
+    view's ledger by which devices are chosen, and nodes too unless they are `planned`: the queue plans by best fit.
     """
 
     view: ClusterView
@@ -34,6 +36,13 @@ class Question:
     workers: int = 1
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
     holders: Mapping[str, Holder] = field(default_factory=dict)
+    tidy: Tidy = field(default_factory=BestFit)
+    planned: bool = False
+
+    @property
+    def ranking(self) -> Tidy:
+        """The fragmentation term by which nodes are ranked."""
+        return BestFit() if self.planned else self.tidy
 
     @cached_property
     def exclusions(self) -> dict[str, Exclusion]:

@@ -125,7 +125,7 @@ def _fewer_constraints(question: Question) -> Iterator[Change]:
         if kind not in kinds:
             continue
         without: dict[str, Any] = {**question.pod_spec, field: _TOLERATES_ALL if kind == "Taint" else None}
-        freer = _with_spec(question, without)
+        freer = replace(question, pod_spec=without)
         node = _place(freer, freer.ask, workers=question.workers)
         if node is not None:
             yield Change(kind=kind, node=node, text=f"{_constraint_text(question, kind, node)}: fits on {node}")
@@ -141,10 +141,6 @@ def _constraint_text(question: Question, kind: ChangeKind, node: str) -> str:
             return f"tolerate the taint {what}"
         case _:
             return "drop the required node affinity"
-
-
-def _with_spec(question: Question, pod_spec: Mapping[str, Any]) -> Question:
-    return Question(view=question.view, ask=question.ask, workers=question.workers, pod_spec=pod_spec)
 
 
 def _instead(question: Question, gpu: GPURequest, *, kind: ChangeKind, text: str) -> Iterator[Change]:
@@ -173,7 +169,7 @@ def _place(question: Question, ask: Ask, *, workers: int) -> str | None:
     """The nodes where all workers would go, None when they do not fit."""
     ledger = question.view.ledger
     if workers == 1:
-        best = Shapes(ledger).best(ask, nodes=question.nodes, key=KEY, limit=1)
+        best = Shapes(ledger, tidy=question.ranking).best(ask, nodes=question.nodes, key=KEY, limit=1)
         return best[0] if best else None
     found = place(ledger, ask, workers=workers, key=KEY, nodes=question.nodes)
     return None if isinstance(found, Shortage) else ",".join(sorted({claim.node for claim in found}))

@@ -1,0 +1,109 @@
+"""What `dovetail explain` foretells of a pod is what the extender does with it, where it has seen the same pods."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+from hypothesis import given, settings
+
+from dovetail import names
+from dovetail.allocation import annotations_of
+from dovetail.api.gpujob import Policy
+from dovetail.config.settings import Settings
+from dovetail.engine.choices import FragmentationPolicy
+from dovetail.engine.claims import Claim
+from dovetail.kube.objects import Pod
+from dovetail_cli.explain import subjects, telling
+from dovetail_cli.picture import Picture
+from dovetail_extender.decisions import Decisions, Rules
+from dovetail_extender.pods import allocation_of
+from dovetail_extender.wire import ScheduledPod
+from tests.cli.builders import NOW, make_gpunode
+from tests.core.explain.builders import make_node
+from tests.extender.builders import make_pod, make_share
+
+SIZES = {"a": 4, "b": 2, "c": 2, "d": 1}
+
+
+def make_settings(policy: Policy, term: FragmentationPolicy) -> Settings:
+    return Settings(policy=policy, fragmentation_policy=term)
+
+
+def raw(name: str, milli: int, *, cpu: int) -> dict[str, Any]:
+    pod = make_share(name, milli) if milli < 1000 else make_pod(name, str(milli // 1000), milli=milli)
+    resources = pod["spec"]["containers"][0]["resources"]
+    resources["requests"] = {"cpu": str(cpu)}
+    pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
+    return pod
+
+
+class Cluster:
+    """Four nodes, filled by an extender; the API server's pods as another reads them."""
+
+    def __init__(self, configured: Settings) -> None:
+        self.settings = configured
+        self.pods: list[Pod] = []
+
+    @property
+    def picture(self) -> Picture:
+        return Picture(
+            nodes=[make_node(name) for name in SIZES],
+            gpunodes=[make_gpunode(name, gpus=gpus) for name, gpus in SIZES.items()],
+            pods=self.pods,
+            jobs=[],
+            settings=self.settings,
+        )
+
+    def extender(self) -> Decisions:
+        """One that starts now and has learned from the pods that are here."""
+        rules = Rules(default_policy=self.settings.policy, fragmentation=self.settings.fragmentation_policy)
+        decisions = Decisions(view=self.picture.view(), rules=rules, clock=lambda: 0.0)
+        decisions.fragments.follow()
+        for _ in decisions.count_those_here(self.pods):
+            while decisions.fragments.work():
+                pass
+        return decisions
+
+    def place(self, pod: dict[str, Any]) -> Claim | None:
+        decisions, asked = self.extender(), msgspec.convert(pod, ScheduledPod, strict=False)
+        found = decisions.filter(asked, nodes=sorted(SIZES)).nodes
+        if not found:
+            return None
+        scores = decisions.prioritize(asked, nodes=found) if len(found) > 1 else [1]
+        node = found[scores.index(max(scores))]
+        ask = decisions.ask(asked)
+        assert ask is not None
+        claim = decisions.claim(ask, pod=asked, node=node)
+        assert isinstance(claim, Claim)
+        return claim
+
+    def bind(self, pod: dict[str, Any], claim: Claim) -> None:
+        asked = msgspec.convert(pod, Pod, strict=False)
+        pod["metadata"]["annotations"] |= annotations_of(allocation_of(claim, pod=asked))
+        pod["spec"]["nodeName"] = claim.node
+        self.pods.append(msgspec.convert(pod, Pod, strict=False))
+
+
+arrivals = st.lists(
+    st.tuples(st.sampled_from([200, 300, 400, 500, 600, 700, 1000, 2000]), st.sampled_from([1, 8])),
+    min_size=1,
+    max_size=24,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(arrivals, st.sampled_from(["Pack", "Balanced", "Spread"]), st.sampled_from(["ph", "fgd", "bestfit"]))
+def test_the_node_and_the_devices_that_are_foretold_are_those_that_the_extender_chooses(
+    asked: list[tuple[int, int]], policy: Policy, term: FragmentationPolicy
+) -> None:
+    cluster = Cluster(make_settings(policy, term))
+    for number, (milli, cpu) in enumerate(asked):
+        pod = raw(f"p{number:02d}", milli, cpu=cpu)
+        told = telling.explain(subjects.of_pod(pod, settings=cluster.settings), cluster.picture, now=NOW)
+        chosen = cluster.place(pod)
+        assert told.answer is not None
+        assert told.answer.fits == (chosen is not None)
+        if chosen is not None:
+            best = told.answer.fitting[0]
+            assert (best.node, best.devices) == (chosen.node, chosen.devices)
+            cluster.bind(pod, chosen)
