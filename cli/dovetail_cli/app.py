@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
     "gjob": Entry("dovetail_cli.gjob:app", "Show one job, read its log, hold, release, change, renew or repeat it"),
     "gstats": Entry("dovetail_cli.gstats:gstats", "Sum up the jobs that have ended"),
+    "top": Entry("dovetail_cli.top:top", "Show what the devices do and who holds them, as it changes"),
     "quota": Entry("dovetail_cli.quota:quota", "Show the limits of namespaces and users, and what is used of them"),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
     "cordon": Entry("dovetail_cli.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),

@@ -1,0 +1,103 @@
+"""dovetail top: what one look shows, for people and for programs."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.objects import Pod
+from dovetail_cli import inventory, output, topping, topscreen
+from dovetail_cli.app import run
+from dovetail_cli.cluster import Cluster
+from dovetail_cli.topscreen import Screen
+from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
+from tests.core.kube.api import Answer, Api
+
+
+def with_user(job: GPUJob, user: str) -> GPUJob:
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, annotations={names.USER: user}))
+
+
+JOBS = [
+    with_user(make_job("train", number=5, phase="Running"), "ada"),
+    make_job("wait", number=6, phase="Queued"),
+    make_job("old", number=4, phase="Failed"),
+]
+PODS = [
+    make_pod("train-0", held=((0, 500, 1024),), labels={names.LABEL_JOB_NUMBER: "5"}),
+    make_pod("notebook", held=((1, 1000, 1024),)),
+]
+
+
+def screen(*gpunodes: GPUNode, pods: Sequence[Pod] = (), jobs: Sequence[GPUJob] = ()) -> Screen:
+    found = inventory.take(gpunodes, pods, scheduler="Running", namespace="default")
+    return Screen(now=NOW, inventory=found, jobs=jobs, called=topscreen.called(jobs))
+
+
+def test_each_device_is_shown_with_its_load_and_who_holds_it() -> None:
+    node = make_gpunode("a", utilization=0.354, used_mib=1024, temperature_celsius=45)
+    assert screen(node, pods=PODS, jobs=JOBS).lines() == [
+        "12:00:00 UTC  1 nodes, 2 GPUs: 2 held, 0 available; 35% busy, 2.0/64.0 GiB in use; jobs: 1 run, 1 wait",
+        "",
+        "NODE  GPU  MODEL  UTIL             MEMORY          TEMP  POWER  HELD BY",
+        "a     0    V100   ████······  35%  1024/32768 MiB  45 C  -      5 train (ada) [0.5]",
+        "a     1    V100   ████······  35%  1024/32768 MiB  45 C  -      pod default/notebook",
+    ]
+
+
+def test_a_job_that_may_not_be_seen_keeps_its_number_and_namespace() -> None:
+    assert screen(make_gpunode("a"), pods=PODS).lines()[3].endswith("  5 (default) [0.5]")
+
+
+def test_a_device_that_is_out_of_use_says_so_beside_who_holds_it() -> None:
+    sick = make_gpunode("a", health="Unhealthy", health_reason="XID 79")
+    lines = screen(sick, pods=PODS[:1], jobs=JOBS).lines()
+    assert lines[3].endswith("5 train (ada) [0.5]; unhealthy (XID 79)")
+    assert lines[4].endswith("  unhealthy (XID 79)")
+
+
+def test_where_the_devices_have_no_room_there_is_a_line_for_each_node_the_busiest_first() -> None:
+    nodes = [make_gpunode("a"), make_gpunode("b", utilization=0.9, used_mib=16384), make_gpunode("c", utilization=0.5)]
+    lines = screen(*nodes, pods=PODS, jobs=JOBS).lines(height=6, width=70)
+    assert [line.split()[0] for line in lines[2:5]] == ["NODE", "b", "c"]
+    assert lines[3].split()[1:3] == ["2", "2"]
+    assert lines[-1] == "… and 1 nodes more that do less"
+    assert max(map(len, lines)) <= 70
+
+
+def test_no_gpu_at_all_is_said() -> None:
+    assert screen().lines()[0] == "12:00:00 UTC  No node reports a GPU."
+    assert screen().record()["utilization"] == 0
+
+
+def test_programs_get_sums_and_devices_as_numbers() -> None:
+    found = screen(make_gpunode("a", utilization=0.25, used_mib=100), pods=PODS, jobs=JOBS)
+    told = found.record()
+    assert (told["held_gpus"], told["available_gpus"], told["total_gpus"], told["utilization"]) == (2, 0, 2, 0.25)
+    assert (told["jobs_running"], told["jobs_waiting"], told["memory_used_mib"]) == (1, 1, 200)
+    assert told["nodes"][0]["devices"][0]["holders"][0]["job"] == 5
+    table = output.as_csv(found.rows(), columns=topscreen.CSV_COLUMNS).splitlines()
+    assert table[1].endswith(",5 train (ada) [0.5]")
+
+
+async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, cluster: Cluster) -> None:
+    none = Answer(body={"metadata": {}, "items": []})
+    refused = Answer(status=403, body={"code": 403, "reason": "Forbidden", "message": "no"})
+    missing = Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "no"})
+    api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", none)
+    api.answer("GET /api/v1/pods", none)
+    api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", refused)
+    own = Answer(body={"metadata": {}, "items": [msgspec.to_builtins(JOBS[0])]})
+    api.answer("GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs", own)
+    system = "namespaces/dovetail-system"
+    api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", missing)
+    api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", missing)
+    assert [job.metadata.name for job in (await topping.look(cluster)).jobs] == ["train"]
+
+
+def test_an_interval_that_is_too_short_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("top", ["--interval", "0"], prog="dovetail top") == 2
+    assert capsys.readouterr().err == "dovetail: --interval 0: at least 0.1 seconds\n"
