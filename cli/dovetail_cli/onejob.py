@@ -8,7 +8,8 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import AssignedDevice, GPUJob
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
-from dovetail_cli import jobrows, output, past, projects, selection, times
+from dovetail.kube.objects import Event
+from dovetail_cli import happened, jobrows, output, past, projects, selection, times
 from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import MissingError, UsageError
 
@@ -46,17 +47,30 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
     """The job, else what the history has of it, as text."""
     wanted = parse(word)
 
-    async def go(cluster: Cluster) -> GPUJob | JobRecord:
+    async def go(cluster: Cluster) -> str:
         try:
-            return await find(cluster, wanted)
+            job = await find(cluster, wanted)
         except MissingError:
-            return await remembered(cluster, wanted)
+            return recorded(await remembered(cluster, wanted), form=form)
+        return told(job, await happened.events_of(cluster, job), form=form)
 
-    found = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def told(job: GPUJob, events: Sequence[Event] | None, *, form: str) -> str:
+    """A job that is there and what has happened to it, as text or for programs."""
     if form == "table":
-        return text(sections(found) if isinstance(found, GPUJob) else recorded_sections(found))
-    as_value = record(found) if isinstance(found, GPUJob) else msgspec.to_builtins(found)
-    return output.as_json(as_value) if form == "json" else output.as_yaml(as_value)
+        return "\n".join(part for part in (text(sections(job)), happened.section(events)) if part)
+    return _printed({**record(job), "events": happened.records(events)}, form=form)
+
+
+def recorded(found: JobRecord, *, form: str) -> str:
+    """A job of which only its record is left, as text or for programs."""
+    return text(recorded_sections(found)) if form == "table" else _printed(msgspec.to_builtins(found), form=form)
+
+
+def _printed(value: Any, *, form: str) -> str:
+    return output.as_json(value) if form == "json" else output.as_yaml(value)
 
 
 def record(job: GPUJob) -> dict[str, Any]:
@@ -119,9 +133,12 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
                 ("AdmittedTime", status.admitted_time),
                 ("StartTime", status.start_time),
                 ("EndTime", status.completion_time),
+                ("LeaseEnds", status.lease.expiration_time if status.lease else None),
                 ("RunTime", None if running is None else times.elapsed(running)),
             ],
         ),
+        ("Tasks", _tasks(job)),
+        ("Preemption", _preemption(job)),
         ("Measured", _measured(job)),
         ("Attempts", [(f"Attempt{each.number}", f"{each.reason}: {each.message}") for each in status.attempts]),
         ("Depends on", [(each.name, f"{each.condition} ({each.state})") for each in status.dependencies]),
@@ -183,6 +200,26 @@ def _devices(job: GPUJob) -> Pairs:
 def _device(device: AssignedDevice) -> str:
     share, memory = device.share_milli / 1000, device.memory_mib
     return f"{device.node}:{device.index} {device.uuid} share={share:g} memory={memory}MiB"
+
+
+def _tasks(job: GPUJob) -> Pairs:
+    tasks = job.status.tasks
+    if tasks is None:
+        return []
+    return [
+        ("Total", tasks.total),
+        ("Waiting", tasks.waiting),
+        ("Running", tasks.running),
+        ("Succeeded", f"{tasks.succeeded} ({tasks.succeeded_indexes})" if tasks.succeeded else 0),
+        ("Failed", f"{tasks.failed} ({tasks.failed_indexes})" if tasks.failed else 0),
+    ]
+
+
+def _preemption(job: GPUJob) -> Pairs:
+    made = job.status.preemption
+    if made is None:
+        return []
+    return [("Times", made.count or None), ("LastTime", made.last_time), ("EndsAt", made.at), ("Why", made.message)]
 
 
 def _measured(job: GPUJob) -> Pairs:

@@ -1,12 +1,14 @@
 """One job: shown, changed, repeated, read."""
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
-from dovetail.api.gpujob import GPUJobSpec, ReservationSpec
-from dovetail_cli import changing, joblog, onejob, redoing, renewing, times
+from dovetail.api.gpujob import GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail_cli import changing, happened, joblog, onejob, redoing, renewing, times
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, MissingError, UsageError
@@ -48,6 +50,51 @@ def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
     assert "its object is gone" in text
     assert "  WaitTime=00:01:30\n" in text
     assert "  GpuHours=1.000" in text
+
+
+def test_the_tasks_of_an_array_and_who_made_way_for_whom_are_shown() -> None:
+    array = make_job(phase="Running", tasks=Tasks(total=9, running=2, waiting=4, failed=3, failed_indexes="0,4-5"))
+    assert "Tasks\n  Total=9\n  Waiting=4\n  Running=2\n  Succeeded=0\n  Failed=3 (0,4-5)" in shown(array)
+    victim = make_job(phase="Running", preemption=Preemption(at=ago(seconds=-20), message="Makes way for big"))
+    assert "Preemption\n  EndsAt=2026-11-21T12:00:20Z\n  Why=Makes way for big" in shown(victim)
+
+
+EVENTS = "/api/v1/namespaces/default/events"
+HAPPENED = [
+    {"reason": "Running", "message": "Running on a", "type": "Normal", "lastTimestamp": "2026-11-21T11:00:05Z"},
+    {"reason": "Resources", "message": "Need 4 GPUs", "type": "Normal", "eventTime": "2026-11-21T11:00:01.123456Z",
+     "count": 3},
+]  # fmt: skip
+
+
+async def test_what_has_happened_to_a_job_is_shown_from_the_first_event_on(api: Api, cluster: Cluster) -> None:
+    job = make_job(number=7, phase="Running", nodes=["a"])
+    api.answer(f"GET {EVENTS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": HAPPENED}))
+    events = await happened.events_of(cluster, job)
+    assert onejob.told(job, events, form="table").endswith(
+        "Events\n  2026-11-21T11:00:01Z  Resources: Need 4 GPUs (×3)\n  2026-11-21T11:00:05Z  Running: Running on a"
+    )
+    wanted = [("2026-11-21T11:00:01Z", "Resources", 3), ("2026-11-21T11:00:05Z", "Running", 1)]
+    for found in (
+        json.loads(onejob.told(job, events, form="json")),
+        yaml.safe_load(onejob.told(job, events, form="yaml")),
+    ):
+        assert [(each["time"], each["reason"], each["count"]) for each in found["events"]] == wanted
+    (seen,) = api.of(f"GET {EVENTS}")
+    assert seen.query["fieldSelector"] == f"involvedObject.uid={job.metadata.uid}"
+
+
+async def test_who_may_not_list_events_sees_the_job_all_the_same(api: Api, cluster: Cluster) -> None:
+    job = make_job(number=7, phase="Running", nodes=["a"])
+    api.answer(f"GET {EVENTS}", refusal(403))
+    events = await happened.events_of(cluster, job)
+    assert events is None
+    assert "not shown: that takes the right to list events" in onejob.told(job, events, form="table")
+    assert json.loads(onejob.told(job, events, form="json"))["events"] is None
+
+
+def test_a_job_of_which_no_event_is_left_has_no_such_section() -> None:
+    assert "Events" not in onejob.told(make_job(number=7, phase="Running"), [], form="table")
 
 
 @pytest.mark.parametrize("word", ["1-3", "1,2", "0", "Bad_Name"])
