@@ -30,6 +30,13 @@ class DeleteJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinQueue:
+    """Label the GPUJob for a queue of Kueue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGPUJob:
     """Delete the GPUJob: its time to be kept is over."""
 
@@ -50,4 +57,4 @@ class ChangeTask:
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
 
-Action = CreateJob | PatchJob | DeleteJob | DeleteGPUJob | CreateTask | ChangeTask
+Action = CreateJob | PatchJob | DeleteJob | JoinQueue | DeleteGPUJob | CreateTask | ChangeTask

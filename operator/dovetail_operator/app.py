@@ -35,6 +35,7 @@ from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers
 from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.idle import IdleWatch
+from dovetail_operator.kueue import KueueWatch
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.noting import QuotaNotes
@@ -120,6 +121,7 @@ class Operator:
             post=self._feed.watch.post,
             now=_now,
         )
+        self._kueue = KueueWatch(client, state, changed=self._controller.queue.add)
         self._notes = QuotaNotes(client, state, now=_now)
         self._reflectors = _reflectors(client, self._controller)
 
@@ -145,6 +147,7 @@ class Operator:
             tasks.create_task(self._keep_history())
             tasks.create_task(self._idle.run())
             tasks.create_task(self._notes.run())
+            tasks.create_task(self._kueue.run())
 
     async def _keep_history(self) -> None:
         """Beside the queue, which does not wait for a database that is away."""

@@ -21,7 +21,16 @@ from dovetail.kube.resources import GPUJOBS, JOBS
 from dovetail.logs import get_logger
 from dovetail.workqueue import WorkQueue
 from dovetail_operator import effects, notices, overuse, probes, taskeffects
-from dovetail_operator.actions import Action, ChangeTask, CreateJob, CreateTask, DeleteGPUJob, DeleteJob, PatchJob
+from dovetail_operator.actions import (
+    Action,
+    ChangeTask,
+    CreateJob,
+    CreateTask,
+    DeleteGPUJob,
+    DeleteJob,
+    JoinQueue,
+    PatchJob,
+)
 from dovetail_operator.announce import Announcement, announcement
 from dovetail_operator.arrays import parent_key
 from dovetail_operator.badcards import announcement_of
@@ -250,6 +259,8 @@ class Controller:
             case DeleteJob():
                 assert seen.child is not None, "only a Job that is there is deleted"
                 await effects.delete_job(self._client, seen.child)
+            case JoinQueue():
+                self.job_changed(await effects.join_queue(self._client, seen.job, queue=action.queue))
             case DeleteGPUJob():
                 await effects.delete_gpujob(self._client, seen.job)
             case CreateTask():
@@ -286,7 +297,8 @@ class Controller:
         self.state.put_child(found)
         if (warning := probes.warning_of(seen.job, seen.ask)) is not None:
             self._post(warning)
-        self._count_admission(seen.job)
+        if not action.manifest["spec"].get("suspend"):
+            self._count_admission(seen.job)
         # Its room is claimed as on the way from now on, by the batch Job that is there.
         self._queueing.look_again()
         return True

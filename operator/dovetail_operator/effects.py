@@ -11,7 +11,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound, StatusError
 from dovetail.kube.objects import Job
 from dovetail.kube.resources import GPUJOBS, JOBS, Resource
-from dovetail.names import TERM
+from dovetail.names import KUEUE_QUEUE, TERM
 from dovetail.pods.mps import job_with_mps
 from dovetail_operator import services
 from dovetail_operator.actions import CreateJob, PatchJob
@@ -61,6 +61,13 @@ async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:
 async def delete_job(client: Client, child: Job) -> None:
     """Delete the batch Job, and its pods by that; one that is gone already is as good. Raises `Conflict`."""
     await _delete(client, JOBS, child.metadata)
+
+
+async def join_queue(client: Client, job: GPUJob, *, queue: str) -> GPUJob:
+    """The GPUJob with the label for that queue of Kueue. Raises `Conflict` when it is not as it was read."""
+    labels = {KUEUE_QUEUE: queue}
+    patch = {"metadata": {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "labels": labels}}
+    return await client.patch(GPUJOBS, job.metadata.name, patch, as_type=GPUJob, namespace=job.metadata.namespace)
 
 
 async def delete_gpujob(client: Client, job: GPUJob) -> None:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.claims import Ask
+from dovetail.kube.objects import Job
 from dovetail_operator import attempts, rendezvous
-from dovetail_operator.actions import CreateJob, DeleteJob
+from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
 from dovetail_operator.observed import Observed, has_ended, is_external, is_past
 from dovetail_operator.stages import Stage
 from dovetail_operator.workload import build_job
@@ -21,19 +22,40 @@ _REASON: Final = "ExternallyManaged"
 def stage_of(seen: Observed) -> Stage | None:
     """Where such a job is while it does not run; None where it is as every other."""
     job, child = seen.job, seen.child
-    if not is_external(job) or job.spec.cancel:
+    if job.spec.cancel:
         return None
     if child is None:
-        return _made(seen)
+        return _made(seen) if is_external(job) else None
     if has_ended(child) or is_past(job, child):
         return None
-    if job.spec.suspend:
+    if is_external(job) and job.spec.suspend:
         # Suspended by us alone it would be let go by Kueue again: what is not there is not.
         message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
         return Stage(phase="Held", reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
-    if child.spec.suspend:
-        return Stage(phase="Queued", reason=_REASON, message=_waits(job), admitted=False)
+    if child.spec.suspend and _queue_of(child) != _queue_of(job):
+        return _changes_queue(job, child)
+    if is_external(job) and child.spec.suspend:
+        return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
     return None
+
+
+def _queue_of(found: GPUJob | Job) -> str:
+    return found.metadata.labels.get(names.KUEUE_QUEUE, "")
+
+
+def _changes_queue(job: GPUJob, child: Job) -> Stage:
+    """The batch Job waits in another queue than the GPUJob names: it is made anew, for a Job keeps its queue.
+
+    One that Kueue took by itself, since the namespace has a default queue, takes its GPUJob along.
+    """
+    wanted, has = _queue_of(job), _queue_of(child)
+    if wanted or job.status.reason == _REASON:
+        where = f"Kueue's queue {wanted}" if wanted else "Dovetail's own queue"
+        message = f"Its Job is made anew for {where}"
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(DeleteJob(),))
+    message = f"Kueue took its Job into the queue {has}"
+    actions = (JoinQueue(queue=has), DeleteJob())
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=actions)
 
 
 def _made(seen: Observed) -> Stage | None:
@@ -63,5 +85,5 @@ def _kueues(said: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in said.items() if name.startswith(names.KUEUE_PREFIX)}
 
 
-def _waits(job: GPUJob) -> str:
-    return f"Waits until Kueue lets it go from the queue {job.metadata.labels[names.KUEUE_QUEUE]}"
+def _waits(job: GPUJob, *, told: str = "") -> str:
+    return f"Waits until Kueue lets it go from the queue {_queue_of(job)}{': ' if told else ''}{told}"

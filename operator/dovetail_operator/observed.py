@@ -48,7 +48,7 @@ class Observed:
     `idle_since`: when it was last seen to do GPU work, for a job that is told to be idle.
     `overuses` tell which of its pods use more memory than they were promised; `enforcement` what its nodes can enforce,
     by name, None for one whose agent reports nothing.
-    `notice` is there for a job that runs and has to make way.
+    `notice` is there for a job that runs and has to make way. `kueue`: why Kueue has not let it go, in Kueue's words.
     """
 
     job: GPUJob
@@ -73,6 +73,7 @@ class Observed:
     idle_since: datetime | None = None
     enforcement: Mapping[str, Enforcement | None] = field(default_factory=dict)
     notice: Notice | None = None
+    kueue: str = ""
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
 
 

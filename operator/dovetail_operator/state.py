@@ -70,6 +70,8 @@ class State:
         # Records of jobs that are due; None where nobody keeps any.
         self.dues: Dues | None = None
         self.verdicts: dict[str, Verdict] = {}
+        # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.
+        self.kueue: dict[str, str] = {}
         # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
         self.overtaken: dict[str, str] = {}
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
@@ -227,6 +229,7 @@ class State:
             idle_since=self.idle.get(job.metadata.uid),
             enforcement=self._enforcements.of(pods),
             notice=self.notices.get(job.metadata.uid),
+            kueue=self.kueue.get(child.metadata.uid, "") if child is not None else "",
         )
 
     def _is_unnoted_task(self, job: GPUJob) -> bool:

@@ -47,7 +47,14 @@ def make_job(
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, GPUJob)
 
 
-def make_child(job: GPUJob, *, status: dict[str, Any] | None = None, uid: str = "uid-child", **spec: Any) -> Job:
+def make_child(
+    job: GPUJob,
+    *,
+    status: dict[str, Any] | None = None,
+    uid: str = "uid-child",
+    labels: dict[str, str] | None = None,
+    **spec: Any,
+) -> Job:
     """The batch Job of `job` as the API server has it."""
     metadata = {
         "name": job.metadata.name,
@@ -55,6 +62,7 @@ def make_child(job: GPUJob, *, status: dict[str, Any] | None = None, uid: str = 
         "uid": uid,
         "resourceVersion": "20",
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
+        "labels": labels or {},
     }
     limits = {"backoffLimit": inner_backoff_limit(job), "activeDeadlineSeconds": job.spec.active_deadline_seconds}
     return msgspec.convert({"metadata": metadata, "spec": limits | spec, "status": status or {}}, Job)

@@ -122,3 +122,17 @@ async def test_a_status_is_written_only_on_what_was_read(api: Api, client: Clien
 
 def test_equal_statuses_differ_in_nothing() -> None:
     assert effects.difference(GPUJobStatus(phase="Queued"), GPUJobStatus(phase="Queued")) == {}
+
+
+async def test_a_job_is_labelled_for_kueues_queue_only_as_it_was_read(api: Api, client: Client) -> None:
+    api.answer(f"PATCH {GPUJOBS}/x", wire(make_job()), refusal(409, reason="Conflict"))
+    await effects.join_queue(client, make_job(), queue="default")
+    assert api.seen[0].body == {
+        "metadata": {
+            "uid": "uid-x",
+            "resourceVersion": "10",
+            "labels": {"kueue.x-k8s.io/queue-name": "default"},
+        }
+    }
+    with pytest.raises(Conflict):
+        await effects.join_queue(client, make_job(), queue="default")

@@ -1,0 +1,121 @@
+"""Kueue's own words on the Jobs that it has not let go, as its Workloads have them."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Condition
+from dovetail_operator import kueue
+from dovetail_operator.kueue import KueueWatch, words
+from dovetail_operator.state import State
+from tests.core.kube.api import Answer, Api, refusal
+from tests.operator_.builders import make_job, make_state
+
+WORKLOADS = "/apis/kueue.x-k8s.io/{}/workloads"
+NO_QUOTA = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for dovetail.dev/gpu-milli in flavor gpus"
+)
+LABELS = {"kueue.x-k8s.io/queue-name": "team"}
+
+
+def told(type_: str, status: str, message: str = "") -> Condition:
+    return Condition(type=type_, status=status, message=message)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], ""),
+        ([told("QuotaReserved", "False", f"{NO_QUOTA}. ")], NO_QUOTA),
+        ([told("QuotaReserved", "True", "Quota reserved")], "it has quota, and its admission checks are open"),
+        ([told("QuotaReserved", "True"), told("Admitted", "True", "The workload is admitted")], ""),
+        (
+            [told("Evicted", "True", "Preempted to make room"), told("QuotaReserved", "False", NO_QUOTA)],
+            f"Preempted to make room; {NO_QUOTA}",
+        ),
+        ([told("Evicted", "True", "Same"), told("QuotaReserved", "False", "Same")], "Same"),
+        ([told("Evicted", "False", "Previously: x"), told("QuotaReserved", "False", NO_QUOTA)], NO_QUOTA),
+    ],
+)
+def test_the_words_are_why_it_waits_now(conditions: list[Condition], expected: str) -> None:
+    assert words(conditions) == expected
+
+
+def workload(message: str, *, owner: str = "x", kind: str = "Job") -> dict[str, Any]:
+    owners = [{"apiVersion": "batch/v1", "kind": kind, "name": owner, "uid": f"uid-child-{owner}", "controller": True}]
+    conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
+    metadata = {"name": f"job-{owner}", "namespace": "team", "uid": "uid-w", "ownerReferences": owners}
+    return {"metadata": {**metadata, "resourceVersion": "5"}, "status": {"conditions": conditions}}
+
+
+def page(*items: dict[str, Any]) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "5"}, "items": list(items)})
+
+
+class Rig:
+    def __init__(self, client: Client) -> None:
+        self.state: State = make_state(a=1)
+        self.changed: asyncio.Queue[str] = asyncio.Queue()
+        self.watch = KueueWatch(client, self.state, changed=self.changed.put_nowait)
+
+
+async def test_of_a_job_of_ours_it_is_passed_on_and_taken_back(client: Client) -> None:
+    rig = Rig(client)
+    rig.state.put_job(make_job(meta={"labels": LABELS}))
+    found = msgspec.convert(workload(NO_QUOTA), kueue.Workload)
+    rig.watch._on_event("ADDED", found)
+    rig.watch._on_event("MODIFIED", found)
+    assert rig.state.kueue == {"uid-child-x": NO_QUOTA}
+    rig.watch._on_event("DELETED", found)
+    assert rig.state.kueue == {}
+    assert [rig.changed.get_nowait() for _ in range(rig.changed.qsize())] == ["team/x", "team/x"]
+
+
+async def test_of_others_nothing_is_kept(client: Client) -> None:
+    rig = Rig(client)
+    rig.state.put_job(make_job("unlabelled"))
+    for other in (
+        workload(NO_QUOTA, owner="stranger"),
+        workload(NO_QUOTA, owner="unlabelled"),
+        workload(NO_QUOTA, kind="JobSet"),
+    ):
+        rig.watch._on_event("ADDED", msgspec.convert(other, kueue.Workload))
+    assert rig.state.kueue == {}
+    assert rig.changed.empty()
+
+
+async def test_an_older_kueue_is_read_as_well(api: Api, client: Client) -> None:
+    rig = Rig(client)
+    rig.state.put_job(make_job(meta={"labels": LABELS}))
+    api.answer(f"GET {WORKLOADS.format('v1beta2')}", refusal(404))
+    api.answer(f"GET {WORKLOADS.format('v1beta1')}", page(), page(workload(NO_QUOTA)))
+    watching = asyncio.create_task(rig.watch.run())
+    try:
+        async with asyncio.timeout(10):
+            assert await rig.changed.get() == "team/x"
+    finally:
+        watching.cancel()
+    assert rig.state.kueue == {"uid-child-x": NO_QUOTA}
+
+
+async def test_without_kueue_it_is_looked_for_again(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(client)
+    rig.state.put_job(make_job(meta={"labels": LABELS}))
+    monkeypatch.setattr(kueue, "_LOOK_SECONDS", 0.0)
+    api.answer(f"GET {WORKLOADS.format('v1beta1')}", refusal(404), refusal(403))
+    api.answer(
+        f"GET {WORKLOADS.format('v1beta2')}",
+        refusal(404),
+        refusal(403),
+        page(workload(NO_QUOTA)),
+        page(workload(NO_QUOTA)),
+    )
+    watching = asyncio.create_task(rig.watch.run())
+    try:
+        async with asyncio.timeout(10):
+            assert await rig.changed.get() == "team/x"
+    finally:
+        watching.cancel()
