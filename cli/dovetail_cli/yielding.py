@@ -65,7 +65,7 @@ def way_made(evictor: Evictor, *, job: GPUJob, others: Yielding, now: datetime, 
     grace = others.rules.grace_seconds
     starts_in = in_seconds + grace + ENDING_SECONDS
     who = " and ".join(_named(victim, beside=job) for victim in victims)
-    told = f"each told {brief(grace)} beforehand" if len(victims) > 1 else f"told {brief(grace)} beforehand"
+    told = f"{'each ' if len(victims) > 1 else ''}told {grace:.0f} s beforehand"
     way = (
         f"In {brief(in_seconds)} {who} may be made to make way for it" if in_seconds else f"{who} would make way for it"
     )

@@ -165,10 +165,21 @@ def _active(seen: Observed, child: Job) -> Stage:
         return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
     absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
     if absent <= 0:
-        message = "Runs on the CPU: no GPU here could ever serve it (onNoGPU)" if fell_back(child) else ""
-        return Stage(phase="Running", message=message, admitted=True, actions=adjust)
+        return Stage(phase="Running", message=_how_it_runs(seen, child), admitted=True, actions=adjust)
     message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
     return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
+
+
+def _how_it_runs(seen: Observed, child: Job) -> str:
+    """What is out of the ordinary about a job all of whose workers run; mostly nothing."""
+    if fell_back(child):
+        return "Runs on the CPU: no GPU here could ever serve it (onNoGPU)"
+    asked, workers = seen.asked_workers, seen.job.spec.workers
+    if asked is None or workers >= asked:
+        return ""
+    return (
+        f"Runs with {workers} of {asked} workers, as many as there was room for: it may take more when it starts anew"
+    )
 
 
 def _succeeded_before(child: Job, ended: set[int]) -> int:

@@ -238,6 +238,7 @@ def test_an_elastic_job_at_work_has_the_workers_that_it_was_started_with() -> No
     assert seen is not None
     status = reconcile(seen).status
     assert (status.phase, status.reason, status.gpus) == ("Running", "", 6)
+    assert status.message.startswith("Runs with 3 of 5 workers, as many as there was room for")
 
 
 def test_an_elastic_job_that_is_planned_anew_with_another_number_is_made_anew() -> None:
