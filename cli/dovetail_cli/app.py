@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "snapshot": Entry("dovetail_cli.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
     "simulate": Entry("dovetail_cli.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
+    "gflowd": Entry("dovetail_cli.gflowd:app", "Start, show and stop the local sandbox, for scripts that begin so"),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }
 _HELP_OPTIONS: Final = ("-h", "--help")
@@ -82,6 +83,11 @@ def gstats() -> None:
     sys.exit(run("gstats", sys.argv[1:], prog="gstats"))
 
 
+def gflowd() -> None:
+    """Entry point of `gflowd`."""
+    sys.exit(run("gflowd", sys.argv[1:], prog="gflowd"))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run `dovetail COMMAND …` and return the exit code."""
     if not arguments or arguments[0] in _HELP_OPTIONS:
@@ -112,7 +118,7 @@ def overview() -> str:
             *lines,
             "",
             "`dovetail COMMAND --help` tells more; `dovetail --version` prints the version.",
-            "gbatch, gqueue, ginfo, gcancel, gjob and gstats are also programs of their own.",
+            "gbatch, gqueue, ginfo, gcancel, gjob, gstats and gflowd are also programs of their own.",
         ]
     )
 

@@ -1,7 +1,9 @@
 """Sandboxes as commands use them: through the very command line that people have."""
 
 import contextlib
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,21 @@ def up(name: str, *, nodes: str | None = None, limit_nodes: int | None = None) -
 def down(name: str) -> None:
     """End a sandbox: no process and no file of it stays. Raises `CommandError`."""
     _sandbox(["down", "--name", name], failed=f"the sandbox {name} did not end")
+
+
+def status(name: str) -> int:
+    """Print what a sandbox is and does; the exit code, 0 where all of it runs."""
+    from dovetail_cli import app
+
+    return app.run("sandbox", ["status", "--name", name], prog="dovetail sandbox")
+
+
+def is_meant(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether commands that are told nothing else go to this sandbox, once it is up."""
+    listed = environ.get("KUBECONFIG")
+    if not listed:
+        return name == DEFAULT
+    return Path(listed.split(os.pathsep)[0]).resolve() == kubeconfig(name).resolve()
 
 
 def _sandbox(arguments: list[str], *, failed: str) -> None:
