@@ -7,48 +7,21 @@
 # Archives are kept in the cache under a hash of what went into them, so a second run prints at once.
 set -euo pipefail
 
-readonly SUITE=bookworm
 readonly PACKAGES=python3,python3-venv,ca-certificates
 readonly DEPLOYABLES="operator extender agent webhook cli"
 readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/dovetail/images
-# Part of the base's hash: what Debian has fixed is in the images a month later at the latest.
-readonly MONTH=$(date +%Y-%m)
-
-say() { echo "images: $*" >&2; }
-
-fail() { say "$*"; exit 1; }
-
-digest() { sha256sum | cut -c1-16; }
-
-require() {
-  local missing=()
-  for program in buildah mmdebstrap; do
-    command -v "$program" >/dev/null || missing+=("$program")
-  done
-  ((${#missing[@]} == 0)) || fail "needs ${missing[*]}: apt-get install --no-install-recommends ${missing[*]}"
-}
+# shellcheck source=images/lib.sh
+source "$SOURCE/images/lib.sh"
 
 base_archive() {
   local archive
   archive=$CACHE/base-$(echo "$SUITE $PACKAGES $MONTH" | digest).tar
   if [[ ! -e $archive ]]; then
     say "Debian $SUITE with $PACKAGES (about 25 s)"
-    mmdebstrap --quiet --format=tar --variant=minbase --include="$PACKAGES" --mode=root \
-      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-      --dpkgopt='path-exclude=/usr/share/locale/*' "$SUITE" "$archive.new" >&2
+    debian "$PACKAGES" "$archive.new"
     keep "$archive"
   fi
   echo "$archive"
-}
-
-# The new archive takes its place; those of the same image that it replaces go.
-keep() {
-  local old
-  mv "$1.new" "$1"
-  for old in "${1%-*}"-*.tar; do
-    [[ $old == "$1" ]] || rm -f "$old"
-  done
 }
 
 # What the Dockerfile copies: the wheel, and which versions it goes with.
@@ -58,8 +31,6 @@ context() {
   # The versions that the tests ran with. Without the hashes, which pip would then want of the wheel too.
   sed -E -e '/^ *(--hash|#)/d' -e 's/ *\\$//' "$SOURCE/requirements.lock" >"$WORK/context/constraints.txt"
 }
-
-storage() { buildah --storage-driver=vfs --root="$WORK/storage" --runroot="$WORK/run" "$@"; }
 
 import_base() {
   local container

@@ -82,6 +82,11 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
             for name in ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE")
         ]
         variables.append({"name": "HYDRA_HOST_FILE", "value": HOSTFILE})
+        # Open MPI would cut a host's name at its first dot, and what is left no resolver knows.
+        variables += [
+            {"name": name, "value": "true"}
+            for name in ("OMPI_MCA_orte_keep_fqdn_hostnames", "PRTE_MCA_prte_keep_fqdn_hostnames")
+        ]
     return variables
 
 
@@ -90,6 +95,11 @@ def pod_annotations(job: GPUJob, *, gpus: int) -> dict[str, str]:
     if not _is_mpi(job):
         return {}
     return {names.HOSTFILE: "".join(f"{host} slots={max(1, gpus)}\n" for host in hosts(job))}
+
+
+def success_policy(job: GPUJob) -> Manifest | None:
+    """When the job has succeeded before all workers have: MPI's others wait to be called by the first, for ever."""
+    return {"rules": [{"succeededIndexes": "0"}]} if _is_mpi(job) else None
 
 
 def joined(spec: Manifest, *, job: GPUJob, gpus: int) -> Manifest:

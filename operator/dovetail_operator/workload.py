@@ -59,6 +59,8 @@ def build_job(
     }
     if pod_spec["restartPolicy"] == "Never":
         batch["podFailurePolicy"] = {"rules": attempts.failure_rules(job)}
+    if (success := rendezvous.success_policy(job)) is not None:
+        batch["successPolicy"] = success
     if (limit := attempts.deadline_seconds(job)) is not None:
         batch["activeDeadlineSeconds"] = limit
     metadata = {

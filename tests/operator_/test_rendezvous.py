@@ -86,7 +86,9 @@ def test_tensorflow_reads_its_cluster_and_its_own_place(distributed: dict[str, A
 def test_mpi_reads_its_hosts_from_a_file() -> None:
     built = pod(workers=2, gpu=2, distributed={"framework": "MPI"})
     assert built["metadata"]["annotations"]["dovetail.dev/mpi-hostfile"] == "x-0.x slots=2\nx-1.x slots=2\n"
-    assert environment(built)["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"
+    told = environment(built)
+    assert told["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"
+    assert told["OMPI_MCA_orte_keep_fqdn_hostnames"] == told["PRTE_MCA_prte_keep_fqdn_hostnames"] == "true"
     *_, volume = built["spec"]["volumes"]
     (item,) = volume["downwardAPI"]["items"]
     assert (item["path"], item["fieldRef"]["fieldPath"]) == (
@@ -95,6 +97,18 @@ def test_mpi_reads_its_hosts_from_a_file() -> None:
     )
     *_, mount = built["spec"]["containers"][0]["volumeMounts"]
     assert (mount["name"], mount["mountPath"]) == (volume["name"], "/etc/mpi")
+
+
+def test_an_mpi_job_has_succeeded_when_its_first_worker_has() -> None:
+    job = make_job(workers=2, distributed={"framework": "MPI"})
+    built = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)["spec"]
+    assert built["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+
+
+@pytest.mark.parametrize("spec", [{"workers": 2}, {"workers": 1, "distributed": {"framework": "MPI"}}])
+def test_any_other_job_has_succeeded_when_all_its_workers_have(spec: dict[str, Any]) -> None:
+    job = make_job(**spec)
+    assert "successPolicy" not in build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)["spec"]
 
 
 def test_a_users_variables_of_these_names_are_replaced_and_the_others_kept() -> None:

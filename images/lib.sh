@@ -1,0 +1,41 @@
+# What the scripts that build images share; to be sourced. Archives are kept in the cache under a hash of what went in.
+
+readonly SUITE=bookworm
+readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/dovetail/images
+# Part of each hash: what Debian has fixed is in the images a month later at the latest.
+readonly MONTH=$(date +%Y-%m)
+
+say() { echo "images: $*" >&2; }
+
+fail() { say "$*"; exit 1; }
+
+digest() { sha256sum | cut -c1-16; }
+
+require() {
+  local missing=()
+  for program in buildah mmdebstrap; do
+    command -v "$program" >/dev/null || missing+=("$program")
+  done
+  ((${#missing[@]} == 0)) || fail "needs ${missing[*]}: apt-get install --no-install-recommends ${missing[*]}"
+}
+
+# A Debian with those packages as a tar file; what follows the two is mmdebstrap's.
+debian() {
+  local packages=$1 archive=$2
+  shift 2
+  mmdebstrap --quiet --format=tar --variant=minbase --include="$packages" --mode=root \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' "$@" "$SUITE" "$archive" >&2
+}
+
+# The new archive takes its place; those of the same image that it replaces go.
+keep() {
+  local old
+  mv "$1.new" "$1"
+  for old in "${1%-*}"-*.tar; do
+    [[ $old == "$1" ]] || rm -f "$old"
+  done
+}
+
+# Storage of its own in $WORK, so that nothing is left in the user's and two builds never meet.
+storage() { buildah --storage-driver=vfs --root="$WORK/storage" --runroot="$WORK/run" "$@"; }
