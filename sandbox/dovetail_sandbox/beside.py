@@ -43,10 +43,11 @@ def _certificate(folder: Path, *, names: Sequence[str]) -> tuple[str, str]:
     folder.mkdir(parents=True)
     certificate, key = folder / "tls.crt", folder / "tls.key"
     alternatives = ",".join([*(f"DNS:{name}" for name in names), "IP:127.0.0.1"])
+    # PKCS #1, the only form in which Kueue reads the key of its authority.
+    call("openssl", "genrsa", "-traditional", "-out", key, "2048")
     call(
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", _VALID_DAYS, "-subj", "/CN=dovetail-sandbox", "-addext", f"subjectAltName={alternatives}"),
-        *("-keyout", key, "-out", certificate),
+        *("openssl", "req", "-x509", "-new", "-key", key, "-out", certificate, "-days", _VALID_DAYS),
+        *("-subj", "/CN=dovetail-sandbox", "-addext", f"subjectAltName={alternatives}"),
     )
     key.chmod(0o600)
     return certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8")

@@ -115,7 +115,7 @@ def test_the_certificate_names_the_address_the_service_and_the_authority(tmp_pat
     text = call("openssl", "x509", "-noout", "-text", stdin=certificate)
     assert "IP Address:127.0.0.1" in text
     assert "DNS:kueue-webhook-service.kueue-system.svc, DNS:kueue-ca" in text
-    assert "PRIVATE KEY" in key
+    assert key.startswith("-----BEGIN RSA PRIVATE KEY-----"), "the form in which Kueue reads it"
     assert (tmp_path / "made" / "tls.key").stat().st_mode & 0o077 == 0
 
 
