@@ -196,7 +196,9 @@ async def test_a_silent_api_server_fails_the_bind_at_its_deadline_and_keeps_the_
         async with asyncio.timeout(5):
             assert "no answer within 0.3 s" in await face.bind(pod, "a")
         assert (await face.filter(make_pod("other", "8", milli=8000), "a", "b"))["NodeNames"] == ["b"]
-        assert face.ledger.totals().promised_milli == 1000
+        mine = face.ledger.claim("uid-p")
+        assert mine is not None
+        assert not face.ledger.is_hold("uid-p")
 
 
 async def test_a_bind_that_happened_but_was_not_answered_is_found_in_the_cache(api: ApiServer) -> None:

@@ -32,10 +32,28 @@ async def test_filter_may_be_asked_with_one_node(face: Face) -> None:
     assert (await face.filter(make_pod(), "b"))["NodeNames"] == ["b"]
 
 
-async def test_filter_has_no_side_effect(face: Face) -> None:
+async def test_filter_holds_nothing_where_scores_are_still_to_be_asked(face: Face) -> None:
     before = face.ledger.totals()
-    await face.filter(make_pod(), "a", "b")
+    assert len((await face.filter(make_pod(), "a", "b"))["NodeNames"]) == 2
     assert face.ledger.totals() == before
+
+
+async def test_filter_holds_the_one_node_that_is_left_for_nobody_asks_its_score(api: ApiServer, face: Face) -> None:
+    started = make_share("started", 500)
+    api.put("pods", started)
+    assert await face.bind(started, "b") == ""
+    pod = make_share("next", 500)
+    api.put("pods", pod)
+    await face.sees("default/next")
+    for _ in range(2):
+        assert (await face.filter(pod, "a", "b"))["NodeNames"] == ["b"], "to ask again changes nothing"
+        held = face.ledger.claim("uid-next")
+        assert held is not None
+        assert held.node == "b"
+        assert face.ledger.is_hold("uid-next")
+    assert face.ledger.totals().holds == 1
+    assert (await face.filter(make_share("third", 500), "b"))["NodeNames"] == ["b"]
+    assert await face.bind(pod, "b") == ""
 
 
 async def test_a_wrong_model_cannot_be_mended_by_preemption(face: Face) -> None:
@@ -104,12 +122,21 @@ async def test_a_pod_that_asks_nothing_of_ours_may_go_anywhere(face: Face) -> No
 async def test_at_most_the_best_few_are_named(api: ApiServer, face: Face) -> None:
     nodes = [f"n{at}" for at in range(80)]
     await add_nodes(api, face, *nodes)
+    answer = await face.filter(make_share("next", 500), *nodes)
+    assert len(answer["NodeNames"]) == 64
+    assert answer["FailedNodes"] == answer["FailedAndUnresolvableNodes"] == {}
+
+
+async def test_a_node_that_nothing_of_kube_schedulers_could_lift_to_the_best_is_left_out(
+    api: ApiServer, face: Face
+) -> None:
+    nodes = [f"n{at}" for at in range(80)]
+    await add_nodes(api, face, *nodes)
     started = make_share("started", 500)
     api.put("pods", started)
     assert await face.bind(started, "n79") == ""
     answer = await face.filter(make_share("next", 500), *nodes)
-    assert len(answer["NodeNames"]) == 64
-    assert "n79" in answer["NodeNames"], "the node with a started device is the best for another share"
+    assert answer["NodeNames"] == ["n79"], "a share goes where a device is started, whatever the others' images"
     assert answer["FailedNodes"] == answer["FailedAndUnresolvableNodes"] == {}
 
 

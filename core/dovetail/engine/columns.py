@@ -1,6 +1,5 @@
 """The ledger's columns: their names, shapes and codes. Values only."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,21 +69,48 @@ _DEVICE_INTS: Final = (
     "training", "training_limit", "inference", "inference_limit", "aside",
 )  # fmt: skip
 _DEVICE_FLOATS: Final = ("utilization", "utilization_now", "guard")
+_KINDS: Final = (_NODE_BOOLS, _NODE_INTS, _DEVICE_BOOLS, _DEVICE_INTS, _DEVICE_FLOATS)
 OF_DEVICES: Final = (*_DEVICE_BOOLS, *_DEVICE_INTS, *_DEVICE_FLOATS)
 
 
-def grown(columns: Mapping[str, npt.NDArray[Any]], *, rows: int, devices: int) -> dict[str, npt.NDArray[Any]]:
-    """The columns with room for so many rows and devices; what is new is 0."""
-    shapes: dict[str, tuple[tuple[int, ...], type]] = {
-        **dict.fromkeys(_NODE_BOOLS, ((rows,), np.bool_)),
-        **dict.fromkeys(_NODE_INTS, ((rows,), np.int64)),
-        **dict.fromkeys(_DEVICE_BOOLS, ((rows, devices), np.bool_)),
-        **dict.fromkeys(_DEVICE_INTS, ((rows, devices), np.int64)),
-        **dict.fromkeys(_DEVICE_FLOATS, ((rows, devices), np.float64)),
-    }
-    larger: dict[str, npt.NDArray[Any]] = {
-        name: np.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()
-    }
-    for name, column in columns.items():
-        larger[name][tuple(slice(0, size) for size in column.shape)] = column
-    return larger
+class Table:
+    """The columns of all nodes by name. Those of one kind lie in one block, row by row, so that a few nodes are read in
+    all of them at once."""
+
+    def __init__(self, *, rows: int, devices: int) -> None:
+        self._blocks: tuple[npt.NDArray[Any], ...] = (
+            np.zeros((rows, len(_NODE_BOOLS)), dtype=np.bool_),
+            np.zeros((rows, len(_NODE_INTS)), dtype=np.int64),
+            np.zeros((rows, len(_DEVICE_BOOLS), devices), dtype=np.bool_),
+            np.zeros((rows, len(_DEVICE_INTS), devices), dtype=np.int64),
+            np.zeros((rows, len(_DEVICE_FLOATS), devices), dtype=np.float64),
+        )
+        self._columns = _by_name(self._blocks)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """One column, to read and to write: [rows] of a node column, [rows, devices] of a device column."""
+        return self._columns[name]
+
+    def at(self, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[Any]]:
+        """A copy of these rows of each column; the row -1 has only 0."""
+        taken = tuple(block.take(rows, axis=0) for block in self._blocks)
+        if len(rows) and rows.min() < 0:
+            for block in taken:
+                block[rows < 0] = 0
+        return _by_name(taken)
+
+    def grown(self, *, rows: int, devices: int) -> "Table":
+        """The same with room for so many rows and devices; what is new is 0."""
+        larger = Table(rows=rows, devices=devices)
+        for new, old in zip(larger._blocks, self._blocks, strict=True):
+            new[tuple(slice(0, size) for size in old.shape)] = old
+        return larger
+
+    def copy(self) -> "Table":
+        """An independent copy."""
+        height, width = self["present"].shape
+        return self.grown(rows=height, devices=width)
+
+
+def _by_name(blocks: tuple[npt.NDArray[Any], ...]) -> dict[str, npt.NDArray[Any]]:
+    return {name: block[:, at] for names, block in zip(_KINDS, blocks, strict=True) for at, name in enumerate(names)}

@@ -31,7 +31,10 @@ _DIGITS: Final = 5
 def chosen(slots: Ints, *, count: int, values: Floats, facts: Sequence[DeviceFacts]) -> tuple[int, ...]:
     """The best `count` of the free devices `slots` in rising order; `values` say how good each is, higher is better."""
     values = np.round(values, _DIGITS)
-    links = link_ranks([facts[slot] for slot in slots.tolist()])
+    free = [facts[slot] for slot in slots.tolist()]
+    if count == 1:
+        return (int(slots[_best_one(free, values=values)]),)
+    links = link_ranks(free)
     if count == len(slots):
         sets = np.arange(count, dtype=np.int64)[np.newaxis]
     elif comb(len(slots), count) <= _MOST_SETS:
@@ -44,15 +47,25 @@ def chosen(slots: Ints, *, count: int, values: Floats, facts: Sequence[DeviceFac
 
 def link_ranks(devices: Sequence[DeviceFacts]) -> Ints:
     """How well each pair of devices is connected, [n, n]; 0 for the worst and for a device with itself."""
-    at = {device.index: position for position, device in enumerate(devices)}
-    ranks = np.zeros((len(devices), len(devices)), dtype=np.int64)
-    sockets = np.array([-1 if device.numa_node is None else device.numa_node for device in devices])
-    ranks[(sockets[:, np.newaxis] == sockets) & (sockets >= 0)] = SOCKET
-    for position, device in enumerate(devices):
-        for rank, others in ((SWITCH, device.switch), (NVLINK, device.nvlink)):
-            ranks[position, [at[other] for other in others if other in at]] = rank
-    np.fill_diagonal(ranks, 0)
-    return ranks
+    return np.array([[_rank(one, other) for other in devices] for one in devices], dtype=np.int64)
+
+
+def _rank(one: DeviceFacts, other: DeviceFacts) -> int:
+    if one is other:
+        return 0
+    if other.index in one.nvlink:
+        return NVLINK
+    if other.index in one.switch:
+        return SWITCH
+    return SOCKET if one.numa_node is not None and one.numa_node == other.numa_node else 0
+
+
+def _best_one(devices: Sequence[DeviceFacts], *, values: Floats) -> int:
+    """The position of the best device. One has no pairs: its value decides, and of equals how few links it severs."""
+    best: list[int] = np.flatnonzero(values == values.max()).tolist()
+    if len(best) == 1:
+        return best[0]
+    return min(best, key=lambda at: sum(_rank(devices[at], other) for other in devices))
 
 
 def best_fit_values(judged: "Judgement", row: int) -> Floats:

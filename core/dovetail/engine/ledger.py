@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.claims import Claim
-from dovetail.engine.columns import MODE_CODES, OF_DEVICES, Bools, Columns, Floats, Ints, grown
+from dovetail.engine.columns import MODE_CODES, OF_DEVICES, Bools, Columns, Floats, Ints, Table
 from dovetail.engine.facts import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.limits import Limits
 from dovetail.engine.loads import Loads
@@ -41,21 +41,24 @@ class _Entry:
 
 
 class _Sums:
-    """What claims add up to on the devices of one node, by slot."""
+    """What claims add up to on the devices of one node, by slot: a few, each added to alone, so lists are quickest."""
 
-    def __init__(self, movable: Bools) -> None:
+    def __init__(self, movable: list[bool]) -> None:
         width = len(movable)
         self._movable = movable
-        self.share, self._stays, self.aside, self.tenants, self.mode, self.held = (
-            np.zeros(width, dtype=np.int64) for _ in range(6)
-        )
-        self.of_workload = {workload: np.zeros(width, dtype=np.int64) for workload in (None, "Training", "Inference")}
-        self.guard = np.ones(width)
+        self.share, self._stays, self.aside, self.tenants, self.mode, self.held = ([0] * width for _ in range(6))
+        self.of_workload = {workload: [0] * width for workload in (None, "Training", "Inference")}
+        self.guard = [1.0] * width
 
     @property
-    def promised(self) -> Ints:
+    def promised(self) -> list[int]:
         """Memory that tenants have there at one time: all that stays, and the largest of what is moved by turns."""
-        return self._stays + self.aside
+        return [stays + aside for stays, aside in zip(self._stays, self.aside, strict=True)]
+
+    @property
+    def taken(self) -> Bools:
+        """Slots with a tenant."""
+        return np.array(self.tenants, dtype=np.int64) > 0
 
     def add(self, entry: _Entry, *, slots: Mapping[str, int], fraction: float) -> None:
         """A claim's named devices; those that the node does not report are not there."""
@@ -79,13 +82,19 @@ class _Sums:
             self.mode[slot] = MODE_CODES[claim.mode]
             self.held[slot] += entry.is_hold
 
-    def add_unnamed(self, entry: _Entry, *, at: Ints, memory_mib: Ints) -> None:
-        """Whole devices of which nobody knows yet which they are, on slots that stand for them."""
-        self.share[at] = WHOLE_MILLI
-        self._stays[at] = memory_mib
-        self.tenants[at] += 1
-        self.mode[at] = MODE_CODES["Exclusive"]
-        self.held[at] += entry.is_hold
+    def add_unnamed(self, entry: _Entry, *, memory_mib: Mapping[int, int]) -> None:
+        """Whole devices of which nobody knows yet which they are, on slots that stand for them, with their memory."""
+        for slot, mib in memory_mib.items():
+            self.share[slot] = WHOLE_MILLI
+            self._stays[slot] = mib
+            self.tenants[slot] += 1
+            self.mode[slot] = MODE_CODES["Exclusive"]
+            self.held[slot] += entry.is_hold
+
+    def withdraw(self, slots: Ints) -> None:
+        """Devices that the vendor's plugin does not give out now."""
+        for slot in slots.tolist():
+            self.mode[slot] = MODE_CODES["Exclusive"]
 
 
 class Ledger:
@@ -107,7 +116,7 @@ class Ledger:
         self._models: dict[Model, int] = {}
         self._vendors: dict[str, int] = {}
         self._resources: dict[str, int] = {"": 0}
-        self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._columns = Table(rows=0, devices=0)
         self._touched: list[int] = []
         self._changed_at: dict[int, int] = {}
         self._forgotten = 0
@@ -195,7 +204,8 @@ class Ledger:
         if known is not None and known.claim == claim and known.is_hold == entry.is_hold:
             self._entries[claim.key] = entry
             return
-        self.release(claim.key)
+        if known is not None and known.claim.node != claim.node:
+            self.release(claim.key)
         self._entries[claim.key] = entry
         self._on_node.setdefault(claim.node, set()).add(claim.key)
         self._recount(claim.node)
@@ -300,12 +310,7 @@ class Ledger:
 
     def columns(self, nodes: Sequence[str], *, without: str = "") -> Columns:
         """A copy of the columns of `nodes`, as if the claim `without` did not stand. Unknown names get empty rows."""
-        rows = self.rows(nodes)
-        copied = {name: column[rows] for name, column in self._columns.items()}
-        unknown = rows < 0
-        if unknown.any():
-            for column in copied.values():
-                column[unknown] = 0
+        copied = self._columns.at(self.rows(nodes))
         own = self.claim(without)
         if own is not None and own.node in nodes:
             at = nodes.index(own.node)
@@ -375,7 +380,7 @@ class Ledger:
         other._models = dict(self._models)
         other._vendors = dict(self._vendors)
         other._resources = dict(self._resources)
-        other._columns = {name: column.copy() for name, column in self._columns.items()}
+        other._columns = self._columns.copy()
         return other
 
     # --- inside ------------------------------------------------------------------------------------------------
@@ -405,26 +410,27 @@ class Ledger:
             self._columns[column][row] = value
         self._touch(row)
 
-    def _promised(self, name: str, *, without: str = "") -> dict[str, Ints | Floats | int]:
+    def _promised(self, name: str, *, without: str = "") -> dict[str, list[int] | list[float] | Floats | int]:
         """The columns that follow from the claims on a node."""
-        row = self._rows[name]
+        row, columns = self._rows[name], self._columns
         slots = {device.uuid: slot for slot, device in enumerate(self._devices.get(name, ()))}
-        sums = _Sums(self._columns["movable"][row])
+        sums = _Sums(columns["movable"][row].tolist())
         entries = [self._entries[key] for key in self._on_node.get(name, ()) if key != without]
         for entry in entries:
             sums.add(entry, slots=slots, fraction=self._fraction(entry.claim))
         for entry in entries:
             if entry.claim.unnamed:
-                taken = self._unnamed_slots(row, taken=sums.tenants > 0, count=entry.claim.unnamed)
-                sums.add_unnamed(entry, at=taken, memory_mib=self._columns["total"][row, taken])
-        by_vendor = sum(len(entry.claim.devices) + entry.claim.unnamed for entry in entries if entry.claim.resource)
-        withdrawn = self._withdrawn_slots(row, taken=sums.tenants > 0, promised=by_vendor)
-        sums.mode[withdrawn] = MODE_CODES["Exclusive"]
-        measured = not self.note(name)
+                taken = self._unnamed_slots(row, taken=sums.taken, count=entry.claim.unnamed)
+                memory = columns["total"][row, taken]
+                sums.add_unnamed(entry, memory_mib=dict(zip(taken.tolist(), memory.tolist(), strict=True)))
+        if columns["resource"][row]:
+            by_vendor = sum(len(entry.claim.devices) + entry.claim.unnamed for entry in entries if entry.claim.resource)
+            sums.withdraw(self._withdrawn_slots(row, taken=sums.taken, promised=by_vendor))
+        measured = name not in self._notes
         return {
-            "cpu_free": int(self._columns["cpu_milli"][row]) - sum(entry.claim.cpu_milli for entry in entries),
-            "memory_free": int(self._columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),
-            "share_left": WHOLE_MILLI - sums.share,
+            "cpu_free": int(columns["cpu_milli"][row]) - sum(entry.claim.cpu_milli for entry in entries),
+            "memory_free": int(columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),
+            "share_left": [WHOLE_MILLI - share for share in sums.share],
             "promised": sums.promised,
             "aside": sums.aside,
             "tenants": sums.tenants,
@@ -433,7 +439,9 @@ class Ledger:
             "guard": sums.guard,
             "training": sums.of_workload["Training"],
             "inference": sums.of_workload["Inference"],
-            "utilization": self._loads.shown[row] if measured else (sums.share / WHOLE_MILLI).clip(0, 1),
+            "utilization": self._loads.shown[row]
+            if measured
+            else [min(1.0, max(0.0, share / WHOLE_MILLI)) for share in sums.share],
         }
 
     def _unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
@@ -444,8 +452,6 @@ class Ledger:
 
     def _withdrawn_slots(self, row: int, *, taken: Bools, promised: int) -> Ints:
         columns = self._columns
-        if not columns["resource"][row]:
-            return np.zeros(0, dtype=np.int64)
         good = columns["present"][row] & columns["healthy"][row]
         return withdrawn(good=good, taken=taken, offered=int(columns["offered"][row]), promised=promised)
 
@@ -474,7 +480,7 @@ class Ledger:
 
     def _grow(self, *, rows: int, devices: int) -> None:
         self._loads.grow(rows=rows, devices=devices)
-        self._columns = grown(self._columns, rows=rows, devices=devices)
+        self._columns = self._columns.grown(rows=rows, devices=devices)
 
 
 def _or_else(limit: int | None, otherwise: int) -> int:

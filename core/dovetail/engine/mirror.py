@@ -29,6 +29,7 @@ class Mirror:
         self._ledger = ledger
         self._position = NOTHING_READ
         self.generation = 0
+        self._rooms: dict[int, Room] = {}
         self.columns = _blank(rows=0, width=1, models=())
 
     def follow(self) -> None:
@@ -43,7 +44,9 @@ class Mirror:
             self._begin_anew(rooms)
             rows, rooms = list(range(ledger.size)), _rooms(ledger, ledger.columns(self._names()))
         for row, room in zip(rows, rooms, strict=True):
-            self.columns.become(row, room)
+            if self._rooms.get(row) != room:
+                self._rooms[row] = room
+                self.columns.become(row, room)
         self._position = ledger.changes
 
     @contextmanager
@@ -80,6 +83,7 @@ class Mirror:
         models = {*self.columns.model_names, *(room.model for room in rooms)}
         width = max([self.columns.left.shape[1], *(len(room.left) for room in rooms)])
         self.columns = _blank(rows=size + max(_SPARE_ROWS, size // 8), width=width, models=tuple(sorted(models)))
+        self._rooms.clear()
         self.generation += 1
 
 

@@ -162,8 +162,8 @@ def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) 
         slots = _best_devices(appraisal, ask, rows=rows, left=left, free=free, taken=taken)
     else:
         slots = _simple_devices(ask, left=left, free=free)
-    before = np.take_along_axis(left, slots, axis=1)
-    taking = _taking(ask, rows=rows, before=before, taken=np.take_along_axis(taken, slots, axis=1))
+    each = np.arange(len(rows))[:, np.newaxis]
+    taking = _taking(ask, rows=rows, before=left[each, slots], taken=taken[each, slots])
     return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
 
 

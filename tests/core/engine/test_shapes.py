@@ -69,6 +69,17 @@ def test_a_limit_gives_the_best_nodes_first() -> None:
     assert best == ["c", "b"]
 
 
+def test_nodes_that_score_too_far_below_the_best_are_left_out() -> None:
+    ledger, nodes = make_ledger(a=8, b=4, c=2, d=2), ["a", "b", "c", "d"]
+
+    def near(within: float) -> list[str]:
+        return Shapes(ledger).best(make_ask("2", policy="Pack"), nodes=nodes, key="", limit=3, within=within)
+
+    assert near(0.0) == ["c", "d"], "equals of the best stay"
+    assert near(0.5) == ["c", "d", "b"]
+    assert near(1.0) == ["c", "d", "b"], "and the limit counts too"
+
+
 def test_nodes_that_were_never_seen_do_not_fit() -> None:
     assert Shapes(Ledger()).best(make_ask("1"), nodes=["a"], key="") == []
 
