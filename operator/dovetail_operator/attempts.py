@@ -9,6 +9,7 @@ the queue again. A kill between two steps changes nothing, for each follows from
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -27,6 +28,8 @@ _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 360
 # A run that ended by no fault of its own starts again soon; not at once, since whatever ended it may go on.
 _FREE_PAUSE_SECONDS: Final = 2
+# A run that took longer is no sign that the next one ends as soon.
+_SHORT_RUN_SECONDS: Final = 600
 _KEPT: Final = 16
 _NODES_NOTED: Final = 16
 _DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -133,12 +136,23 @@ def due_again(job: GPUJob) -> datetime | None:
     if not status.attempts or status.start_time is not None:
         return None
     last = status.attempts[-1]
-    pause = _FREE_PAUSE_SECONDS
+    pause = min(_LONGEST_PAUSE_SECONDS, _FREE_PAUSE_SECONDS * 2 ** (_short_free_runs(status.attempts) - 1))
     if last.counted:
         pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(10, max(0, status.retries - 1)))
     elif last.reason == "Suspended":
         pause = 0
     return moment(last.end_time) + timedelta(seconds=pause)
+
+
+def _short_free_runs(attempts: Sequence[Attempt]) -> int:
+    """How many runs in a row, the last one included, were short and cost no retry: what ends them seems to go on."""
+    count = 0
+    for each in reversed(attempts):
+        ran = (moment(each.end_time) - moment(each.start_time or each.end_time)).total_seconds()
+        if each.counted or each.reason == "Suspended" or ran > _SHORT_RUN_SECONDS:
+            break
+        count += 1
+    return max(1, count)
 
 
 def used_seconds(seen: Observed) -> int:

@@ -197,6 +197,8 @@ class Controller:
     async def _settle(self, key: str) -> None:
         """Bring one job to what it should be: do what has to be done, then write what is true."""
         seen = self.state.observe(key, now=self._now())
+        for other in self.state.dependencies.take_news():
+            self.queue.add(other)
         if seen is None:
             return
         if not self._is_decided(seen):

@@ -17,11 +17,14 @@ class Dependencies:
         self._dependents: dict[str, set[str]] = {}
         self._circles: dict[str, tuple[str, ...]] = {}
         self._stale = False
+        self._news: set[str] = set()
 
     def put(self, job: GPUJob) -> None:
         """The job is there, perhaps with other dependencies than before."""
         key = key_of(job.metadata)
         awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
+        if job.status.phase in FINISHED and key in self._circles:
+            self._stale = True
         if awaited == self._awaited.get(key, ()):
             return
         self._set(key, awaited)
@@ -37,6 +40,12 @@ class Dependencies:
     def dependents_of(self, key: str) -> list[str]:
         """The jobs that name this one."""
         return sorted(self._dependents.get(key, ()))
+
+    def take_news(self) -> set[str]:
+        """The jobs of circles that have come about or are gone since this was asked last: each has to say so."""
+        self._find_circles()
+        news, self._news = self._news, set()
+        return news
 
     def is_awaited(self, job: GPUJob) -> bool:
         """Whether a job that depends on this one has not yet written down what became of it."""
@@ -76,12 +85,18 @@ class Dependencies:
         return now.get(name) != noted.get(name)
 
     def _circle_of(self, job: GPUJob) -> tuple[str, ...]:
-        if self._stale:
-            self._circles = circles({key: self._needs(self._jobs[key]) for key in self._awaited if key in self._jobs})
-            self._stale = False
+        self._find_circles()
         circle = self._circles.get(key_of(job.metadata), ())
         ended = any(key not in self._jobs or self._jobs[key].status.phase in FINISHED for key in circle)
         return () if ended else circle
+
+    def _find_circles(self) -> None:
+        if not self._stale:
+            return
+        before, needs = self._circles, {key: self._needs(self._jobs[key]) for key in self._awaited if key in self._jobs}
+        self._circles = circles(needs)
+        self._stale = False
+        self._news |= {key for key in {**before, **self._circles} if before.get(key) != self._circles.get(key)}
 
     def _needs(self, job: GPUJob) -> Needs:
         if job.status.phase in FINISHED:

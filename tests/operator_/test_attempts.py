@@ -172,6 +172,21 @@ def test_each_failure_that_counts_doubles_the_pause() -> None:
     assert pauses == [10, 20, 40, 80, 160, 320, 360]
 
 
+def test_what_ends_run_after_run_at_no_price_is_tried_ever_less_often_until_one_lasts() -> None:
+    def pause(*run_seconds: float) -> float:
+        runs = [
+            {"number": 1, "reason": "PodFailurePolicy", "message": "m", "counted": False,
+             "startTime": at(-ran), "endTime": at(0)}
+            for ran in run_seconds
+        ]  # fmt: skip
+        due = attempts.due_again(make_job(status={"attempts": runs, "attempt": 2}))
+        assert due is not None
+        return (due - NOW).total_seconds()
+
+    assert [pause(*[5.0] * many) for many in (1, 2, 3, 5, 16)] == [2, 4, 8, 32, 360]
+    assert (pause(5, 5, 3600, 5, 5), pause(5, 5, 3600)) == (4, 2)
+
+
 def test_while_it_rests_the_job_says_until_when_and_why() -> None:
     job = make_job(backoffLimit=2, status=RAN)
     job = after(job, failed(job, EXCEEDED, make_pod(phase="Failed", exit_code=3)).status)

@@ -12,11 +12,11 @@ from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_state
 
 
-def after(*names: str, name: str = "x", version: int = 10, **spec: object) -> GPUJob:
+def after(*names: str, name: str = "x", version: int = 10, phase: str | None = None, **spec: object) -> GPUJob:
     """A job that depends on these."""
     wanted = [{"name": other} for other in names]
     meta = {"resourceVersion": str(version)}
-    return make_job(name, status={"number": 1}, meta=meta, dependencies=wanted, **spec)
+    return make_job(name, status={"number": 1, "phase": phase}, meta=meta, dependencies=wanted, **spec)
 
 
 def obstacle(state: State, name: str = "x") -> Obstacle | None:
@@ -54,6 +54,21 @@ def test_a_circle_is_told_to_those_in_it_and_ends_with_a_change() -> None:
     assert behind.reason == "Dependency"
     state.put_job(after(name="y", version=11))
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for y to succeed")
+
+
+def test_all_of_a_circle_are_to_say_so_once_it_is_closed_and_once_it_is_open_again() -> None:
+    state = make_state(a=1)
+    for name, other in [("a", "b"), ("b", "c")]:
+        state.put_job(after(other, name=name))
+        obstacle(state, name)
+    assert state.dependencies.take_news() == set()
+    state.put_job(after("a", name="c"))
+    obstacle(state, "c")
+    assert state.dependencies.take_news() == {"team/a", "team/b", "team/c"}
+    assert state.dependencies.take_news() == set()
+    state.put_job(after("a", name="c", version=11, phase="Cancelled"))
+    obstacle(state, "b")
+    assert state.dependencies.take_news() == {"team/a", "team/b", "team/c"}
 
 
 def test_a_circle_ends_when_one_of_it_is_deleted_or_cancelled() -> None:
