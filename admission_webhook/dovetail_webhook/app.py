@@ -29,7 +29,9 @@ def application(*, policy: Policy, vendors: Vendors, metrics: Metrics, mps_direc
             vendors=vendors,
             mps_directory=mps_directory,
         ),
-        KIND: lambda request: mutation.patch_of_job(request.object, user=request.user_info.username),
+        KIND: lambda request: mutation.patch_of_job(
+            request.object, user=request.user_info.username if request.operation == "CREATE" else None
+        ),
     }
 
     async def mutate(http: web.Request) -> web.Response:

@@ -1,10 +1,11 @@
 """What becomes of a pod or a GPUJob on its way in, as a JSON patch. Pure.
 
 A pod is completed by the same code and checked by the same parser as the pods of GPUJobs. A GPUJob gets the name of the
-user who made it.
+user who made it, and a share that is written as a number becomes the text that its schema takes.
 """
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -54,12 +55,24 @@ def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch
     ]
 
 
-def patch_of_job(job: Manifest, *, user: str) -> Patch:
-    """The changes that write down who made a GPUJob, whatever it says itself."""
+def patch_of_job(job: Manifest, *, user: str | None) -> Patch:
+    """The changes that write down who made a GPUJob, whatever it says itself; of one that exists already that is known
+    and `user` is None. A request that was written without quotes (`gpu: 0.5`) becomes the text that it is."""
+    return [*_text_of_gpu(job), *([] if user is None else _made_by(job, user=user))]
+
+
+def _made_by(job: Manifest, *, user: str) -> Patch:
     annotations = job.get("metadata", {}).get("annotations") or {}
     if annotations.get(names.USER) == user:
         return []
     return [{"op": "add", "path": "/metadata/annotations", "value": {**annotations, names.USER: user}}]
+
+
+def _text_of_gpu(job: Manifest) -> Patch:
+    gpu = (job.get("spec") or {}).get("gpu")
+    if not isinstance(gpu, float):
+        return []
+    return [{"op": "add", "path": "/spec/gpu", "value": format(Decimal(repr(gpu)), "f").removesuffix(".0")}]
 
 
 def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:

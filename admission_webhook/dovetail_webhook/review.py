@@ -38,6 +38,7 @@ class Request(Described, frozen=True, kw_only=True):
 
     uid: str
     kind: GroupKind
+    operation: str = "CREATE"
     sub_resource: str = ""
     object: dict[str, Any]
     user_info: UserInfo = UserInfo()

@@ -16,7 +16,10 @@ from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of
 from dovetail.pods.vendor import vendor_devices, vendor_request
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
+from dovetail.wholenumbers import read_whole
 
+# As far as a share of the structured form may be from whole thousandths: floating point is.
+_HAIR: Final = 1e-6
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
@@ -175,10 +178,11 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
     if resources.device == "cpu":
         return None
     share_milli = round(resources.share * WHOLE_MILLI)
-    if share_milli < 1:
+    if not 1 <= share_milli <= WHOLE_MILLI or abs(resources.share * WHOLE_MILLI - share_milli) > _HAIR:
         raise RequestError(
-            str(resources.share), problem="resources.share must be from 0.001 to 1", example="share: 0.5"
-        )
+            str(resources.share), field="resources.share",
+            problem="must be from 0.001 to 1, with at most three decimals", example="share: 0.5",
+        )  # fmt: skip
     return GPURequest(
         count=resources.count,
         share_milli=share_milli,
@@ -234,7 +238,7 @@ def _policy(text: str | None, *, default: Policy) -> Policy:
 
 def _check_priority(text: str | None) -> None:
     """The weight in turns is the agent's to read; here it is seen to be one, before the pod is let in."""
-    if text is not None and not (text.isascii() and text.isdigit() and int(text) <= MAX_PRIORITY):
+    if text is not None and not 0 <= read_whole(text, otherwise=-1) <= MAX_PRIORITY:
         allowed = f"a whole number from 0 to {MAX_PRIORITY}"
         raise RequestError(text, field="priority", problem=f"must be {allowed}", example="20")
 

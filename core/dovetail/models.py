@@ -3,7 +3,7 @@
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Final
 
@@ -16,8 +16,8 @@ _BRANDS: Final = frozenset(
     }
 )  # fmt: skip
 _FORM: Final = re.compile(r"SXM\d*|PCIE|NVL\d*|OAM|HBM\d*E?|MIG")
-_MEMORY: Final = re.compile(r"(\d+)(?:GB|G)")
-_SHORT_MEMORY: Final = re.compile(r"([A-Z]+\d+[A-Z]*)M(\d+)")
+_MEMORY: Final = re.compile(r"([0-9]{1,6})(?:GB|G)")
+_SHORT_MEMORY: Final = re.compile(r"([A-Z]+[0-9]+[A-Z]*)M([0-9]{1,6})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Model:
         return self.family == actual.family and self.memory_gb in {None, actual.memory_gb}
 
 
-@cache
+# Names come from devices, and also from whoever asks for one.
+@lru_cache(maxsize=4096)
 def normalise(name: str) -> Model:
     """The model that a name means: `Tesla V100-SXM2-32GB`, `V100M32` and `v100` are all of family `V100`.
 

@@ -15,6 +15,7 @@ from dovetail.api.gpujob import Placement, PlannedNode, PlannedWorker, Policy
 from dovetail.engine.claims import Ask, Claim
 from dovetail.kube.objects import Pod
 from dovetail.requests import parse
+from dovetail.wholenumbers import read_whole
 
 
 class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
     except msgspec.DecodeError:
         return None
     index = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
-    return WorkerOfPlan(plan=plan, worker=int(index) if index.isdecimal() else 0)
+    return WorkerOfPlan(plan=plan, worker=read_whole(index, otherwise=0))
 
 
 def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:

@@ -22,6 +22,11 @@ from dovetail.models import VENDORS
 
 WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
+# Characters of a text that errors repeat (the schema takes half as many), and of what is wrong with it.
+_TEXT_SHOWN: Final = 256
+_PROBLEM_SHOWN: Final = 1024
+_MOST_DIGITS: Final = 64
+_LONGEST_NAME: Final = 128
 EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5 or 2x8G,0.5(T4)"
 
 # The same language as a regular expression (RE2 and Python alike), for the schema: what it admits is read, but for
@@ -58,7 +63,16 @@ class RequestError(ValueError):
         self.position = position
         self.problem = problem
         place = "" if position is None else f" at character {position + 1}"
-        super().__init__(f'{field} "{text}": {problem}{place}; write for example {example}')
+        super().__init__(
+            f'{field} "{_shown(text, most=_TEXT_SHOWN)}": {_shown(problem, most=_PROBLEM_SHOWN)}{place}; '
+            f"write for example {example}"
+        )
+
+
+def _shown(text: str, *, most: int) -> str:
+    """Of a text what a sentence has room for, with what cannot be seen written out."""
+    seen = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    return seen if len(seen) <= most else f"{seen[:most]}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +226,8 @@ class _Reader:
         for name in models:
             if not _NAME.fullmatch(name):
                 raise self._error(f'"{name}" is no model name', at=start)
+            if len(name) > _LONGEST_NAME:
+                raise self._error(f"a model's name has at most {_LONGEST_NAME} characters", at=start)
         return replace(request, vendor=vendor, models=models)
 
     def _index(self, request: GPURequest) -> GPURequest:
@@ -232,6 +248,9 @@ class _Reader:
         if match is None or not match[0].isascii():
             found = self.text[self.at : self.at + 1]
             raise self._error(f'expected a number, not "{found}"' if found else "expected a number")
+        if len(match[0]) > _MOST_DIGITS:
+            # Python refuses to read thousands of digits as a number.
+            raise self._error(f"a number has at most {_MOST_DIGITS} digits")
         self.at = match.end()
         return Fraction(match[0])
 

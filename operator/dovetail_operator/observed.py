@@ -13,6 +13,7 @@ from dovetail.api.gpunode import Enforcement, Overuse
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.admission import Verdict
+from dovetail.wholenumbers import read_whole
 from dovetail_operator.badcards import BadCard
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
@@ -116,7 +117,7 @@ def is_external(job: GPUJob) -> bool:
 def attempt_of(child: Job) -> int:
     """Which attempt of its GPUJob a batch Job is; the first where it does not say."""
     text = child.metadata.annotations.get(names.ATTEMPT, "")
-    return int(text) if text.isdecimal() else 1
+    return read_whole(text, otherwise=1)
 
 
 def is_past(job: GPUJob, child: Job) -> bool:
@@ -156,7 +157,7 @@ def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
 def worker_of(pod: Pod) -> int:
     """Index of the worker that a pod is."""
     text = pod.metadata.annotations.get(COMPLETION_INDEX, "0")
-    return int(text) if text.isdecimal() else 0
+    return read_whole(text, otherwise=0)
 
 
 def bound_pods(pods: Sequence[Pod]) -> list[Pod]:

@@ -36,6 +36,11 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
         ({"gpu": "0.5", "mode": "Exclusive"}, "spec", "write Fractional or TimeShared"),
         ({"workers": 0}, "spec.workers", "1"),
         ({"resources": {"share": 0}}, "spec.resources.share", "share must be from 0.001 to 1"),
+        ({"resources": {"share": 0.9996}}, "spec.resources.share", "at most three decimals"),
+        ({"resources": {"memory": "8G"}}, "spec.resources.memory", "such as 8Gi or 512Mi"),
+        ({"resources": {"models": ["V100,T4"]}}, "spec.resources.models[0]", "such as V100"),
+        ({"resources": {"device": "CUDA:1"}}, "spec.resources.device", "cuda:N"),
+        ({"gpu": 1.5}, "spec.gpu", "a share from 0.001 to 1"),
         ({"activeDeadlineSeconds": 2**63 - 1}, "spec.activeDeadlineSeconds", "2147483647"),
     ],
 )

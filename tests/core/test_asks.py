@@ -2,9 +2,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dovetail import names
-from dovetail.asks import ask_of_job, ask_of_pod, host_request, resources_of, template_spec
+from dovetail.api.gpujob import ResourceRequest
+from dovetail.asks import ask_of_job, ask_of_pod, host_request, request_of_resources, resources_of, template_spec
 from dovetail.engine.claims import Ask
 from dovetail.kube.objects import PodSpec
 from dovetail.requests import GPURequest, RequestError
@@ -140,6 +143,26 @@ def test_a_pod_that_contradicts_itself_gets_a_sentence(
 def test_a_job_asks_the_same_in_either_form(spec: dict[str, Any], request_: GPURequest | None, mode: str) -> None:
     ask = ask_of_job(make_job(**spec), default_policy="Balanced")
     assert (ask.gpu, ask.mode) == (request_, mode)
+
+
+@pytest.mark.parametrize("share", [0.9996, 0.0001, 0.3333333, 1.001, -0.5, 0.0])
+def test_a_share_is_never_rounded_to_another(share: float) -> None:
+    with pytest.raises(RequestError, match=r"resources\.share .* at most three decimals"):
+        request_of_resources(ResourceRequest(share=share))
+
+
+@given(st.integers(1, 1000))
+def test_every_share_of_thousandths_is_read(share_milli: int) -> None:
+    found = request_of_resources(ResourceRequest(share=share_milli / 1000))
+    assert found is not None
+    assert found.share_milli == share_milli
+
+
+@pytest.mark.parametrize("text", ["-1", "256", "9" * 5000, "٣", ""])
+def test_a_priority_that_is_none_gets_a_sentence(text: str) -> None:
+    pod = make_pod({names.GPU_MILLI: "500"}, annotations={names.PRIORITY: text})
+    with pytest.raises(RequestError, match="must be a whole number from 0 to 255"):
+        ask_of_pod(pod, default_policy="Pack")
 
 
 @pytest.mark.parametrize(

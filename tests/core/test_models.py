@@ -47,3 +47,8 @@ def test_an_unknown_model_has_no_vendor() -> None:
 @given(st.text(max_size=30))
 def test_no_name_crashes_the_normaliser(name: str) -> None:
     assert normalise(name).admits(normalise(name))
+
+
+@pytest.mark.parametrize("name", [f"V100-{'9' * 5000}GB", f"V{'1' * 5000}M{'3' * 5000}", "V100-٣GB"])
+def test_no_name_crashes_the_reader(name: str) -> None:
+    assert normalise(name).memory_gb is None

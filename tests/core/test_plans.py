@@ -98,3 +98,11 @@ def devices(*shares: tuple[int, int], **claim: Any) -> Claim:
 def test_what_is_kept_reads_as_requests(claims: list[Claim], texts: list[str]) -> None:
     assert kept_texts(claims) == texts
     assert all(parse(text) for text in texts)
+
+
+@pytest.mark.parametrize("index", ["9" * 5000, "-1", "", "٣", "two"])
+def test_an_index_that_is_none_of_a_worker_is_the_first(index: str) -> None:
+    text = annotation_of(make_plan(("a", 1)), job_uid="u")
+    found = worker_of_plan(make_pod(**{PLAN: text, COMPLETION_INDEX: index}))
+    assert found is not None
+    assert found.worker == 0

@@ -77,6 +77,7 @@ def test_a_request_is_read_as_the_design_says(text: str | int, request_: GPURequ
         ("10000", "the number of GPUs must be whole, from 1 to 9999", 1),
         ("2@cuda:1", "a device index goes with one GPU only", 2),
         ("1@gpu:1", "expected a device such as @cuda:1", 2),
+        ("2(" + "V" * 129 + ")", "a model's name has at most 128 characters", 3),
         ("0G,0.5", "memory must be a whole number of MiB, at least 1", 1),
     ],
 )
@@ -84,6 +85,23 @@ def test_an_error_names_the_text_the_place_and_an_example(text: str, problem: st
     with pytest.raises(RequestError) as caught:
         parse(text)
     assert str(caught.value).startswith(f'gpu "{text}": {problem} at character {character}; write for example 2, 0.5')
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, f"{'9' * 5000}G,0.5", f"0.{'5' * 5000}", f"{'9' * 5000}x0.5", f"8G,{'9' * 5000}"]
+)
+def test_thousands_of_digits_are_refused_in_a_sentence(text: str) -> None:
+    found = read(text)
+    assert isinstance(found, RequestError)
+    assert "a number has at most 64 digits" in str(found)
+
+
+@given(st.text(min_size=1) | st.just("2(V100)\x00") | st.just("9" * 9999) | st.just("1\n2"))
+def test_an_error_is_one_short_line_that_can_be_seen(text: str) -> None:
+    found = read(text)
+    if isinstance(found, RequestError):
+        assert str(found).isprintable()
+        assert len(str(found)) < 1600
 
 
 @given(requests())

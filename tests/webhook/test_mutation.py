@@ -171,6 +171,25 @@ def test_a_job_carries_its_users_name_whatever_it_says() -> None:
     assert patch_of_job({"metadata": {}}, user="ada")[0]["value"] == {names.USER: "ada"}
 
 
+@pytest.mark.parametrize(
+    ("written", "text"), [(0.5, "0.5"), (0.125, "0.125"), (2.0, "2"), (1e-4, "0.0001"), (1.5, "1.5"), (1e3, "1000")]
+)
+def test_a_request_without_quotes_becomes_the_text_that_it_is(written: float, text: str) -> None:
+    assert patch_of_job({"metadata": {}, "spec": {"gpu": written}}, user=None) == [
+        {"op": "add", "path": "/spec/gpu", "value": text}
+    ]
+
+
+@pytest.mark.parametrize("gpu", [2, "0.5", None, [], True])
+def test_whatever_else_a_request_is_stays_for_the_schema_to_judge(gpu: Any) -> None:
+    assert patch_of_job({"spec": {"gpu": gpu}}, user=None) == []
+
+
+def test_who_made_a_job_stays_when_another_changes_it() -> None:
+    job = {"metadata": {"annotations": {names.USER: "ada"}}, "spec": {"gpu": 0.5}}
+    assert [operation["path"] for operation in patch_of_job(job, user=None)] == ["/spec/gpu"]
+
+
 def test_a_share_becomes_a_client_of_mps_where_that_is_configured() -> None:
     pod = make_pod("8G,0.5")
     patch = patch_of_pod(pod, subresource="", policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")

@@ -56,6 +56,8 @@ def gpujob_crd() -> Schema:
     _say_allowed(spec["properties"]["dependencies"]["items"]["properties"], names=("condition",))
     _say_allowed(spec["properties"]["memory"]["properties"], names=("strategy",))
     _say_allowed(resources["properties"], names=("vendor",))
+    for field, message in rules.SHAPES.items():
+        _say_shape(resources["properties"][field], message=message)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
@@ -69,6 +71,13 @@ def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:
         properties[name]["x-kubernetes-validations"] = [
             {"rule": f"self in {allowed}", "message": f"{name} must be one of {', '.join(allowed)}"}
         ]
+
+
+def _say_shape(schema: Schema, *, message: str) -> None:
+    """What a text must look like as a rule and not as `pattern`: whoever errs reads a sentence, no expression."""
+    text = schema.get("items", schema)
+    text.setdefault("maxLength", 32)
+    text["x-kubernetes-validations"] = [{"rule": f"self.matches(r'{text.pop('pattern')}')", "message": message}]
 
 
 def gpunode_crd() -> Schema:

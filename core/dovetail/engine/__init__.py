@@ -9,6 +9,7 @@ tidy       the fragmentation term, and best fit, its plain form
 mirror     the ledger's free capacity as the fragmentation mathematics sees it
 priced     a priced term kept row by row for one ask
 fragments  PH or FGD live, on a mix learned from arrivals
+experience what the pods that are here teach the term
 score      how well a node that fits would do, by policy
 shapes     judgements that are kept for each shape of ask
 plan       workers of one job on a ledger, or the shortage in one sentence

@@ -14,6 +14,9 @@ Rounding = Literal["up", "down"]
 
 _MIB: Final = 1 << 20
 _TEXT: Final = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?", re.ASCII)
+# Python refuses to read thousands of digits as a number, and no amount has as many.
+_LONGEST: Final = 512
+_SHOWN: Final = 64
 _BINARY: Final = {suffix: 10 * power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -24,7 +27,8 @@ class QuantityError(ValueError):
     def __init__(self, text: Quantity) -> None:
         self.text = text
         super().__init__(
-            f'"{text}" is not a quantity; write a number with an optional unit, such as 100m, 2, 1.5Gi or 16G'
+            f'"{str(text)[:_SHOWN]}" is not a quantity; write a number with an optional unit, such as 100m, 2, 1.5Gi '
+            "or 16G"
         )
 
 
@@ -52,7 +56,7 @@ def _whole(text: str, *, multiply: int, divide: int, rounding: Rounding) -> int:
 
 def _ratio(text: str) -> tuple[int, int]:
     found = _TEXT.fullmatch(text)
-    if found is None or not (found[2] or found[3]):
+    if found is None or not (found[2] or found[3]) or len(text) > _LONGEST:
         raise QuantityError(text)
     sign, integer, fraction, exponent, suffix = found.groups(default="")
     value = int(f"{sign}{integer}{fraction}")

@@ -46,6 +46,12 @@ def test_what_is_no_quantity_is_refused_with_the_text(text: str) -> None:
     assert error.value.text == text
 
 
+def test_thousands_of_digits_are_no_quantity_and_are_not_repeated() -> None:
+    with pytest.raises(QuantityError, match="is not a quantity") as error:
+        milli("9" * 5000)
+    assert len(str(error.value)) < 200
+
+
 @given(
     digits=st.integers(0, 10**15),
     decimals=st.integers(0, 9),

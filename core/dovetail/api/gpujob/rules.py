@@ -15,7 +15,19 @@ GPU: Final = {
     ),
 }
 # Beside `minimum`: against it the API server compares whole numbers rounded down, and would take a share of 0.
-SHARE: Final = {"rule": "self >= 0.001 && self <= 1.0", "message": "share must be from 0.001 to 1"}
+_MILLI: Final = "self * 1000.0"
+_WHOLE_MILLI: Final = f"double(int({_MILLI} + 0.5))"
+SHARE: Final = {
+    "rule": f"self >= 0.001 && self <= 1.0 && {_MILLI} - {_WHOLE_MILLI} < 0.000001 && "
+    f"{_WHOLE_MILLI} - {_MILLI} < 0.000001",
+    "message": "share must be from 0.001 to 1, with at most three decimals",
+}
+# What a field of `resources` must look like, in words.
+SHAPES: Final = {
+    "memory": "memory must be a whole number of Gi or Mi, such as 8Gi or 512Mi",
+    "models": 'a model is written with letters, digits, ".", "_", "-" and spaces, such as V100 or A100-SXM4-80GB',
+    "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node) or cpu (no GPU)",
+}
 RESOURCES: Final = [
     {
         "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
