@@ -130,7 +130,8 @@ class Quotas:
         terms = {each.uid: found for each in counted if (found := self._terms(each))}
         if not terms:
             return None
-        running = [each.uid for each in counted if each.uid in terms and not each.queued]
+        # One that has ended is among them for what it used, and takes nothing any more.
+        running = [each.uid for each in counted if each.uid in terms and not each.queued and each.end is None]
         return limits.LimitGate(terms, running=running, used=self._used_by_pods(children))
 
     def wants_use_until(self, end: datetime) -> bool:

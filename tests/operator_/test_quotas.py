@@ -87,6 +87,16 @@ def test_a_job_that_was_let_go_counts_before_there_is_a_batch_job() -> None:
     assert isinstance(verdicts(state)["second"], Waits)
 
 
+def test_a_job_that_has_ended_takes_nothing_although_its_use_is_not_noted_yet() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(runningJobs=1, shares=1, status={"asOf": at(-HOUR)}))
+    ended = {"phase": "Succeeded", "startTime": at(-20), "completionTime": at(-10)}
+    add(state, make_job("ended", status=ended))
+    add(state, make_job("x"))
+    assert [each.uid for each in counted_jobs(state, waiting={"uid-x"})] == ["uid-ended", "uid-x"]
+    assert isinstance(verdicts(state)["x"], Admitted)
+
+
 def test_a_quota_that_is_gone_binds_nobody() -> None:
     state = make_state(a=8)
     state.quotas.put(make_quota(gpus=0))
