@@ -50,7 +50,8 @@ class Cycle:
 
     `leaving` says when the bound pods of jobs are taken to end, from `now` on; `going` are those that are about to.
     `doubts` are about plans that do not seem to hold, by UID; `planned` has the keys of jobs at work whose workers are
-    not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided.
+    not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided; `at_work`
+    counts the jobs that run or start.
     """
 
     now: datetime
@@ -63,6 +64,7 @@ class Cycle:
     keys: dict[str, str] = field(default_factory=dict)
     planned: dict[str, str] = field(default_factory=dict)
     orders: dict[str, Order] = field(default_factory=dict)
+    at_work: int = 0
 
 
 def survey(state: State, *, now: datetime) -> Cycle:
@@ -102,7 +104,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
     soon = leaving_soon(state.leaving_pods(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
-    return cycle
+    return replace(cycle, at_work=len(running))
 
 
 def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:

@@ -5,6 +5,7 @@ Nothing here is remembered that the API server does not have: after a kill at an
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -41,6 +42,7 @@ from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Observed, Obstacle, wants_admission
 from dovetail_operator.overuse_eviction import PodEvictions
+from dovetail_operator.pacing import Pacing
 from dovetail_operator.plans import is_told_first
 from dovetail_operator.preempting import is_due
 from dovetail_operator.queueing import Queueing
@@ -87,6 +89,7 @@ class Controller:
         self._mps_directory = mps_directory
         self._queueing = Queueing(state, numbers=numbers, counters=counters, dirty=self.queue.add, now=now, rng=rng)
         self._evictions = PodEvictions(client, is_of_a_job=state.is_of_a_job)
+        self._pacing = Pacing()
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -102,6 +105,7 @@ class Controller:
             self.state.quotas.departed(used)
         self.state.drop_job(key, uid=job.metadata.uid)
         self.queue.forget(key)
+        self._pacing.forget(job.metadata.uid)
         self._queueing.look_again()
         self._wake_dependents(key)
         if (parent := parent_key(job)) is not None:
@@ -218,7 +222,7 @@ class Controller:
                 # What was decided does not hold any more.
                 self.queue.add(key)
                 return
-        if not told:
+        if not told and not self._may_wait(seen.job, outcome.status):
             await self._tell(seen.job, outcome.status)
         if outcome.status.preemption != seen.job.status.preemption:
             # What the status says now is what the pods are to say next.
@@ -322,6 +326,15 @@ class Controller:
         waited = (self._now() - moment(job.metadata.creation_timestamp)).total_seconds()
         self._counters.wait_seconds.observe(max(0.0, waited))
 
+    def _may_wait(self, job: GPUJob, status: GPUJobStatus) -> bool:
+        """Whether a status is written a little later, together with what follows; the job is looked at again then."""
+        wait = self._pacing.wait_seconds(
+            job.metadata.uid, before=job.status, after=status, running=self.state.at_work, now=time.monotonic()
+        )
+        if wait > 0:
+            self.queue.add_later(key_of(job.metadata), seconds=wait)
+        return wait > 0
+
     async def _tell(self, job: GPUJob, status: GPUJobStatus) -> bool:
         """Write the status if it is news, and post an event if phase or reason is. False if it could not be written."""
         if not effects.difference(job.status, status):
@@ -336,6 +349,7 @@ class Controller:
             await self._reread(job)
             self.queue.add(key)
             return False
+        self._pacing.written(job.metadata.uid, now=time.monotonic())
         self.state.put_job(written)
         if status.phase != job.status.phase:
             self._wake_dependents(key)

@@ -95,6 +95,8 @@ async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPU
 
 def difference(before: msgspec.Struct, after: msgspec.Struct) -> dict[str, Any]:
     """The fields that differ, as a merge patch: null for what is no more; empty when nothing changed."""
+    if before == after:
+        return {}
     old: dict[str, Any] = msgspec.to_builtins(before)
     new: dict[str, Any] = msgspec.to_builtins(after)
     return {name: new.get(name) for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

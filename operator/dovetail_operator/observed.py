@@ -49,6 +49,7 @@ class Observed:
     `idle_since`: when it was last seen to do GPU work, for a job that is told to be idle.
     `overuses` tell which of its pods use more memory than they were promised; `enforcement` what its nodes can enforce,
     by name, None for one whose agent reports nothing.
+    `refresh_seconds`: for how long its figures stand at least.
     `notice` is there for a job that runs and has to make way. `kueue`: why Kueue has not let it go, in Kueue's words.
     """
 
@@ -65,6 +66,7 @@ class Observed:
     awaited: bool = False
     tasks: tuple[GPUJob, ...] = ()
     measured: Measured | None = None
+    refresh_seconds: float = 0.0
     recorded: bool = True
     overtaken: str = ""
     asked_workers: int | None = None

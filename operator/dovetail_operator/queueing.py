@@ -124,6 +124,7 @@ class Queueing:
     async def _admit(self) -> None:
         """One look at all jobs that wait; those whose verdict is news get dirty."""
         cycle = survey(self._state, now=self._now())
+        self._state.at_work = cycle.at_work
         self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
         self._teller.forget_all_but(set(cycle.keys))
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}

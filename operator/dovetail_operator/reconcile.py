@@ -245,4 +245,5 @@ def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
     if status.phase != "Running" or status.start_time is None:
         return None
     start = moment(status.start_time)
-    return start + timedelta(seconds=_shown_seconds((seen.now - start).total_seconds())[1])
+    shown, following = _shown_seconds((seen.now - start).total_seconds())
+    return start + timedelta(seconds=max(following, shown + seen.refresh_seconds))

@@ -34,6 +34,7 @@ from dovetail_operator.idling import tells_utilization
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
 from dovetail_operator.overuse import Overuses
+from dovetail_operator.pacing import refresh_seconds
 from dovetail_operator.plans import sized, unrest
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
@@ -70,6 +71,8 @@ class State:
         # Records of jobs that are due; None where nobody keeps any.
         self.dues: Dues | None = None
         self.verdicts: dict[str, Verdict] = {}
+        # How many jobs run or start, as the queue last saw them.
+        self.at_work = 0
         # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.
         self.kueue: dict[str, str] = {}
         # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
@@ -217,6 +220,7 @@ class State:
             dependencies=tuple(self.dependencies.states_of(job)),
             awaited=self.dependencies.is_awaited(job) or self._is_unnoted_task(job),
             tasks=self._tasks.of(job) if is_parent(job) else (),
+            refresh_seconds=refresh_seconds(running=self.at_work),
             measured=self._utilization.of(job, running=any(pod.status.phase == "Running" for pod in pods)),
             recorded=self.dues is None or self.dues.is_kept(job),
             number=self.number_of(job),

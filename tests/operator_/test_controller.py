@@ -127,6 +127,21 @@ async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api)
     assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
 
 
+async def test_what_a_job_passes_through_is_written_together_with_its_start(rig: Rig, api: Api) -> None:
+    before = {"number": 1, "phase": "Starting", "reason": "Evaluating", "message": "Admitted"}
+    job = make_job(status=before)
+    child = make_child(job)
+    rig.controller.job_changed(job)
+    rig.controller.child_event("ADDED", child)
+    rig.accept_status(job, **before)
+    async with rig.running():
+        rig.controller.pod_event("ADDED", make_pod(phase="Pending", node="a"))
+        await asyncio.sleep(0)
+        rig.controller.pod_event("MODIFIED", make_pod(phase="Running", node="a"))
+        await until_phase(rig, "Running")
+    assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+
+
 async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimate(
     rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -389,6 +389,12 @@ def test_elapsed_is_renewed_by_tens_of_seconds_then_by_tenths(
     assert 0 < wait <= max(10, seconds / 10)
     if next_in is not None:
         assert wait == next_in
+
+
+def test_with_many_jobs_running_each_is_renewed_less_often() -> None:
+    outcome = reconcile(replace(with_child(make_pod(started=-105))(), refresh_seconds=500.0))
+    assert outcome.status.elapsed == "100s"
+    assert outcome.wake_at == NOW + timedelta(seconds=495)
 
 
 def test_a_job_that_ran_has_an_exact_elapsed_at_its_end() -> None:

@@ -1,0 +1,103 @@
+"""Which news of a job may wait for what follows, and for how long."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJobStatus
+from dovetail_operator.pacing import Pacing, refresh_seconds
+
+
+def status(**fields: Any) -> GPUJobStatus:
+    return msgspec.convert(fields, GPUJobStatus)
+
+
+def condition(type_: str, *, status: str = "True") -> dict[str, Any]:
+    return {
+        "type": type_, "status": status, "reason": "X", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"
+    }  # fmt: skip
+
+
+STARTING = {"phase": "Starting", "reason": "Evaluating", "message": "Admitted"}
+RUNNING = {"phase": "Running", "elapsed": "0s"}
+MEMORY = {"strategy": "Conservative", "basis": "b", "peakMiB": 5}
+
+
+def wait(before: dict[str, Any], after: dict[str, Any], *, running: int = 1) -> float:
+    pacing = Pacing()
+    pacing.written("u", now=0.0)
+    return pacing.wait_seconds("u", before=status(**before), after=status(**after), running=running, now=0.25)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"phase": "Queued", "reason": "Resources"}),
+        ({"phase": "Queued", "reason": "Resources"}, {"phase": "Queued", "reason": "Priority"}),
+        ({"phase": "Queued", "reason": "Resources"}, {"phase": "Queued", "reason": "Resources", "message": "Need 4"}),
+        (STARTING, {"phase": "Running"}),
+        (STARTING, {**STARTING, "reason": "ErrImagePull"}),
+        (RUNNING, {**RUNNING, "conditions": [condition("DevicesHealthy", status="False")]}),
+        (RUNNING, {**RUNNING, "memory": {**MEMORY, "limited": True}}),
+        ({**RUNNING, "memory": MEMORY}, {**RUNNING, "memory": {**MEMORY, "limited": True}}),
+        (RUNNING, {**RUNNING, "preemption": {"count": 0, "at": "2026-01-01T00:00:00Z"}}),
+        (RUNNING, {"phase": "Succeeded", "elapsed": "9s"}),
+        (RUNNING, {**RUNNING, "tasks": {"total": 2, "succeeded": 1}}),
+    ],
+)
+def test_what_matters_is_written_at_once(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert wait(before, after) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (STARTING, {**STARTING, "message": "Waiting for kube-scheduler", "workersActive": 1}),
+        (STARTING, {**STARTING, "reason": "ContainerCreating", "nodes": ["n"], "conditions": [condition("Enforced")]}),
+        (
+            {**RUNNING, "reason": "GangWaiting", "message": "2 of 4 workers wait"},
+            {**RUNNING, "reason": "GangWaiting", "message": "1 of 4 workers wait", "workersReady": 3},
+        ),
+        (RUNNING, {**RUNNING, "message": "The job is over", "conditions": [condition("SuccessCriteriaMet")]}),
+    ],
+)
+def test_what_a_job_passes_through_waits_for_a_second(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert wait(before, after) == 1.0
+
+
+def test_what_waits_is_written_a_second_after_it_was_first_seen() -> None:
+    pacing = Pacing()
+
+    def at(now: float, message: str) -> float:
+        after = status(**{**STARTING, "message": message})
+        return pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=now)
+
+    assert (at(10.0, "a"), at(10.75, "b"), at(11.0, "c")) == (1.0, 0.25, 0.0)
+    pacing.written("u", now=11.0)
+    assert at(20.0, "d") == 1.0
+
+
+@pytest.mark.parametrize("after", [{**RUNNING, "elapsed": "10s"}, {**RUNNING, "memory": MEMORY}])
+def test_figures_are_refreshed_the_more_seldom_the_more_jobs_run(after: dict[str, Any]) -> None:
+    assert wait(RUNNING, after) == 9.75
+    assert wait(RUNNING, after, running=4_000) == 499.75
+
+
+def test_all_refreshes_together_are_a_few_writes_a_second() -> None:
+    assert 4_000 / refresh_seconds(running=4_000) <= 10
+
+
+def test_figures_of_jobs_that_ran_before_we_began_come_in_turn() -> None:
+    pacing, news = Pacing(), {"before": status(**RUNNING), "after": status(**{**RUNNING, "elapsed": "10s"})}
+    waits = [pacing.wait_seconds(f"u{at}", **news, running=800, now=5.0) for at in range(200)]
+    assert all(0 <= wait <= 100 for wait in waits)
+    assert all(sum(start <= wait < start + 25 for wait in waits) > 30 for start in (0, 25, 50, 75))
+
+
+def test_a_job_that_went_leaves_nothing_behind() -> None:
+    pacing = Pacing()
+    pacing.wait_seconds("u", before=status(**STARTING), after=status(**{**STARTING, "message": "m"}), running=1, now=0)
+    pacing.forget("u")
+    after = status(**{**STARTING, "message": "m"})
+    assert pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=9.0) == 1.0
