@@ -38,6 +38,8 @@ def gbatch(
     name_template: asked.NameTemplate = None,
     max_concurrent: asked.MaxConcurrent = None,
     workers: asked.Workers = 1,
+    notify_email: asked.NotifyEmail = None,
+    notify_on: asked.NotifyOn = None,
     image: asked.Image = DEFAULT_IMAGE,
     conda_env: asked.CondaEnv = None,
     config: asked.Config = None,
@@ -55,7 +57,7 @@ def gbatch(
     A script's text travels in the pod; its #! line says what runs it. Options may stand in it in # GFLOW lines, and
     Slurm's in #SBATCH lines; the command line wins.
     """
-    from dovetail_cli import arraying, configfile, depending, manifest, naming, output, projects, submit, times
+    from dovetail_cli import arraying, configfile, depending, manifest, naming, output, projects, submit, telling, times
 
     output.check_format(form, allowed=("table", "json", "yaml"))
     many = arraying.read(
@@ -86,6 +88,7 @@ def gbatch(
         project=None if project is None else projects.check(project, option="--project"),
         begin_time=None if begin is None else times.begin_time(begin, now=times.utc_now().astimezone()),
         wait_on_failure=no_auto_cancel,
+        notify=telling.read(notify_email or (), notify_on or ()),
     )
     after = depending.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
     submit.submit(

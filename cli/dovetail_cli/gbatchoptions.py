@@ -67,6 +67,16 @@ MaxConcurrent = Annotated[
     int | None, typer.Option("--max-concurrent", metavar="N", help="At most N tasks of a sweep at a time.")
 ]
 Workers = Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number of workers.")]
+NotifyEmail = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify-email", metavar="ADDRESS", help="Who is told what becomes of the job, such as you@example.org."
+    ),
+]
+NotifyOn = Annotated[
+    list[str] | None,
+    typer.Option("--notify-on", metavar="EVENTS", help="What is told: Started,Failed,… [however the job ends]."),
+]
 Image = Annotated[str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")]
 CondaEnv = Annotated[
     str | None, typer.Option("-c", "--conda-env", metavar="ENV", help="Run it in this conda environment.")

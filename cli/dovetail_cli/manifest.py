@@ -12,6 +12,7 @@ from dovetail.api.gpujob import (
     GPUJob,
     GPUJobSpec,
     Mode,
+    NotifySpec,
     PodTemplate,
     Policy,
     ResourceRequest,
@@ -52,6 +53,7 @@ class Submission:
     dependencies: Sequence[Dependency] = ()
     any_dependency: bool = False
     wait_on_failure: bool = False
+    notify: NotifySpec | None = None
     array: ArraySpec | None = None
     sweep: SweepSpec | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -189,6 +191,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
             backoff_limit=submission.max_retries,
             array=submission.array,
             sweep=submission.sweep,
+            notify=submission.notify,
             template=PodTemplate(
                 metadata=TemplateMetadata(annotations=dict(submission.annotations)),
                 spec={"restartPolicy": "Never", "containers": [_container(submission)]},

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import AssignedDevice, GPUJob
+from dovetail.api.gpujob import ENDS, AssignedDevice, GPUJob
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
 from dovetail.kube.objects import Event
 from dovetail_cli import happened, jobrows, output, past, projects, selection, times
@@ -140,6 +140,7 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
         ("Tasks", _tasks(job)),
         ("Preemption", _preemption(job)),
         ("Measured", _measured(job)),
+        ("Notifications", _notifications(job)),
         ("Attempts", [(f"Attempt{each.number}", f"{each.reason}: {each.message}") for each in status.attempts]),
         ("Depends on", [(each.name, f"{each.condition} ({each.state})") for each in status.dependencies]),
     ]
@@ -220,6 +221,17 @@ def _preemption(job: GPUJob) -> Pairs:
     if made is None:
         return []
     return [("Times", made.count or None), ("LastTime", made.last_time), ("EndsAt", made.at), ("Why", made.message)]
+
+
+def _notifications(job: GPUJob) -> Pairs:
+    asked = job.spec.notify
+    if asked is None:
+        return []
+    return [
+        ("To", ",".join(asked.emails)),
+        ("On", ",".join(asked.on or ENDS)),
+        ("Told", ",".join(job.status.notified)),
+    ]
 
 
 def _measured(job: GPUJob) -> Pairs:

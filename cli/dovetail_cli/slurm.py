@@ -10,7 +10,7 @@ from dovetail_cli.errors import UsageError
 
 _SHORT: Final = {
     "J": "job-name", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "p": "partition", "a": "array",
-    "d": "dependency", "b": "begin", "D": "chdir", "G": "gpus",
+    "d": "dependency", "b": "begin", "D": "chdir", "G": "gpus", "A": "account",
 }  # fmt: skip
 # Options that take no value: what follows them is the next option.
 _FLAGS: Final = frozenset(
@@ -19,11 +19,22 @@ _FLAGS: Final = frozenset(
         "parsable", "quiet", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait",
     }
 )  # fmt: skip
-_PLAIN: Final = {"job-name": "--name", "array": "--array", "begin": "--begin", "chdir": "--workdir"}
+_PLAIN: Final = {
+    "job-name": "--name",
+    "array": "--array",
+    "begin": "--begin",
+    "chdir": "--workdir",
+    "account": "--project",
+}
 _GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
 _DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?")
 _MEMORY: Final = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _MEBIBYTES: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
+# What Slurm mails of, in the words of --notify-on.
+_MAILS: Final = {
+    "BEGIN": "Started", "END": "Finished", "FAIL": "Failed,TimedOut", "REQUEUE": "Preempted", "TIME_LIMIT": "TimedOut",
+    "INVALID_DEPEND": "Cancelled", "ALL": "All",
+}  # fmt: skip
 _DEPENDENCY: Final = re.compile(r"afterok((?::[\w.-]+)+)")
 
 
@@ -44,6 +55,7 @@ def read(words: Sequence[str]) -> Read:
             said[name] = value
         else:
             without.append(shown)
+    without += _unsent_mails(said)
     found = [word for tell in _TELLERS for word in tell(said)]
     return Read(words=tuple(found), without=tuple(dict.fromkeys(without)))
 
@@ -155,6 +167,26 @@ def _dependency(said: Mapping[str, str]) -> Iterator[str]:
     yield from ("--depends-on-any" if "?" in text else "--depends-on-all", ",".join(jobs))
 
 
+def _mails(said: Mapping[str, str]) -> Iterator[str]:
+    """As in Slurm nothing is sent without a type."""
+    on = [_MAILS[kind] for kind in _mail_types(said) if kind in _MAILS]
+    if on and "@" in said.get("mail-user", ""):
+        yield from ("--notify-email", said["mail-user"], "--notify-on", ",".join(on))
+
+
+def _unsent_mails(said: Mapping[str, str]) -> list[str]:
+    """What of the mails has no counterpart: kinds that there are none of here, and users without an address."""
+    kinds = _mail_types(said)
+    if kinds and "@" not in said.get("mail-user", ""):
+        return ["--mail-user" if "mail-user" in said else "--mail-type"]
+    return [f"--mail-type={kind}" for kind in kinds if kind not in _MAILS]
+
+
+def _mail_types(said: Mapping[str, str]) -> list[str]:
+    kinds = [kind.strip().upper() for kind in said.get("mail-type", "").split(",")]
+    return [kind for kind in kinds if kind not in {"", "NONE"}]
+
+
 def _number(said: Mapping[str, str], name: str, *, text: str | None = None) -> int:
     text = said[name] if text is None else text
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
@@ -171,6 +203,8 @@ def _mebibytes(said: Mapping[str, str], name: str) -> int:
 
 
 _TELLERS: Final[Sequence[Callable[[Mapping[str, str]], Iterator[str]]]] = (
-    _plain, _time, _nodes, _gpus, _host, _partition, _dependency,
+    _plain, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
 )  # fmt: skip
-_MEANT: Final = frozenset({*_SHORT.values(), "gres", "gpus-per-node", "ntasks-per-node", "mem", "mem-per-cpu"})
+_MEANT: Final = frozenset(
+    {*_SHORT.values(), "gres", "gpus-per-node", "ntasks-per-node", "mem", "mem-per-cpu", "mail-user", "mail-type"}
+)

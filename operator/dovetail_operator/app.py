@@ -38,9 +38,11 @@ from dovetail_operator.idle import IdleWatch
 from dovetail_operator.kueue import KueueWatch
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.notifying import Notifier
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.runtimes import RunTimes
+from dovetail_operator.senders import sender_of
 from dovetail_operator.state import State
 
 
@@ -63,6 +65,8 @@ class Options:
     idle: IdleRules = field(default_factory=IdleRules)
     history_url: str = "sqlite://"
     history_days: int = 400
+    notify_url: str = ""
+    notify_from: str = "dovetail@localhost"
     mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
     preemption: Rules = field(default_factory=Rules)
@@ -122,6 +126,13 @@ class Operator:
             now=_now,
         )
         self._kueue = KueueWatch(client, state, changed=self._controller.queue.add)
+        state.notifier = self._notifier = Notifier(
+            client,
+            sender_of(options.notify_url, sender=options.notify_from),
+            post=self._feed.watch.post,
+            registry=registry,
+            rng=rng,
+        )
         self._notes = QuotaNotes(client, state, now=_now)
         self._reflectors = _reflectors(client, self._controller)
 
@@ -147,6 +158,7 @@ class Operator:
             tasks.create_task(self._keep_history())
             tasks.create_task(self._idle.run())
             tasks.create_task(self._notes.run())
+            tasks.create_task(self._notifier.run())
             tasks.create_task(self._kueue.run())
 
     async def _keep_history(self) -> None:

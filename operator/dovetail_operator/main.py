@@ -64,6 +64,8 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         ),
         history_url=settings.history_url,
         history_days=settings.history_days,
+        notify_url=settings.notify_url,
+        notify_from=settings.notify_from,
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),

@@ -119,6 +119,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         earlier_run_seconds=attempts.used_seconds(seen) if start is None else before.earlier_run_seconds,
         device=_device(seen, stage),
         lease=_lease(seen, stage, start=start),
+        notified=before.notified,
         conditions=conditions_of(seen, stage),
     )
     return attempts.noted(status, stage.ended)

@@ -32,6 +32,7 @@ from dovetail_operator.expectations import Expectations
 from dovetail_operator.history_due import Dues
 from dovetail_operator.idling import tells_utilization
 from dovetail_operator.memory import Learning, peaks_in
+from dovetail_operator.notifying import Notifier
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
 from dovetail_operator.overuse import Overuses
 from dovetail_operator.pacing import refresh_seconds
@@ -70,6 +71,8 @@ class State:
         self.dependencies = Dependencies(self.jobs)
         # Records of jobs that are due; None where nobody keeps any.
         self.dues: Dues | None = None
+        # Who tells people what becomes of jobs; None where nobody does.
+        self.notifier: Notifier | None = None
         self.verdicts: dict[str, Verdict] = {}
         # How many jobs run or start, as the queue last saw them.
         self.at_work = 0
@@ -117,6 +120,8 @@ class State:
         self._tasks.put(job)
         if self.dues is not None:
             self.dues.put(job)
+        if self.notifier is not None:
+            self.notifier.put(job)
         return True
 
     def drop_job(self, key: str, *, uid: str) -> None:
@@ -391,6 +396,8 @@ class State:
         self.dependencies.drop(job)
         if self.dues is not None:
             self.dues.drop(job)
+        if self.notifier is not None:
+            self.notifier.drop(job)
         for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.notices, self.numbers):
             memory.pop(job.metadata.uid, None)
 

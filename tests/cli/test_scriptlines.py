@@ -45,6 +45,11 @@ def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
         ("--ntasks-per-node=2 --cpus-per-task=3 --mem-per-cpu=1G", "--cpus 6 --memory 6144M"),
         ("--mem=2000", "--memory 2000M"),
         ("-p a100", "--pool a100"),
+        ("-A vision", "--project vision"),
+        ("--mail-user=ada@x.org --mail-type=BEGIN,end", "--notify-email ada@x.org --notify-on Started,Finished"),
+        ("--mail-user=ada@x.org --mail-type=ALL", "--notify-email ada@x.org --notify-on All"),
+        ("--mail-user=ada@x.org --mail-type=NONE", ""),
+        ("--mail-user=ada@x.org", ""),
         ("-d afterok:7:8,afterok:9", "--depends-on-all 7,8,9"),
         ("--dependency=afterok:7?afterok:8", "--depends-on-any 7,8"),
     ],
@@ -53,10 +58,16 @@ def test_slurms_options_keep_their_meaning(said: str, meant: str) -> None:
     assert " ".join(slurm.read(said.split()).words) == meant
 
 
+def test_mails_that_cannot_be_sent_are_named() -> None:
+    assert slurm.read(["--mail-type=FAIL,STAGE_OUT", "--mail-user=a@x.org"]).without == ("--mail-type=STAGE_OUT",)
+    assert slurm.read(["--mail-type=FAIL", "--mail-user=ada"]).without == ("--mail-user",)
+    assert slurm.read(["--mail-type=FAIL"]).without == ("--mail-type",)
+
+
 def test_options_without_a_counterpart_are_named_once_and_take_their_values_along() -> None:
-    said = "-A lab -o out.txt --mail-type=END --exclusive -o x --requeue -J a -H -c 2"
+    said = "-q lab -o out.txt --qos=high --exclusive -o x --requeue -J a -H -c 2"
     found = slurm.read(said.split())
-    assert found.without == ("-A", "-o", "--mail-type", "--exclusive", "--requeue", "-H")
+    assert found.without == ("-q", "-o", "--qos", "--exclusive", "--requeue", "-H")
     assert found.words == ("--name", "a", "--cpus", "2")
 
 
@@ -97,6 +108,6 @@ def test_the_command_line_wins_over_the_script(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_what_is_not_heeded_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, said = dry(tmp_path, capsys, "#SBATCH --mail-user=ada -o x\necho\n# GFLOW -p 3\n")
-    assert "train.sh: no counterpart here for #SBATCH --mail-user, -o: not heeded" in said
+    _, said = dry(tmp_path, capsys, "#SBATCH --qos=high -o x\necho\n# GFLOW -p 3\n")
+    assert "train.sh: no counterpart here for #SBATCH --qos, -o: not heeded" in said
     assert "train.sh: 1 #SBATCH or # GFLOW lines behind the first command are not read" in said

@@ -17,7 +17,7 @@ from pydantic_settings import (
 )
 
 from dovetail import models
-from dovetail.api.gpujob import MemoryStrategy, Policy
+from dovetail.api.gpujob import ADDRESS_PATTERN, MemoryStrategy, Policy
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
 from dovetail.engine.choices import FragmentationPolicy, Weights
@@ -337,6 +337,18 @@ class Settings(BaseSettings):
     )
     history_days: WholeNumber = _number(
         400, low=1, high=36500, unit="days", description="How long these records are kept."
+    )
+    notify_url: str = Field(
+        default="",
+        description="By what people are told what becomes of their jobs (spec.notify); empty: nobody is. A URL with a "
+        "password belongs in the environment (DOVETAIL_NOTIFY_URL).",
+        json_schema_extra={"unit": "URL", "allowed": "smtp://HOST:PORT, smtps://HOST:PORT or https://HOST/PATH"},
+    )
+    notify_from: str = Field(
+        default="dovetail@localhost",
+        description="Whom mails come from.",
+        pattern=ADDRESS_PATTERN,
+        json_schema_extra={"unit": "mail address", "allowed": "an address such as dovetail@example.org"},
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."

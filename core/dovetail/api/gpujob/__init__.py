@@ -51,6 +51,13 @@ from dovetail.api.gpujob.status import (
     QueuePlace,
     ReservedRoom,
 )
+from dovetail.api.gpujob.telling import (
+    ADDRESS_PATTERN,
+    ENDS,
+    MOST_ADDRESSES,
+    NotifyEvent,
+    NotifySpec,
+)
 from dovetail.api.gpujob.words import (
     FINISHED,
     KIND,
@@ -66,11 +73,14 @@ from dovetail.api.gpujob.words import (
 )
 
 __all__ = [
+    "ADDRESS_PATTERN",
     "DEFAULT_PORT",
+    "ENDS",
     "FINISHED",
     "KIND",
     "MAX_SECONDS",
     "MAX_TASKS",
+    "MOST_ADDRESSES",
     "PAUSE_IMAGE",
     "ArraySpec",
     "AssignedDevice",
@@ -96,6 +106,8 @@ __all__ = [
     "MemoryStrategy",
     "MemoryUse",
     "Mode",
+    "NotifyEvent",
+    "NotifySpec",
     "Phase",
     "Placement",
     "PlannedNode",

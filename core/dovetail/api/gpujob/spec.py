@@ -14,6 +14,7 @@ from dovetail.api.gpujob.running import (
     RetryPolicy,
     SweepSpec,
 )
+from dovetail.api.gpujob.telling import NotifySpec
 from dovetail.api.gpujob.words import MAX_SECONDS, Mode, Policy, Workload
 from dovetail.api.meta import Described, Timestamp
 
@@ -135,6 +136,9 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Literal["Wait", "RunOnCPU"],
         Meta(description="What follows when no node here could ever meet the request: Wait, or run on the CPU."),
     ] = "Wait"
+    notify: Annotated[
+        NotifySpec | None, Meta(description="Who is told what becomes of the job. Of an array: of all tasks together.")
+    ] = None
     managed_by: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$", max_length=192)] | None,
         Meta(description="Who looks after this job; dovetail.dev/operator or unset is Dovetail itself."),

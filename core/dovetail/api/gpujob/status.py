@@ -218,6 +218,10 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     ] = 0
     tasks: Annotated[Tasks | None, Meta(description="How far the tasks of an array or a sweep are.")] = None
     lease: Annotated[Lease | None, Meta(description="How long a reservation that runs holds its devices.")] = None
+    notified: Annotated[
+        list[Annotated[str, Meta(max_length=64)]],
+        Meta(description="What `spec.notify` was told already, the latest last.", max_length=32),
+    ] = []
     admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
     start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
     completion_time: Annotated[Timestamp | None, Meta(description="When the job ended (RFC 3339).")] = None

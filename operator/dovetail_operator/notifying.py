@@ -1,0 +1,167 @@
+"""Tells people what becomes of their jobs, beside the queue and never in its way.
+
+What is due follows from a job's status alone, and what was told is noted there: an operator that starts anew goes on.
+A letter that went out just before a kill goes out once more, with the same id. What cannot be sent is tried again for
+a while, then given up with an event.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from dovetail.api.gpujob import KIND, GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.reflector import key_of
+from dovetail.kube.resources import GPUJOBS
+from dovetail.kube.retry import Backoff
+from dovetail.logs import get_logger
+from dovetail.names import API_VERSION
+from dovetail.workqueue import WorkQueue
+from dovetail_operator.announce import Announcement
+from dovetail_operator.letters import Change, due, letter, noted
+from dovetail_operator.senders import Sender, SendError
+
+log = get_logger("dovetail.operator.notify")
+
+# Each may wait for a slow server.
+_HANDS: Final = 4
+# About an hour and a half with these waits; then nobody waits for the news any more.
+_MOST_TRIES: Final = 12
+_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=900.0)
+
+
+class Notifier:
+    """Sends what is due. `put` every job that is seen, `drop` those that are gone, and `run`."""
+
+    def __init__(
+        self,
+        client: Client,
+        sender: Sender,
+        *,
+        post: Callable[[Announcement], None],
+        registry: CollectorRegistry,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._sender = sender
+        self._post = post
+        self._rng = rng
+        self._queue = WorkQueue()
+        # By UID: jobs with something due, as they were seen last; and what was sent, whatever a status says.
+        self._jobs: dict[str, GPUJob] = {}
+        self._sent: dict[str, set[str]] = {}
+        self._gone: set[str] = set()
+        self._tries: dict[str, int] = {}
+        self._count = Counter(
+            "dovetail_notifications", "Notifications by what became of them.", ["outcome"], registry=registry
+        )
+        for outcome in ("sent", "retried", "failed"):
+            self._count.labels(outcome)
+
+    def put(self, job: GPUJob) -> None:
+        """A job was seen."""
+        if job.spec.notify is None:
+            return
+        uid = job.metadata.uid
+        if not due(job):
+            self._jobs.pop(uid, None)
+            return
+        self._jobs[uid] = job
+        # What waits for another try has its time.
+        if uid not in self._tries:
+            self._queue.add(uid)
+
+    def drop(self, job: GPUJob) -> None:
+        """A job's object is gone; what was due of it is told all the same."""
+        uid = job.metadata.uid
+        if uid in self._jobs:
+            self._gone.add(uid)
+        else:
+            self._forget(uid)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        await self._queue.serve(self._tell, hands=_HANDS, failed=self._failed, rng=self._rng, backoff=_BACKOFF)
+
+    async def _tell(self, uid: str) -> None:
+        while (job := self._jobs.get(uid)) is not None:
+            if left := self._unsent(job):
+                await self._send(job, left[0])
+            elif uid in self._gone:
+                self._forget(uid)
+            else:
+                await self._note(job)
+
+    async def _send(self, job: GPUJob, change: Change) -> None:
+        uid = job.metadata.uid
+        try:
+            await self._sender.send(letter(job, change))
+        except SendError as error:
+            self._tries[uid] = self._tries.get(uid, 0) + 1
+            if not error.final and self._tries[uid] < _MOST_TRIES:
+                raise
+            self._give_up(job, change, problem=str(error))
+        else:
+            self._count.labels("sent").inc()
+        self._tries.pop(uid, None)
+        self._sent.setdefault(uid, set()).add(change.key)
+
+    async def _note(self, job: GPUJob) -> None:
+        """Note in the status what was told."""
+        meta = job.metadata
+        precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": precondition, "status": {"notified": noted(job, due(job))}}
+        try:
+            written: GPUJob | None = await self._client.patch(
+                GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace, subresource="status"
+            )
+        except NotFound:
+            written = None
+        except Conflict:
+            written = await self._read(job)
+        if written is None:
+            self._gone.add(meta.uid)
+        elif self._unsent(written):
+            self._jobs[meta.uid] = written
+        else:
+            self._jobs.pop(meta.uid, None)
+
+    def _unsent(self, job: GPUJob) -> list[Change]:
+        sent = self._sent.get(job.metadata.uid, ())
+        return [change for change in due(job) if change.key not in sent]
+
+    async def _read(self, job: GPUJob) -> GPUJob | None:
+        """The job as it is now; None where it is gone, or another one has its name."""
+        meta = job.metadata
+        try:
+            found = await self._client.get(GPUJOBS, meta.name, as_type=GPUJob, namespace=meta.namespace)
+        except NotFound:
+            return None
+        return found if found.metadata.uid == meta.uid else None
+
+    def _give_up(self, job: GPUJob, change: Change, *, problem: str) -> None:
+        self._count.labels("failed").inc()
+        log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
+        meta = job.metadata
+        about = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        }
+        message = f"Nobody was told of {change.event}: {problem}"
+        self._post(Announcement(about=about, severity="Warning", reason="NotificationFailed", message=message))
+
+    def _failed(self, uid: str, error: Exception, wait: float) -> None:
+        if isinstance(error, SendError):
+            self._count.labels("retried").inc()
+        log.warning("a notification is tried again", uid=uid, error=str(error), wait_seconds=round(wait, 1))
+
+    def _forget(self, uid: str) -> None:
+        self._queue.forget(uid)
+        self._jobs.pop(uid, None)
+        self._sent.pop(uid, None)
+        self._tries.pop(uid, None)
+        self._gone.discard(uid)
