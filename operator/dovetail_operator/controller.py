@@ -154,7 +154,7 @@ class Controller:
             self.state.quotas.drop(quota.metadata.name)
         elif not self.state.quotas.put(quota):
             return
-        self._queueing.look_again()
+        self._queueing.limits_changed()
 
     def time_passes(self) -> None:
         """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""

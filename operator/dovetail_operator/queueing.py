@@ -38,6 +38,8 @@ _FORESIGHT_SECONDS: Final = 1.0
 _DOUBT_SECONDS: Final = 1.0
 # How long until it is looked again who may make way, without any change.
 _EVICTION_SECONDS: Final = 5.0
+# Reasons whose sentences quote what a GPUQuota says.
+_OF_LIMITS: Final[frozenset[str]] = frozenset({"Quota", "Reserved"})
 
 
 class _Breath:
@@ -78,6 +80,12 @@ class Queueing:
         self._renewal: asyncio.TimerHandle | None = None
         self._foreseen: dict[str, QueuePlace] = {}
         self._looked = asyncio.Event()
+        self._other_limits = False
+
+    def limits_changed(self) -> None:
+        """Limits are not what they were: what was told of them is told anew at once."""
+        self._other_limits = True
+        self._unsettled.set()
 
     def look_again(self) -> None:
         """Something has changed that the queue goes by."""
@@ -129,10 +137,12 @@ class Queueing:
         self._teller.forget_all_but(set(cycle.keys))
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
         breath = _Breath()
+        told_anew, self._other_limits = _OF_LIMITS if self._other_limits else frozenset(), False
         for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen)):
             before = self._state.verdicts.get(verdict.key)
             if verdict != before:
-                self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key])
+                at_once = isinstance(verdict, Waits) and verdict.reason in told_anew
+                self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key], at_once=at_once)
             await breath.take()
         self._doubt(cycle)
         self._make_way(cycle)
@@ -170,9 +180,11 @@ class Queueing:
         if cycle.doubts:
             self._renew_later(_DOUBT_SECONDS)
 
-    def _take_over(self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str) -> None:
+    def _take_over(
+        self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str, at_once: bool = False
+    ) -> None:
         """Let the job be told of another verdict than `before`, now or after a while."""
-        if not self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
+        if at_once or not self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
             self._state.verdicts[verdict.key] = verdict
             self._dirty(key)
         elif rank < RENEWED_JOBS:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.kube.objects import Job, Pod
 from dovetail_operator import arrays, attempts, external, preempting
@@ -62,7 +64,9 @@ def _of_array(seen: Observed) -> Outcome:
 
 def _finished(seen: Observed) -> Outcome:
     """A job that is over keeps its status; what is left is to clear up."""
-    status, ttl = seen.job.status, seen.job.spec.ttl_seconds_after_finished
+    generation, ttl = seen.job.metadata.generation, seen.job.spec.ttl_seconds_after_finished
+    # Whoever edits it is told that this was seen, and that it changed nothing.
+    status = msgspec.structs.replace(seen.job.status, observed_generation=generation)
     actions: list[Action] = []
     if status.phase == "Cancelled" and seen.child is not None and seen.child.metadata.deletion_timestamp is None:
         actions.append(DeleteJob())

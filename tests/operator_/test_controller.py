@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
@@ -183,7 +184,8 @@ async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:
     rig.state.put_job(done)
     child = make_child(done, status={"conditions": [condition("Complete")], "completionTime": "2026-01-01T11:00:00Z"})
     rig.state.put_child(child)
-    rig.accept_status(done, number=1, phase="Succeeded", completionTime="2026-01-01T11:00:00Z")
+    ended = {"phase": "Succeeded", "completionTime": "2026-01-01T11:00:00Z", "observedGeneration": 1}
+    rig.accept_status(done, number=1, **ended)
     async with rig.running():
         await until_status(api)
         rig.controller.pod_event("ADDED", make_pod(phase="Succeeded"))
@@ -382,3 +384,22 @@ def newer(child: Any) -> Any:
     """The same batch Job as the API server has it a moment later."""
     metadata = msgspec.structs.replace(child.metadata, resource_version=str(int(child.metadata.resource_version) + 1))
     return msgspec.structs.replace(child, metadata=metadata)
+
+
+async def test_a_limit_that_was_changed_is_told_at_once_to_those_that_it_keeps_back(api: Api, client: Client) -> None:
+    def quota(gpus: int) -> GPUQuota:
+        return msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": gpus}}, GPUQuota)
+
+    def told(gpus: str) -> str:
+        return f"GPUQuota q: all whom it binds may run {gpus}, 0 run, this job would never fit, it needs 4"
+
+    rig, job = Rig(api, client, make_state(a=4)), numbered(gpu=4)
+    rig.controller.job_changed(job)
+    rig.controller.quota_event("ADDED", quota(1))
+    rig.accept_status(job, number=1, phase="Queued", reason="Quota", message=told("1 GPU"))
+    rig.accept_status(job, version=12, number=1, phase="Queued", reason="Quota", message=told("2 GPUs"))
+    async with rig.running():
+        await until_status(api)
+        rig.controller.quota_event("MODIFIED", quota(2))
+        await until_status(api, count=2)
+    assert [rig.status_of(nth=nth)["message"] for nth in (0, 1)] == [told("1 GPU"), told("2 GPUs")]

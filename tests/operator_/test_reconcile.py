@@ -565,3 +565,10 @@ def test_workers_are_counted() -> None:
 def test_a_changed_time_limit_is_the_only_thing_passed_on() -> None:
     seen = with_child(make_pod(started=-60), spec={"activeDeadlineSeconds": 50}, child={"activeDeadlineSeconds": None})
     assert reconcile(seen()).actions == (PatchJob(spec={"activeDeadlineSeconds": 50}),)
+
+
+def test_a_job_that_is_edited_after_its_end_says_that_it_was_seen_and_nothing_else() -> None:
+    job = make_job(meta={"generation": 3}, cancel=True, status={"phase": "Succeeded", "observedGeneration": 1})
+    outcome = reconcile(see(job))
+    assert outcome.status == msgspec.structs.replace(job.status, observed_generation=3)
+    assert outcome.actions == ()
