@@ -75,6 +75,8 @@ DEVICE: Final = f"{GROUP}/device"
 # By which Kueue takes a job: the name of one of its local queues.
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
+# On a batch Job that we made for a queue of Kueue: which. Kueue labels Jobs by itself where a default queue is.
+HANDED_TO: Final = "dovetail.dev/handed-to"
 
 # Who looks after GPUJobs that name nobody else.
 MANAGER: Final = f"{GROUP}/operator"

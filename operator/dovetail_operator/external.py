@@ -12,7 +12,7 @@ from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Job
 from dovetail_operator import attempts, rendezvous
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
-from dovetail_operator.observed import Observed, has_ended, is_external, is_past
+from dovetail_operator.observed import Observed, bound_pods, has_ended, is_external, is_past
 from dovetail_operator.stages import Stage
 from dovetail_operator.workload import build_job
 
@@ -32,8 +32,12 @@ def stage_of(seen: Observed) -> Stage | None:
         # Suspended by us alone it would be let go by Kueue again: what is not there is not.
         message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
         return Stage(phase="Held", reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
+    if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
+        return _goes_along(job, child)
     if child.spec.suspend and _queue_of(child) != _queue_of(job):
-        return _changes_queue(job, child)
+        where = f"Kueue's queue {_queue_of(job)}" if is_external(job) else "Dovetail's own queue"
+        message = f"Its Job is made anew for {where}"
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(DeleteJob(),))
     if is_external(job) and child.spec.suspend:
         return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
     return None
@@ -43,19 +47,17 @@ def _queue_of(found: GPUJob | Job) -> str:
     return found.metadata.labels.get(names.KUEUE_QUEUE, "")
 
 
-def _changes_queue(job: GPUJob, child: Job) -> Stage:
-    """The batch Job waits in another queue than the GPUJob names: it is made anew, for a Job keeps its queue.
+def _was_taken(child: Job) -> bool:
+    """Whether Kueue took the batch Job by itself, as it takes all of a namespace that has a default queue."""
+    return bool(_queue_of(child)) and names.HANDED_TO not in child.metadata.annotations
 
-    One that Kueue took by itself, since the namespace has a default queue, takes its GPUJob along.
-    """
-    wanted, has = _queue_of(job), _queue_of(child)
-    if wanted or job.status.reason == _REASON:
-        where = f"Kueue's queue {wanted}" if wanted else "Dovetail's own queue"
-        message = f"Its Job is made anew for {where}"
-        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(DeleteJob(),))
-    message = f"Kueue took its Job into the queue {has}"
-    actions = (JoinQueue(queue=has), DeleteJob())
-    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=actions)
+
+def _goes_along(job: GPUJob, child: Job) -> Stage:
+    """What our queue has planned does not hold when Kueue lets go: the GPUJob is Kueue's from now on, and made so."""
+    queue = _queue_of(child)
+    joins = () if is_external(job) else (JoinQueue(queue=queue),)
+    message = f"Kueue took its Job into the queue {queue}"
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(*joins, DeleteJob()))
 
 
 def _made(seen: Observed) -> Stage | None:
@@ -73,7 +75,7 @@ def _suspended(job: GPUJob, *, ask: Ask, number: int) -> dict[str, Any]:
     manifest = build_job(job, ask=ask, number=number)
     metadata = manifest["metadata"]
     labels = {**_kueues(job.metadata.labels), **metadata["labels"]}
-    annotations = {**_kueues(job.metadata.annotations), **metadata["annotations"]}
+    annotations = {**_kueues(job.metadata.annotations), **metadata["annotations"], names.HANDED_TO: _queue_of(job)}
     return {
         **manifest,
         "metadata": {**metadata, "labels": labels, "annotations": annotations},

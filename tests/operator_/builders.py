@@ -52,17 +52,19 @@ def make_child(
     *,
     status: dict[str, Any] | None = None,
     uid: str = "uid-child",
-    labels: dict[str, str] | None = None,
+    queue: str = "",
+    taken: bool = False,
     **spec: Any,
 ) -> Job:
-    """The batch Job of `job` as the API server has it."""
+    """The batch Job of `job` as the API server has it; in that queue of Kueue, which `taken`: took it by itself."""
     metadata = {
         "name": job.metadata.name,
         "namespace": job.metadata.namespace,
         "uid": uid,
         "resourceVersion": "20",
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
-        "labels": labels or {},
+        "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+        "annotations": {"dovetail.dev/handed-to": queue} if queue and not taken else {},
     }
     limits = {"backoffLimit": inner_backoff_limit(job), "activeDeadlineSeconds": job.spec.active_deadline_seconds}
     return msgspec.convert({"metadata": metadata, "spec": limits | spec, "status": status or {}}, Job)

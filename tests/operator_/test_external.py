@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import reconcile
 from tests.operator_.builders import at, make_child, make_job, make_pod, make_state, see
 
-IN_QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "high", "own": "x"}}
 
 
@@ -20,13 +21,14 @@ def test_kueue_gets_a_suspended_job_with_its_labels() -> None:
     assert labels["kueue.x-k8s.io/queue-name"] == "team"
     assert labels["kueue.x-k8s.io/priority-class"] == "high"
     assert "own" not in labels
+    assert create.manifest["metadata"]["annotations"]["dovetail.dev/handed-to"] == "team"
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "ExternallyManaged")
     assert "queue team" in outcome.status.message
 
 
 def test_our_queue_stands_aside_and_never_lets_it_go() -> None:
     job = make_job(meta=QUEUE)
-    child = make_child(job, labels=IN_QUEUE, suspend=True)
+    child = make_child(job, queue="team", suspend=True)
     assert not wants_admission(job, child)
     outcome = reconcile(see(job, child=child))
     assert outcome.actions == ()
@@ -35,7 +37,7 @@ def test_our_queue_stands_aside_and_never_lets_it_go() -> None:
 
 def test_what_kueue_says_of_it_stands_in_its_message() -> None:
     job = make_job(meta=QUEUE)
-    seen = see(job, child=make_child(job, labels=IN_QUEUE, suspend=True))
+    seen = see(job, child=make_child(job, queue="team", suspend=True))
     told = "insufficient unused quota for dovetail.dev/gpu-milli in flavor gpus, 1k more needed"
     outcome = reconcile(replace(seen, kueue=told))
     assert outcome.status.message == f"Waits until Kueue lets it go from the queue team: {told}"
@@ -43,37 +45,50 @@ def test_what_kueue_says_of_it_stands_in_its_message() -> None:
 
 def test_another_queue_wants_another_job() -> None:
     job = make_job(meta={"labels": {"kueue.x-k8s.io/queue-name": "other"}})
-    outcome = reconcile(see(job, child=make_child(job, labels=IN_QUEUE, suspend=True)))
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
     assert outcome.status.message == "Its Job is made anew for Kueue's queue other"
 
 
 def test_one_that_runs_is_left_in_its_queue() -> None:
     job = make_job(meta={"labels": {"kueue.x-k8s.io/queue-name": "other"}})
-    outcome = reconcile(see(job, make_pod(started=-5), child=make_child(job, labels=IN_QUEUE)))
+    outcome = reconcile(see(job, make_pod(started=-5), child=make_child(job, queue="team")))
     assert outcome.actions == ()
     assert outcome.status.phase == "Running"
 
 
 def test_without_the_label_it_comes_back_to_our_queue() -> None:
-    job = make_job(status={"phase": "Queued", "reason": "ExternallyManaged"})
-    outcome = reconcile(see(job, child=make_child(job, labels=IN_QUEUE, suspend=True)))
+    job = make_job()
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
     assert outcome.status.message == "Its Job is made anew for Dovetail's own queue"
 
 
-def test_a_job_that_a_default_queue_has_taken_goes_there_itself() -> None:
-    """Kueue labels every new Job where the namespace has a queue named default; ours it would stop for ever anew."""
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_job_that_a_default_queue_has_taken_goes_there_itself(suspend: bool) -> None:
+    """Kueue labels every new Job where the namespace has a queue named default, and may let it go at once."""
     job = make_job(status={"phase": "Starting", "reason": "Evaluating"})
-    child = make_child(job, labels={"kueue.x-k8s.io/queue-name": "default"}, suspend=True)
-    outcome = reconcile(see(job, child=child))
+    child = make_child(job, queue="default", taken=True, suspend=suspend)
+    outcome = reconcile(see(job, make_pod(phase="Pending", node=""), child=child))
     assert outcome.actions == (JoinQueue(queue="default"), DeleteJob())
     assert outcome.status.message == "Kueue took its Job into the queue default"
 
 
+def test_once_labelled_it_still_needs_a_job_without_our_plan() -> None:
+    job = make_job(meta={"labels": {"kueue.x-k8s.io/queue-name": "default"}})
+    outcome = reconcile(see(job, child=make_child(job, queue="default", taken=True, suspend=True)))
+    assert outcome.actions == (DeleteJob(),)
+
+
+def test_what_was_taken_and_runs_all_the_same_is_left_running() -> None:
+    job = make_job()
+    outcome = reconcile(see(job, make_pod(started=-5), child=make_child(job, queue="default", taken=True)))
+    assert (outcome.status.phase, outcome.actions) == ("Running", ())
+
+
 def test_a_cancelled_job_is_not_waited_for_in_kueues_queue() -> None:
     job = make_job(meta=QUEUE, cancel=True)
-    outcome = reconcile(see(job, child=make_child(job, labels=IN_QUEUE, suspend=True)))
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
     assert outcome.status.phase == "Cancelled"
 
@@ -81,7 +96,7 @@ def test_a_cancelled_job_is_not_waited_for_in_kueues_queue() -> None:
 def test_suspended_by_kueue_it_waits_again_and_has_lost_no_retry() -> None:
     ran = {"phase": "Running", "attempt": 1, "startTime": at(-50)}
     job = make_job(meta=QUEUE, status=ran, backoffLimit=2)
-    outcome = reconcile(see(job, child=make_child(job, labels=IN_QUEUE, suspend=True)))
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "ExternallyManaged")
     assert (outcome.status.attempt, outcome.status.retries) == (1, 0)
     assert outcome.status.earlier_run_seconds == 50
