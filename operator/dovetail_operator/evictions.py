@@ -9,7 +9,7 @@ from dovetail.kube.objects import Pod
 from dovetail.queue.candidates import Candidate
 from dovetail.queue.preemption import Order, Running
 from dovetail_operator.durations import moment
-from dovetail_operator.observed import Notice, is_on_the_way, true_condition
+from dovetail_operator.observed import Notice, is_external, is_on_the_way, true_condition
 from dovetail_operator.state import State
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -36,7 +36,8 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
 def _running(state: State, key: str, job: GPUJob, *, now: datetime) -> Running | None:
     child, made = state.child_of(job), job.status.preemption
     yields_to = made.by if made is not None else ""
-    if job.status.phase in FINISHED:
+    if job.status.phase in FINISHED or is_external(job):
+        # Kueue would let go again what we suspend, and nobody would have its place.
         return None
     if is_on_the_way(job, child) and child is not None:
         start, pods = job.status.start_time, state.pods_of(child)

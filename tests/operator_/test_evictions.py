@@ -69,6 +69,13 @@ def test_the_name_of_a_job_of_another_namespace_is_not_told() -> None:
     assert notices["uid-low"].message == "Makes way for a job of another namespace of priority 50, its own is 10"
 
 
+def test_a_job_that_kueue_has_let_go_makes_way_for_nobody() -> None:
+    """Suspended by us Kueue would let it go again at once."""
+    state = with_boss(meta={"labels": {"kueue.x-k8s.io/queue-name": "team"}})
+    assert running_jobs(state, now=NOW) == []
+    assert look(state)[0].orders == {}
+
+
 def test_a_job_that_is_about_to_end_or_has_not_begun_makes_way_for_nobody() -> None:
     assert look(with_boss(suspend=True))[0].orders == {}
     assert look(with_boss(status={"startTime": at(-30)}))[0].orders == {}
