@@ -6,7 +6,7 @@ Nothing here is remembered that the API server does not have: after a kill at an
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -40,7 +40,7 @@ from dovetail_operator.durations import moment
 from dovetail_operator.failures import log_failure
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
-from dovetail_operator.observed import Observed, Obstacle, wants_admission
+from dovetail_operator.observed import Observed, Obstacle, is_parent, wants_admission
 from dovetail_operator.overuse_eviction import PodEvictions
 from dovetail_operator.pacing import Pacing
 from dovetail_operator.plans import is_told_first
@@ -214,14 +214,15 @@ class Controller:
             seen = replace(seen, notice=None)
         outcome = reconcile(seen)
         # What the annotation of the pods names has to stand in the status before there are any.
-        told = is_told_first(outcome.status, before=seen.job.status)
+        # And an array says that it was seen before its many tasks are made.
+        is_new_array = is_parent(seen.job) and seen.job.status.phase is None
+        told = is_new_array or is_told_first(outcome.status, before=seen.job.status)
         if told and not await self._tell(seen.job, outcome.status):
             return
-        for action in outcome.actions:
-            if not await self._act(seen, action):
-                # What was decided does not hold any more.
-                self.queue.add(key)
-                return
+        if not await self._act_on(seen, outcome.actions):
+            # What was decided does not hold any more.
+            self.queue.add(key)
+            return
         if not told and not self._may_wait(seen.job, outcome.status):
             await self._tell(seen.job, outcome.status)
         if outcome.status.preemption != seen.job.status.preemption:
@@ -239,6 +240,19 @@ class Controller:
         if seen.number is None:
             return False
         return bool(seen.verdict or seen.obstacle or not wants_admission(seen.job, seen.child))
+
+    async def _act_on(self, seen: Observed, actions: Sequence[Action]) -> bool:
+        """Do them in their order, the tasks of an array side by side; False when one of them cannot be done."""
+        if is_parent(seen.job):
+            found = await asyncio.gather(*(self._act(seen, action) for action in actions), return_exceptions=True)
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+            return all(found)
+        for action in actions:
+            if not await self._act(seen, action):
+                return False
+        return True
 
     async def _act(self, seen: Observed, action: Action) -> bool:
         """Do it; False when it turned out that it cannot be done."""

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ _PARENTS_OWN: Final = (
     "array", "sweep", "suspend", "cancel", "beginTime", "dependencies", "dependencyPolicy", "onDependencyFailure",
 )  # fmt: skip
 _NAME_LIMIT: Final = 58
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _CONTAINERS: Final = ("containers", "initContainers")
 
 
@@ -97,6 +98,7 @@ def _of_sweep(name: str, sweep: SweepSpec) -> list[Task]:
             count *= len(other)
     _check_count(count, what="sweep")
     rows = itertools.product(*values) if sweep.combine == "Product" else zip(*values, strict=True)
+    _check_template(sweep.name_template, known={"index", *keys})
     tasks = []
     for index, row in enumerate(rows):
         parameters = dict(zip(keys, row, strict=True))
@@ -126,6 +128,13 @@ def _check_names(tasks: Sequence[Task]) -> None:
                 "name every parameter in it, or {index}"
             )
         seen[task.name] = task.index
+
+
+def _check_template(template: str, *, known: Collection[str]) -> None:
+    for word in _PLACEHOLDER.findall(template):
+        if word not in known:
+            words = ", ".join(f"{{{each}}}" for each in sorted(known))
+            raise TasksError(f'sweep.nameTemplate "{template}" names {{{word}}}, which is none of {words}')
 
 
 def _check_count(count: int, *, what: str) -> None:

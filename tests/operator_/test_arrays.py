@@ -136,6 +136,12 @@ def test_a_name_template_that_gives_two_tasks_one_name_is_refused() -> None:
         tasks_of(sweep(nameTemplate="{lr}"))
 
 
+def test_a_name_template_that_names_no_parameter_is_refused() -> None:
+    status = seen_with(sweep(nameTemplate="{index}-{rate}")).status
+    assert (status.phase, status.reason) == ("Queued", "Invalid")
+    assert status.message == 'sweep.nameTemplate "{index}-{rate}" names {rate}, which is none of {bs}, {index}, {lr}'
+
+
 def test_a_sweep_beyond_the_limit_is_refused_before_it_is_made() -> None:
     many = [{"name": name, "values": [str(at) for at in range(100)]} for name in "abcdefgh"]
     with pytest.raises(TasksError, match="1000 are allowed"):

@@ -403,3 +403,17 @@ async def test_a_limit_that_was_changed_is_told_at_once_to_those_that_it_keeps_b
         rig.controller.quota_event("MODIFIED", quota(2))
         await until_status(api, count=2)
     assert [rig.status_of(nth=nth)["message"] for nth in (0, 1)] == [told("1 GPU"), told("2 GPUs")]
+
+
+async def test_an_array_says_that_it_was_seen_and_then_its_tasks_are_made_side_by_side(rig: Rig, api: Api) -> None:
+    array = numbered("arr", array={"indexes": "0-2"})
+    rig.controller.job_changed(array)
+    rig.accept_status(array, number=1, phase="Queued", reason="Evaluating")
+    never = asyncio.Event()
+    api.answer(f"POST {GPUJOBS}", *[Answer(body={}, released=never)] * 3)
+    async with rig.running():
+        # None of them is answered before all have come.
+        await api.until(f"POST {GPUJOBS}", count=3)
+    first = next(seen for seen in api.seen if seen.method != "GET")
+    assert (first.method, first.path) == ("PATCH", f"{GPUJOBS}/arr/status")
+    assert first.body["status"]["reason"] == "Evaluating"
