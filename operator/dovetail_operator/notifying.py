@@ -124,6 +124,9 @@ class Notifier:
             written = await self._read(job)
         if written is None:
             self._gone.add(meta.uid)
+        elif self._jobs.get(meta.uid) is not job:
+            # It was seen anew meanwhile: that is looked at next.
+            return
         elif self._unsent(written):
             self._jobs[meta.uid] = written
         else:

@@ -153,6 +153,15 @@ def test_operators_that_share_a_volume_of_one_node_share_the_node(render: Render
         assert "topologySpreadConstraints" in pod(**shared)
 
 
+def test_by_what_people_are_told_of_jobs_comes_from_a_secret_where_one_is_named(render: Render) -> None:
+    def urls(**values: Any) -> list[Any]:
+        env = containers(render(**values))["operator"]["env"]
+        return [each["valueFrom"] for each in env if each["name"] == "DOVETAIL_NOTIFY_URL"]
+
+    assert urls() == []
+    assert urls(notify__secretName="mail") == [{"secretKeyRef": {"name": "mail", "key": "url"}}]
+
+
 def test_the_history_is_on_a_volume_or_in_a_database_where_that_is_asked_for(render: Render) -> None:
     def volume_and_url(**values: Any) -> tuple[Any, Any]:
         chart = render(**values)

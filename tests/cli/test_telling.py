@@ -1,0 +1,46 @@
+"""gbatch --notify-email and --notify-on."""
+
+import pytest
+
+from dovetail.api.gpujob import NotifySpec
+from dovetail_cli import manifest, onejob, telling
+from dovetail_cli.errors import UsageError
+from tests.cli.builders import make_job
+
+
+def test_addresses_and_events_are_read_in_any_case_each_once() -> None:
+    found = telling.read(["ada@x.org, bob@x.org", "ada@x.org"], ["started,FAILED", "Failed"])
+    assert found == NotifySpec(emails=["ada@x.org", "bob@x.org"], on=["Started", "Failed"])
+    assert telling.read([], []) is None
+
+
+def test_finished_is_however_it_ends_and_all_is_everything() -> None:
+    ends = ["Succeeded", "Failed", "TimedOut", "Cancelled"]
+    assert telling.read(["a@x.org"], ["finished"]) == NotifySpec(emails=["a@x.org"], on=ends)  # type: ignore[arg-type]
+    every = telling.read([], ["all"])
+    assert every is not None
+    assert set(every.on) == {"Started", "Preempted", *ends}
+
+
+@pytest.mark.parametrize(
+    "address", ["ada", "@x.org", "ada@", "a b@x.org", "a@x.org\nBcc: b@x.org", "ä@x.org", "a@x.org>"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=r'--notify-email ".*": write a mail address such as ada@example\.org'):
+        telling.read([address.replace("\n", " ")], [])
+
+
+def test_too_many_addresses_and_unknown_events_are_refused() -> None:
+    with pytest.raises(UsageError, match="--notify-email: 9 addresses, and 8 are allowed"):
+        telling.read([f"a{at}@x.org" for at in range(9)], [])
+    with pytest.raises(UsageError, match=r'--notify-on "Paused": allowed are Started, Succeeded, .*, Finished'):
+        telling.read(["a@x.org"], ["Paused"])
+
+
+def test_the_job_carries_it_and_gjob_shows_it() -> None:
+    asked = NotifySpec(emails=["a@x.org"])
+    submission = manifest.Submission(name="a", command=["a"], request=None, image="busybox", notify=asked)
+    job = manifest.build(submission, namespace="default")
+    assert job.spec.notify == asked
+    assert "Notifications\n  To=a@x.org\n  On=Succeeded,Failed,TimedOut,Cancelled" in onejob.text(onejob.sections(job))
+    assert "Notifications" not in onejob.text(onejob.sections(make_job()))

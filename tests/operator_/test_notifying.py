@@ -1,0 +1,268 @@
+"""Who is told what of a job: which changes are due, each once, over failures, restarts and deletions."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail_operator import notifying
+from dovetail_operator.announce import Announcement
+from dovetail_operator.letters import due, letter
+from dovetail_operator.notifying import Notifier
+from dovetail_operator.reconcile import reconcile
+from dovetail_operator.senders import sender_of
+from tests.core.kube.api import Answer, Api
+from tests.operator_ import mail
+from tests.operator_.builders import at, make_job, see
+from tests.operator_.mail import Mailbox
+
+ALL = {"emails": ["ada@example.org"], "on": ["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]}
+RUNS: dict[str, Any] = {"phase": "Running", "number": 7, "startTime": at(0), "nodes": ["a"]}
+ENDED: dict[str, Any] = {**RUNS, "phase": "Succeeded", "completionTime": at(60)}
+STATUS = "PATCH /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
+GET = "GET /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x"
+
+
+def told_job(notify: dict[str, Any] = ALL, **status: Any) -> GPUJob:
+    return make_job(notify=notify, status=status)
+
+
+def events(job: GPUJob) -> list[str]:
+    return [change.event for change in due(job)]
+
+
+def test_by_default_the_end_is_told_and_nothing_else() -> None:
+    asked = {"emails": ["ada@example.org"]}
+    assert events(told_job(asked, **RUNS)) == []
+    for phase in ("Succeeded", "Failed", "TimedOut", "Cancelled"):
+        assert events(told_job(asked, **{**ENDED, "phase": phase})) == [phase]
+
+
+def test_a_start_is_told_before_the_end_and_what_is_noted_is_not_told_again() -> None:
+    assert events(told_job(**ENDED)) == ["Started", "Succeeded"]
+    assert events(told_job(**ENDED, notified=["Started/1.0"])) == ["Succeeded"]
+    assert events(told_job(**ENDED, notified=["Started/1.0", "Succeeded"])) == []
+    assert events(told_job({"on": ["Failed"]}, **ENDED)) == []
+
+
+def test_a_job_that_made_way_says_so_and_starts_once_more() -> None:
+    made = {"count": 1, "lastTime": at(30), "at": None, "by": "uid-y", "message": "Job 9 goes before"}
+    waits = {**RUNS, "phase": "Preempted", "preemption": made, "notified": ["Started/1.0"]}
+    assert events(told_job(**waits)) == ["Preempted"]
+    assert "Job 9 goes before" in letter(told_job(**waits), due(told_job(**waits))[0]).text
+    again = {**waits, "phase": "Running", "startTime": at(90), "notified": ["Started/1.0", "Preempted/1"]}
+    assert [change.key for change in due(told_job(**again))] == ["Started/1.1"]
+
+
+def test_another_attempt_is_another_start() -> None:
+    assert [change.key for change in due(told_job(**RUNS, attempt=2, notified=["Started/1.0"]))] == ["Started/2.0"]
+
+
+def test_of_an_array_all_tasks_together_are_told() -> None:
+    task = make_job(notify=ALL, status=ENDED, meta={"labels": {"dovetail.dev/array": "all"}})
+    assert due(task) == []
+
+
+def test_the_letter_has_the_facts_and_one_line_of_subject() -> None:
+    failed = told_job(**{**ENDED, "phase": "Failed", "reason": "BackoffLimitExceeded", "message": "it\nfailed"})
+    found = letter(failed, due(failed)[-1])
+    assert found.subject == "Job 7 (x) has failed"
+    assert "Reason:    BackoffLimitExceeded: it\nfailed" in found.text
+    assert "Run time:  60s" in found.text
+    assert (found.facts["event"], found.facts["number"], found.facts["nodes"]) == ("Failed", 7, ["a"])
+
+
+def test_what_was_told_stays_in_the_status_that_the_operator_writes() -> None:
+    job = told_job(**RUNS, notified=["Started/1.0"])
+    assert reconcile(see(job)).status.notified == ["Started/1.0"]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifying, "_BACKOFF", notifying.Backoff(first_seconds=0.001, longest_seconds=0.001))
+
+
+class Told:
+    """A notifier at work with a real SMTP server, and the API server that keeps what it notes."""
+
+    def __init__(self, client: Client, api: Api, url: str) -> None:
+        self.events: list[Announcement] = []
+        self.registry = CollectorRegistry()
+        self.api = api
+        self.notifier = Notifier(
+            client,
+            sender_of(url, sender="dovetail@example.org"),
+            post=self.events.append,
+            registry=self.registry,
+            rng=random.Random(7),
+        )
+
+    def count(self, outcome: str) -> float | None:
+        return self.registry.get_sample_value("dovetail_notifications_total", {"outcome": outcome})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.notifier.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - a mailbox has no event
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def at_work(client: Client, api: Api) -> AsyncIterator[tuple[Told, Mailbox]]:
+    async with mail.serving() as box:
+        told = Told(client, api, f"smtp://127.0.0.1:{box.port}")
+        async with told.running():
+            yield told, box
+
+
+def with_noted(*keys: str, job: GPUJob) -> GPUJob:
+    return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, notified=list(keys)))
+
+
+def body(job: GPUJob) -> Answer:
+    return Answer(body=msgspec.to_builtins(job))
+
+
+async def test_each_change_is_sent_once_in_its_order_and_then_noted(client: Client, api: Api) -> None:
+    job = told_job(**ENDED)
+    noted = with_noted("Started/1.0", "Succeeded", job=job)
+    api.answer(STATUS, body(noted))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(job)
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        told.notifier.put(noted)
+        assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
+        assert told.count("sent") == 2
+    (patch,) = api.of(STATUS)
+    assert patch.body["status"]["notified"] == ["Started/1.0", "Succeeded"]
+    assert patch.body["metadata"] == {"uid": "uid-x", "resourceVersion": "10"}
+
+
+async def test_the_next_operator_sends_nothing_of_what_is_noted(client: Client, api: Api) -> None:
+    noted = with_noted("Started/1.0", job=told_job(**ENDED))
+    api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=noted)))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(noted)
+        await api.until(STATUS, count=1)
+        assert box.subjects == ["Job 7 (x) has succeeded"]
+
+
+async def test_a_conflict_sends_nothing_twice(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    ended = told_job(**ENDED)
+    api.answer(STATUS, Answer(status=409, body={"code": 409, "reason": "Conflict", "message": "changed"}))
+    api.answer(GET, body(ended))
+    api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=ended)))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(job)
+        await api.until(STATUS, count=2)
+        assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
+
+
+async def test_a_status_that_forgets_what_was_told_brings_no_second_mail(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)), body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        told.notifier.put(with_noted("Started/1.0", job=job))
+        told.notifier.put(told_job(**RUNS))
+        await api.until(STATUS, count=2)
+        assert box.subjects == ["Job 7 (x) has started"]
+
+
+async def test_what_comes_while_something_is_noted_is_told_next(client: Client, api: Api) -> None:
+    job, ended, released = told_job(**RUNS), told_job(**ENDED, notified=["Started/1.0"]), asyncio.Event()
+    answered = msgspec.to_builtins(with_noted("Started/1.0", job=job))
+    api.answer(STATUS, Answer(body=answered, released=released))
+    api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=ended)))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        told.notifier.put(ended)
+        released.set()
+        await api.until(STATUS, count=2)
+        assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
+
+
+async def test_a_server_that_fails_for_a_while_gets_it_later(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api) as (told, box):
+        box.answers = ["451 later", "451 later"]
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert box.subjects == ["Job 7 (x) has started"]
+        assert (told.count("sent"), told.count("retried"), told.count("failed")) == (1, 2, 0)
+        assert told.events == []
+
+
+@pytest.mark.parametrize(("answer", "times"), [("550 never", 1), ("451 later", 12)])
+async def test_what_cannot_be_sent_is_given_up_with_an_event(client: Client, api: Api, answer: str, times: int) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api) as (told, box):
+        box.answers = [answer] * times
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        (event,) = told.events
+        assert (event.reason, event.severity) == ("NotificationFailed", "Warning")
+        assert event.message == f"Nobody was told of Started: 127.0.0.1:{box.port} answered {answer[:3]}"
+        assert (box.mails, box.answers, told.count("failed")) == ([], [], 1)
+
+
+async def test_a_job_that_is_deleted_is_told_of_all_the_same(client: Client, api: Api) -> None:
+    job = told_job(**ENDED)
+    async with at_work(client, api) as (told, box):
+        box.answers = ["451 later"]
+        told.notifier.put(job)
+        await until(lambda: told.count("retried") == 1)
+        told.notifier.drop(job)
+        await until(lambda: len(box.mails) == 2)
+    assert api.seen == []
+
+
+async def test_a_job_that_went_while_it_was_noted_is_let_be(client: Client, api: Api) -> None:
+    api.answer(STATUS, Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "gone"}))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(told_job(**RUNS))
+        await until(lambda: len(api.seen) == 1)
+        assert box.subjects == ["Job 7 (x) has started"]
+
+
+async def test_where_nobody_can_be_told_the_job_says_so_once(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    told = Told(client, api, "")
+    async with told.running():
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+    (event,) = told.events
+    assert "no SMTP server or webhook is configured (notify_url)" in event.message
+
+
+async def test_jobs_that_tell_nobody_cost_nothing(client: Client, api: Api) -> None:
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(make_job(status=ENDED))
+        told.notifier.drop(make_job(status=ENDED))
+        await asyncio.sleep(0)
+        assert box.mails == []
+    assert api.seen == []
