@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from dovetail.engine import columns as engine_columns
-from dovetail.engine.columns import MODE_CODES, NO_MODE, Ints
+from dovetail.engine.columns import MODE_CODES, NO_MODE
 from dovetail.engine.fit import FOREIGN_LIMIT
 from dovetail.engine.ledger import NOTHING_READ, Ledger
 from dovetail.fragmentation.columns import Columns, Room
@@ -20,6 +20,9 @@ from dovetail.requests import WHOLE_MILLI
 # Rows beyond those that there are, so that a node that comes is no reason to begin anew.
 _SPARE_ROWS: Final = 64
 _LONGEST_LOG: Final = 1 << 20
+_OF_HOST: Final = ("cpu_free", "memory_free", "cpu_milli", "memory_mib")
+_OF_DEVICES: Final = ("mode", "share_left", "total", "guard", "promised", "foreign")
+_CLOSED: Final = (MODE_CODES["Exclusive"], MODE_CODES["TimeShared"])
 
 
 class Mirror:
@@ -95,37 +98,41 @@ def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
 
 
 def _rooms(ledger: Ledger, columns: engine_columns.Columns) -> list[Room]:
-    """What each node of these columns has free and in all."""
-    takes = columns.known & ~columns.blocked & ~columns.node_cordoned
-    usable = columns.present & columns.healthy & ~columns.cordoned & takes[:, np.newaxis]
-    left = np.where(usable, left_milli(columns, guard_fraction=ledger.limits.guard_fraction), 0)
-    host = np.stack([columns.cpu_free, columns.memory_free, columns.cpu_milli, columns.memory_mib])
-    free_cpu, free_memory, cpu, memory = np.where(takes, host, 0).clip(min=0).tolist()
-    first = np.where(columns.present[:, 0], columns.model[:, 0], -1)
-    names = ledger.model_names()
-    return [
-        Room(
-            model=names[code] if code >= 0 else "",
-            cpu_milli=free_cpu[at],
-            memory_mib=free_memory[at],
-            left=tuple(each),
-            gpus=gpus,
-            cpu_capacity_milli=cpu[at],
-            memory_capacity_mib=memory[at],
+    """What each node of these columns has free and in all. Plain numbers: mostly one node has changed, or two."""
+    takes = (columns.known & ~columns.blocked & ~columns.node_cordoned).tolist()
+    usable = (columns.present & columns.healthy & ~columns.cordoned).tolist()
+    hosts = zip(*(getattr(columns, name).tolist() for name in _OF_HOST), strict=True)
+    devices = zip(*(getattr(columns, name).tolist() for name in _OF_DEVICES), strict=True)
+    models = np.where(columns.present[:, 0], columns.model[:, 0], -1).tolist()
+    names, fraction = ledger.model_names(), ledger.limits.guard_fraction
+    rooms = []
+    for taking, good, host, each, code in zip(takes, usable, hosts, devices, models, strict=True):
+        free_cpu, free_memory, cpu, memory = (max(0, amount) if taking else 0 for amount in host)
+        left = (_left_milli(*one, guard_fraction=fraction) for one in zip(*each, strict=True))
+        rooms.append(
+            Room(
+                model=names[code] if code >= 0 else "",
+                cpu_milli=free_cpu,
+                memory_mib=free_memory,
+                left=tuple(milli if taking and ok else 0 for milli, ok in zip(left, good, strict=True)),
+                gpus=sum(good) if taking else 0,
+                cpu_capacity_milli=cpu,
+                memory_capacity_mib=memory,
+            )
         )
-        for at, (code, each, gpus) in enumerate(
-            zip(first.tolist(), left.tolist(), usable.sum(axis=1).tolist(), strict=True)
-        )
-    ]
+    return rooms
 
 
-def left_milli(columns: engine_columns.Columns, *, guard_fraction: float) -> Ints:
-    """Milli left of each device, by share or by memory, whichever is tighter, [n, d]."""
-    usable = np.floor(columns.total * np.minimum(columns.guard, guard_fraction)).astype(np.int64)
-    free_mib = np.maximum(0, usable - columns.promised - columns.foreign)
-    untouched = (columns.mode == NO_MODE) & (columns.foreign <= columns.total * FOREIGN_LIMIT)
-    by_share = columns.share_left
-    tight = ~untouched & (free_mib < usable * by_share // WHOLE_MILLI)
-    by_memory = np.where(tight, free_mib * WHOLE_MILLI // np.maximum(1, usable), by_share)
-    closed = (columns.mode == MODE_CODES["Exclusive"]) | (columns.mode == MODE_CODES["TimeShared"])
-    return np.where(closed, 0, by_memory).clip(0, WHOLE_MILLI)
+def _left_milli(
+    mode: int, share_left: int, total: int, guard: float, promised: int, foreign: int, *, guard_fraction: float
+) -> int:
+    """Milli left of a device, by share or by memory, whichever is tighter."""
+    if mode in _CLOSED:
+        return 0
+    left = share_left
+    if mode != NO_MODE or foreign > total * FOREIGN_LIMIT:
+        usable = int(total * min(guard, guard_fraction))
+        free_mib = max(0, usable - promised - foreign)
+        if free_mib < usable * share_left // WHOLE_MILLI:
+            left = free_mib * WHOLE_MILLI // max(1, usable)
+    return min(WHOLE_MILLI, max(0, left))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.claims import Ask
-from dovetail.engine.columns import Floats, Ints
+from dovetail.engine.columns import Bools, Floats, Ints
 from dovetail.engine.fit import NODE_CAUSES, Fit, Judgement, check
 from dovetail.engine.ledger import NOTHING_READ, Ledger
 from dovetail.engine.refusals import Refusal
@@ -29,6 +29,9 @@ KEPT: Final = 256
 KEPT_BYTES: Final = 128 << 20
 MANY_NODES: Final = 256
 _TERMS: Final = ("calm", "memory", "cpu")
+# In place of a cause: the node fits, or does not and nobody has asked yet why.
+_FITS: Final = -1
+_NOT_ASKED: Final = -2
 
 
 class _Shape:
@@ -56,12 +59,20 @@ class _Shape:
         rows = np.array(sorted(ledger.touched_since(self.position)), dtype=np.int64)
         self._grow(ledger.size)
         judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
-        self.cause[rows] = judged.first_cause
+        self.cause[rows] = np.where(judged.fits, _FITS, _NOT_ASKED)
         self.tidy.store(rows, judged)
         parts = terms(judged, tidy=np.zeros(len(rows)))
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
         self.position = ledger.changes
+
+    def causes(self, ledger: Ledger, rows: Rows) -> Ints:
+        """Why the ask does not fit on each of `rows`, as `Judgement.first_cause` has it."""
+        unknown = np.unique(rows[(rows >= 0) & (self.cause[rows] == _NOT_ASKED)])
+        if unknown.size:
+            judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in unknown.tolist()], key="")
+            self.cause[unknown] = judged.first_cause
+        return self.cause[rows]
 
     def _grow(self, size: int) -> None:
         if size > len(self.cause):
@@ -95,8 +106,8 @@ class Shapes:
 
         A claim that stands under `key` is not counted. Empty when none fits.
         """
-        cause, parts = self._columns(ask, nodes=nodes, key=key)
-        found = np.flatnonzero(cause < 0)
+        fits, parts = self._columns(ask, nodes=nodes, key=key)
+        found = np.flatnonzero(fits)
         if limit is not None and len(found) > 1:
             scores = combine(_select(parts, found), policy=ask.policy, weights=self._ledger.weights)
             near = np.flatnonzero(scores >= scores.max() - within)
@@ -110,33 +121,42 @@ class Shapes:
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
         """Why each of the nodes that do not fit does not, in the words that all nodes of a cause share."""
-        cause, _ = self._columns(ask, nodes=nodes, key=key)
-        judged = Judgement(self._ledger, ask, nodes=(), key="")
-        shared = [judged.outline(at, node="") for at in range(int(cause.max(initial=-1)) + 1)]
+        rows = self._rows(nodes)
+        # Whatever row -1 reads, a node that was never seen has the first cause.
+        cause = np.where(rows < 0, 0, self._shape(ask).causes(self._ledger, rows))
+        at, judged = self._own(ask, rows=rows, key=key)
+        if judged is not None:
+            cause[at] = judged.first_cause
+        words = Judgement(self._ledger, ask, nodes=(), key="")
+        shared = [words.outline(at, node="") for at in range(int(cause.max(initial=-1)) + 1)]
         return {
-            name: shared[at] if at >= NODE_CAUSES else judged.outline(at, node=name)
+            name: shared[at] if at >= NODE_CAUSES else words.outline(at, node=name)
             for name, at in zip(nodes, cause.tolist(), strict=True)
             if at >= 0
         }
 
-    def _columns(self, ask: Ask, *, nodes: Sequence[str], key: str) -> tuple[Ints, Terms]:
-        """The first cause of each node, -1 where it fits, and the terms of its score."""
+    def _columns(self, ask: Ask, *, nodes: Sequence[str], key: str) -> tuple[Bools, Terms]:
+        """Which nodes fit, and the terms of their scores."""
         shape = self._shape(ask)
         rows = self._rows(nodes)
-        # Whatever row -1 reads, a node that was never seen has the first cause.
-        cause = np.where(rows < 0, 0, shape.cause[rows])
+        fits = (rows >= 0) & (shape.cause[rows] == _FITS)
         parts = {name: column[rows] for name, column in shape.terms.items()}
         parts["tidy"] = shape.tidy.values(rows)
-        own = self._ledger.claim(key)
-        at = np.flatnonzero(rows == self._ledger.rows([own.node])[0]) if own is not None else ()
-        if own is not None and len(at):
-            # The pod's own claim does not stand in its way: its node is judged as if it were not there.
-            judged = Judgement(self._ledger, ask, nodes=[own.node], key=key)
-            cause[at] = judged.first_cause
+        at, judged = self._own(ask, rows=rows, key=key)
+        if judged is not None:
+            fits[at] = judged.fits
             alone = terms(judged, tidy=self._tidy.alone(judged, key=key))
             for name, part in parts.items():
                 part[at] = getattr(alone, name)
-        return cause, Terms(**parts)
+        return fits, Terms(**parts)
+
+    def _own(self, ask: Ask, *, rows: Rows, key: str) -> tuple[Rows, Judgement | None]:
+        """Where the claim `key` stands among `rows`, and its node judged as if it did not: it is not in its own way."""
+        own = self._ledger.claim(key)
+        at = np.flatnonzero(rows == self._ledger.rows([own.node])[0]) if own is not None else np.zeros(0, dtype=np.intp)
+        if own is None or not len(at):
+            return at, None
+        return at, Judgement(self._ledger, ask, nodes=[own.node], key=key)
 
     def _shape(self, ask: Ask) -> _Shape:
         self._tidy.follow()
