@@ -200,8 +200,12 @@ def window(start: str, end: str) -> dict[str, Any]:
             {"reservations": [window("2026-01-02", "2026-01-01")]},
             "end must be after start",
         ),
+        (
+            {"reservations": [window("2026-02-30", "2026-03-01")]},
+            "start must be a time with its zone, such as 2026-12-01T08:00:00Z",
+        ),
     ],
-    ids=["no such word", "kept for nobody", "over before it begins"],
+    ids=["no such word", "kept for nobody", "over before it begins", "a day that there is not"],
 )
 async def test_a_bad_quota_is_refused_in_a_sentence(quotas: Quotas, spec: dict[str, Any], sentence: str) -> None:
     with pytest.raises(StatusError, match=sentence):

@@ -41,6 +41,11 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
         ({"resources": {"models": ["V100,T4"]}}, "spec.resources.models[0]", "such as V100"),
         ({"resources": {"device": "CUDA:1"}}, "spec.resources.device", "cuda:N"),
         ({"gpu": 1.5}, "spec.gpu", "a share from 0.001 to 1"),
+        ({"beginTime": "tomorrow"}, "spec.beginTime", "a time with its zone, such as 2026-12-01T08:00:00Z"),
+        ({"beginTime": "2026-02-30T08:00:00Z"}, "spec.beginTime", "a time with its zone"),
+        ({"group": "Café"}, "spec.group", "must be of a-z, 0-9 and '-'"),
+        ({"dependencies": [{"name": "Not a job"}]}, "spec.dependencies[0].name", "must be of a-z, 0-9 and '-'"),
+        ({"notify": {"emails": ["ada"]}}, "spec.notify.emails[0]", "such as ada@example.com"),
         ({"activeDeadlineSeconds": 2**63 - 1}, "spec.activeDeadlineSeconds", "2147483647"),
     ],
 )

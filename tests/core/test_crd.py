@@ -59,6 +59,13 @@ def test_quantities_name_their_unit(kind: str) -> None:
                 assert unit in schema["description"], path
 
 
+@pytest.mark.parametrize("kind", ["gpujobs", "gpuquotas", "historyqueries"])
+def test_what_a_text_must_look_like_is_said_in_a_sentence(kind: str) -> None:
+    """A `pattern` or a `format` would be answered with the expression, and hide what the rules would say."""
+    spec = root_schema(kind)["properties"]["spec"]
+    assert [path for path, schema in schemas(spec) if {"pattern", "format"} & set(schema)] == []
+
+
 def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
     columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [column["name"] for column in columns if not column.get("priority")]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api import gpuquota, historyquery
+from dovetail.api import gpuquota, historyquery, shapes
 from dovetail.api.gpujob import GPUJob, rules, running_rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
@@ -58,6 +58,10 @@ def gpujob_crd() -> Schema:
     _say_allowed(resources["properties"], names=("vendor",))
     for field, message in rules.SHAPES.items():
         _say_shape(resources["properties"][field], message=message)
+    _say_shape(
+        spec["properties"]["notify"]["properties"]["emails"], message="an address must be such as ada@example.com"
+    )
+    shapes.say(spec)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
@@ -77,7 +81,7 @@ def _say_shape(schema: Schema, *, message: str) -> None:
     """What a text must look like as a rule and not as `pattern`: whoever errs reads a sentence, no expression."""
     text = schema.get("items", schema)
     text.setdefault("maxLength", 32)
-    text["x-kubernetes-validations"] = [{"rule": f"self.matches(r'{text.pop('pattern')}')", "message": message}]
+    text["x-kubernetes-validations"] = [{"rule": shapes.matches("self", text.pop("pattern")), "message": message}]
 
 
 def gpunode_crd() -> Schema:
@@ -96,6 +100,7 @@ def gpuquota_crd() -> Schema:
     spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
     spec["properties"]["reservations"]["items"]["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
     _say_allowed(spec["properties"], names=("per",))
+    shapes.say(spec)
     columns = [_column(*column) for column in gpuquota.COLUMNS]
     return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
 
@@ -105,6 +110,7 @@ def historyquery_crd() -> Schema:
     schema = structural_schema(historyquery.HistoryQuery)
     schema["required"] = []
     _say_allowed(schema["properties"]["spec"]["properties"], names=("groupBy",))
+    shapes.say(schema["properties"]["spec"])
     columns = [_column(*column) for column in historyquery.COLUMNS]
     return _crd(
         "HistoryQuery", plural="historyqueries", short=["hq"], scope="Namespaced", columns=columns, schema=schema

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
+from dovetail.api.shapes import TIME, in_order
 from dovetail.names import API_VERSION
 
 KIND: Final = "GPUQuota"
@@ -16,9 +17,7 @@ Per = Literal["Together", "Namespace", "User"]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 User = Annotated[str, Meta(min_length=1, max_length=253)]
-Moment = Annotated[
-    Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")
-]
+Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 
 
 class Window(Described, frozen=True, kw_only=True):
@@ -135,7 +134,7 @@ SPEC_RULES: Final = [
         "message": "reservations keep GPUs for those whom the quota names: namespaces or users must name somebody",
     },
 ]
-WINDOW_RULES: Final = [{"rule": "self.start < self.end", "message": "end must be after start"}]
+WINDOW_RULES: Final = [{"rule": in_order("self.start", "self.end"), "message": "end must be after start"}]
 COLUMNS: Final = [
     ("Per", "string", ".spec.per", "Whether its limits are for all together, for each namespace or for each user."),
     ("GPUs", "number", ".status.gpus", "GPUs in use by all whom it binds."),

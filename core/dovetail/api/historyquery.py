@@ -9,15 +9,14 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import Phase
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
+from dovetail.api.shapes import TIME
 from dovetail.names import API_VERSION
 
 KIND: Final = "HistoryQuery"
 # So much of each job's record fits an object with room to spare: etcd takes 1.5 MiB.
 MOST_RECORDS: Final = 1000
 MOST_LOGS: Final = 10
-Moment = Annotated[
-    Timestamp, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$")
-]
+Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 Grouping = Literal["Nothing", "User", "Name", "Project", "Day"]
 
 

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob.words import MAX_SECONDS
 from dovetail.api.meta import Described, Timestamp
+from dovetail.api.shapes import TIME
 
 Framework = Literal["PyTorch", "TensorFlow", "MPI", "None"]
 FailureAction = Literal["FailJob", "Ignore", "Count"]
@@ -14,7 +15,6 @@ DEFAULT_PORT: Final = 29500
 # Held while nothing of its own is to run: it sleeps, and needs next to nothing.
 PAUSE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 MAX_TASKS: Final = 1000
-TIME_PATTERN: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 _RANGE: Final = r"[0-9]{1,5}(-[0-9]{1,5}(:[1-9][0-9]{0,4})?)?"
 INDEXES_PATTERN: Final = rf"^{_RANGE}(,{_RANGE})*(%[1-9][0-9]{{0,3}})?$"
 
@@ -162,7 +162,7 @@ class ReservationSpec(Described, frozen=True, kw_only=True):
         ),
     ]
     renew_time: Annotated[
-        Annotated[Timestamp, Meta(pattern=TIME_PATTERN)] | None,
+        Annotated[Timestamp, Meta(pattern=TIME)] | None,
         Meta(description="When the lease was last renewed (RFC 3339); set it to now to hold the devices on."),
     ] = None
     image: Annotated[

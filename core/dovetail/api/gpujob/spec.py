@@ -6,7 +6,6 @@ from msgspec import Meta
 
 from dovetail.api.gpujob.parts import Dependency, MemoryRequest, PodTemplate, ResourceRequest
 from dovetail.api.gpujob.running import (
-    TIME_PATTERN,
     ArraySpec,
     Distributed,
     PodFailurePolicy,
@@ -17,6 +16,7 @@ from dovetail.api.gpujob.running import (
 from dovetail.api.gpujob.telling import NotifySpec
 from dovetail.api.gpujob.words import MAX_SECONDS, Mode, Policy, Workload
 from dovetail.api.meta import Described, Timestamp
+from dovetail.api.shapes import TIME
 
 
 class GPUJobSpec(Described, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Meta(description="The job starts only while fewer jobs of its group run than this. Unset: no such limit."),
     ] = None
     begin_time: Annotated[
-        Annotated[Timestamp, Meta(pattern=TIME_PATTERN)] | None,
+        Annotated[Timestamp, Meta(pattern=TIME)] | None,
         Meta(description="The job does not start before this time (RFC 3339). Unset: as soon as there is room."),
     ] = None
     dependencies: Annotated[

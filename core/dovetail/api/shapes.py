@@ -1,0 +1,57 @@
+"""What texts of a spec must look like, as CEL rules with a sentence in the place of `pattern` and `format`. Data only.
+
+Whoever errs reads what is allowed, and no expression.
+"""
+
+from typing import Any, Final
+
+Schema = dict[str, Any]
+
+TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+
+_SENTENCES: Final = {
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "must be of a-z, 0-9 and '-' with a letter or a digit at both ends, "
+    "such as team-a",
+    "^[A-Za-z_][A-Za-z0-9_]*$": "must be a variable's name of letters, digits and '_', such as learning_rate",
+    r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$": "must be a controller's name with its domain, such as "
+    "example.com/controller",
+    TIME: "must be a time with its zone, such as 2026-12-01T08:00:00Z or 2026-12-01T08:00:00+01:00",
+}
+# Of a text in a list, which has no name of its own.
+_NAMED: Final = {"namespaces": "a namespace", "pools": "a pool"}
+# The longest that `TIME` takes.
+_TIME_LENGTH: Final = 32
+
+
+def matches(text: str, pattern: str) -> str:
+    """The CEL expression that tells whether the text of that expression looks like that."""
+    quote = '"' if "'" in pattern else "'"
+    return f"{text}.matches(r{quote}{pattern}{quote})"
+
+
+def is_time(text: str) -> str:
+    """The CEL expression that tells whether the text of that expression is a time that there is."""
+    return f"{matches(text, TIME)} && !format.datetime().validate({text}).hasValue()"
+
+
+def in_order(earlier: str, later: str) -> str:
+    """The CEL expression that tells whether two times follow each other; true of texts that are none."""
+    return f"!({is_time(earlier)}) || !({is_time(later)}) || timestamp({earlier}) < timestamp({later})"
+
+
+def say(schema: Schema, *, name: str = "") -> None:
+    """Puts rules into `schema` and all below it, for the patterns that have a sentence."""
+    for field, below in schema.get("properties", {}).items():
+        say(below, name=field)
+    if isinstance(below := schema.get("items"), dict):
+        say(below, name=_NAMED.get(name, name))
+    if (sentence := _SENTENCES.get(schema.get("pattern", ""))) is None:
+        return
+    pattern = schema.pop("pattern")
+    rule = matches("self", pattern)
+    if pattern == TIME:
+        # As a format it would be told of twice, beside rules that could then not be looked at.
+        schema.pop("format")
+        schema["maxLength"] = _TIME_LENGTH
+        rule = is_time("self")
+    schema.setdefault("x-kubernetes-validations", []).append({"rule": rule, "message": f"{name} {sentence}"})
