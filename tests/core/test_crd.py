@@ -70,3 +70,16 @@ def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
     columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [column["name"] for column in columns if not column.get("priority")]
     assert shown == ["State", "Reason", "Position", "GPUs", "Nodes", "Priority", "Elapsed", "Age"]
+
+
+def test_the_spec_which_has_many_fields_is_asked_little_at_each_write() -> None:
+    rules = root_schema("gpujobs")["properties"]["spec"]["x-kubernetes-validations"]
+    assert len(rules) <= 16
+    assert sum(rule["rule"].count("self.") + rule["rule"].count("oldSelf.") for rule in rules) <= 75
+
+
+@pytest.mark.parametrize("name", ["gpu", "mode", "workers", "onNoGPU", "podFailurePolicy"])
+def test_what_cannot_be_changed_is_compared_where_it_stands(name: str) -> None:
+    field = root_schema("gpujobs")["properties"]["spec"]["properties"][name]
+    message = f"{name} cannot be changed: delete the job and submit it anew"
+    assert {"rule": "self == oldSelf", "message": message} in field["x-kubernetes-validations"]

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from dovetail.api import gpuquota, historyquery, shapes
-from dovetail.api.gpujob import GPUJob, rules, running_rules
+from dovetail.api.gpujob import GPUJob, fixed_rules, rules, running_rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
 
@@ -62,6 +62,7 @@ def gpujob_crd() -> Schema:
         spec["properties"]["notify"]["properties"]["emails"], message="an address must be such as ada@example.com"
     )
     shapes.say(spec)
+    fixed_rules.add_to(spec)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)

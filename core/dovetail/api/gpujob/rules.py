@@ -52,13 +52,6 @@ SPEC: Final = [
         "rule": "!has(self.mode) || self.mode != 'Exclusive' || !has(self.resources) || self.resources.share == 1.0",
         "message": "mode Exclusive takes whole GPUs, but resources.share is below 1: write Fractional or TimeShared",
     },
-    *(
-        {
-            "rule": f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
-            "message": f"{name} cannot be changed: delete the job and submit it anew",
-        }
-        for name in ("gpu", "resources", "mode", "memory", "workload", "workers", "minWorkers")
-    ),
     {
         "rule": "!has(self.maxConcurrent) || has(self.group)",
         "message": "maxConcurrent limits the jobs of a group: group must name it",
@@ -67,7 +60,6 @@ SPEC: Final = [
         "rule": "!has(self.minWorkers) || self.minWorkers <= self.workers",
         "message": "minWorkers must not be more than workers",
     },
-    {"rule": "!oldSelf.cancel || self.cancel", "message": "cancel cannot be taken back: submit the job anew"},
 ]
 WHOLE: Final = [
     {

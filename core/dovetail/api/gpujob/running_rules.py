@@ -13,15 +13,6 @@ _FIRST: Final = "int(each.split(':')[0].split('-')[0])"
 _LAST: Final = "int(each.split(':')[0].split('-')[1])"
 
 
-def _fixed(name: str, *, of: str = "self") -> Rule:
-    """A field that stays as it was given, or not given."""
-    new, old = f"{of}.{name}", f"{of.replace('self', 'oldSelf', 1)}.{name}"
-    return {
-        "rule": f"has({new}) == has({old}) && (!has({new}) || {new} == {old})",
-        "message": f"{name} cannot be changed: delete the job and submit it anew",
-    }
-
-
 SPEC: Final[list[Rule]] = [
     {
         "rule": "has(self.template) != has(self.reservation)",
@@ -42,18 +33,6 @@ SPEC: Final[list[Rule]] = [
         "message": "at most one of array (indexes) and sweep (combinations of parameters) can be given",
     },
     {
-        "rule": "has(self.array) == has(oldSelf.array) && "
-        "(!has(self.array) || self.array.indexes.split('%')[0] == oldSelf.array.indexes.split('%')[0])",
-        "message": "array.indexes cannot be changed but for the number behind %: delete the job and submit it anew",
-    },
-    {
-        "rule": "has(self.sweep) == has(oldSelf.sweep) && (!has(self.sweep) || "
-        "(self.sweep.parameters == oldSelf.sweep.parameters && self.sweep.combine == oldSelf.sweep.combine && "
-        "has(self.sweep.nameTemplate) == has(oldSelf.sweep.nameTemplate) && "
-        "(!has(self.sweep.nameTemplate) || self.sweep.nameTemplate == oldSelf.sweep.nameTemplate)))",
-        "message": "the parameters of a sweep cannot be changed: delete the job and submit it anew",
-    },
-    {
         "rule": "!has(self.template) || !has(self.template.spec.restartPolicy) || "
         "self.template.spec.restartPolicy != 'OnFailure' || "
         "(self.workers == 1 && !has(self.retryPolicy) && !has(self.podFailurePolicy))",
@@ -65,7 +44,6 @@ SPEC: Final[list[Rule]] = [
         "has(self.activeDeadlineSeconds)",
         "message": "retryPolicy.onTimeout needs activeDeadlineSeconds: the time after which a run is tried again",
     },
-    *(_fixed(name) for name in ("distributed", "retryPolicy", "podFailurePolicy", "onNoGPU", "managedBy")),
 ]
 WHOLE: Final[list[Rule]] = [
     {

@@ -1,0 +1,50 @@
+"""CEL rules of the GPUJob CRD on what stays as it was given. Data only.
+
+A rule's look into an object costs the API server by the number of fields that the object may have, and rules are
+evaluated at every write of a status too. So values are compared at the fields themselves, and the spec, which has many
+fields, is asked no more than which of them are there.
+"""
+
+from typing import Any, Final
+
+Rule = dict[str, str]
+
+_ANEW: Final = "cannot be changed: delete the job and submit it anew"
+_ALWAYS_THERE: Final = ("workers", "onNoGPU")
+_OPTIONAL: Final = (
+    "gpu", "resources", "mode", "memory", "workload", "minWorkers", "distributed", "retryPolicy", "podFailurePolicy",
+    "managedBy",
+)  # fmt: skip
+_INDEXES: Final = "array.indexes cannot be changed but for the number behind %: delete the job and submit it anew"
+_SWEEP: Final = "the parameters of a sweep cannot be changed: delete the job and submit it anew"
+# What of an array and of a sweep stays is told apart from what may change.
+_ARRAY: Final[Rule] = {"rule": "self.indexes.split('%')[0] == oldSelf.indexes.split('%')[0]", "message": _INDEXES}
+_PARAMETERS: Final[Rule] = {
+    "rule": "self.parameters == oldSelf.parameters && self.combine == oldSelf.combine && "
+    "has(self.nameTemplate) == has(oldSelf.nameTemplate) && "
+    "(!has(self.nameTemplate) || self.nameTemplate == oldSelf.nameTemplate)",
+    "message": _SWEEP,
+}
+
+
+def add_to(spec: dict[str, Any]) -> None:
+    """Put the rules into the schema of a GPUJob's spec, which has its other rules by now."""
+    fields = spec["properties"]
+    for name in (*_OPTIONAL, *_ALWAYS_THERE):
+        _add(fields[name], {"rule": "self == oldSelf", "message": f"{name} {_ANEW}"})
+    _add(fields["cancel"], {"rule": "!oldSelf || self", "message": "cancel cannot be taken back: submit the job anew"})
+    _add(fields["array"], _ARRAY)
+    _add(fields["sweep"], _PARAMETERS)
+    _add(spec, _same_fields())
+
+
+def _add(schema: dict[str, Any], rule: Rule) -> None:
+    schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), rule]
+
+
+def _same_fields() -> Rule:
+    """No field that stays comes or goes. Which of gpu and resources is there follows from one of them."""
+    said = {name: f"{name} {_ANEW}" for name in _OPTIONAL[1:]} | {"array": _INDEXES, "sweep": _SWEEP}
+    same = {name: f"has(self.{name}) == has(oldSelf.{name})" for name in said}
+    told = "".join(f"!({same[name]}) ? '{sentence}' : " for name, sentence in said.items())
+    return {"rule": " && ".join(same.values()), "messageExpression": f"{told}''"}
