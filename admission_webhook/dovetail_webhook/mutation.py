@@ -26,6 +26,9 @@ Patch = list[dict[str, Any]]
 
 # What the API server puts into a pod that names no scheduler.
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
+# Annotations beside the request's own.
+_OPTION: Final = f"{names.REQUEST}-"
+_OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
 
 def patch_of_pod(
@@ -87,6 +90,7 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
             asked = Parts()
     annotated = names.REQUEST in typed.metadata.annotations
     if asked.parts or annotated:
+        _refuse_unknown_words(typed.metadata.annotations)
         _refuse_others_choices(pod["spec"], wants_runtime=bool(asked.parts))
     spec = completed(spec, asked=asked)
     if annotated:
@@ -104,8 +108,23 @@ def _asking(spec: Manifest, asked: Parts, *, resource: str) -> Manifest:
     return {**spec, "containers": containers}
 
 
+def _refuse_unknown_words(annotations: Mapping[str, str]) -> None:
+    """What is misspelt would count for nothing, and nobody would be told."""
+    for key in annotations:
+        if key.startswith(_OPTION) and key not in _OPTIONS:
+            raise RequestError(
+                key, field="annotation", problem=f"is none that a pod with GPUs has ({', '.join(_OPTIONS)})",
+                example=f"{names.POLICY}: Pack",
+            )  # fmt: skip
+
+
 def _refuse_others_choices(spec: Mapping[str, Any], *, wants_runtime: bool) -> None:
-    scheduler, runtime = spec.get("schedulerName"), spec.get("runtimeClassName")
+    scheduler, runtime, node = (spec.get(key) for key in ("schedulerName", "runtimeClassName", "nodeName"))
+    if node:
+        raise RequestError(
+            str(node), field="nodeName", problem="a pod gets its GPUs when it is scheduled, and this one would not be",
+            example=f"nodeSelector: {{kubernetes.io/hostname: {node}}}",
+        )  # fmt: skip
     if scheduler not in {None, "", _DEFAULT_SCHEDULER, names.SCHEDULER_NAME}:
         raise RequestError(
             str(scheduler), field="schedulerName", problem="a pod with GPUs of Dovetail is scheduled by dovetail",

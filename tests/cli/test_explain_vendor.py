@@ -84,3 +84,16 @@ def test_a_job_is_on_the_devices_that_its_node_reports(given: list[int] | None, 
 def test_what_a_vendor_s_pods_hold_stands_in_the_way_of_others() -> None:
     found = explain(asked("2"), picture(worker()))
     assert found.summary.startswith("Need 2 GPUs, only 0 available")
+
+
+def test_where_nothing_is_advertised_a_node_that_does_would_help() -> None:
+    raw = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"},
+        "spec": {
+            "schedulerName": names.SCHEDULER_NAME,
+            "containers": [{"name": "main", "resources": {"limits": {"amd.com/gpu": "1"}}}],
+        },
+    }
+    found = explain(subjects.of_pod(raw, settings=SETTINGS), picture())
+    assert found.answer is not None
+    assert [change.text for change in found.answer.changes] == ["add a node that advertises amd.com/gpu"]

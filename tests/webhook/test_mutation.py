@@ -144,6 +144,14 @@ def test_an_ephemeral_container_sees_nothing_and_the_rest_stays() -> None:
                 "write for example nothing there"
             ),
         ),
+        (
+            make_pod("2", nodeName="a"),
+            (
+                'nodeName "a": a pod gets its GPUs when it is scheduled, and this one would not be; '
+                "write for example nodeSelector: {kubernetes.io/hostname: a}"
+            ),
+        ),
+        (make_pod(limits={names.GPU_MILLI: "500"}, nodeName="a"), 'nodeName "a": a pod gets its GPUs when it is'),
         (make_pod("0.5", limits={"nvidia.com/gpu": "1"}), 'gpu "0.5": a vendor\'s plugin gives whole GPUs as it likes'),
         (make_pod(limits={names.GPU_MILLI: "much"}), 'resources "much": no quantity; write for example 100m or 2Gi'),
         (make_pod("1", initContainers=[{"name": 7}]), 'pod "p": cannot be read: Expected `str`, got `int`'),
@@ -153,6 +161,13 @@ def test_what_cannot_be_is_refused_with_one_sentence(pod: Manifest, sentence: st
     with pytest.raises(RequestError) as error:
         mutated(pod)
     assert str(error.value).startswith(sentence)
+
+
+def test_a_misspelt_annotation_is_refused_with_those_that_there_are() -> None:
+    pod = make_pod("1")
+    pod["metadata"]["annotations"]["dovetail.dev/gpu-polcy"] = "Pack"
+    with pytest.raises(RequestError, match=r'annotation "dovetail.dev/gpu-polcy": is none .* dovetail.dev/gpu-policy,'):
+        mutated(pod)
 
 
 @pytest.mark.parametrize("word", [names.MODE, names.POLICY])

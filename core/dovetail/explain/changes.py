@@ -42,6 +42,8 @@ def _next_worker(question: Question) -> Question:
 
 def _more(question: Question) -> Change:
     gpu = question.ask.gpu
+    if question.ask.resource and not question.view.ledger.serves(question.ask.resource, nodes=question.nodes):
+        return Change(kind="MoreNodes", text=f"add a node that advertises {question.ask.resource}", request=str(gpu))
     each = "" if gpu is None else f" with room for {gpu}"
     count = f"{question.workers} nodes" if question.workers > 1 else "a node"
     return Change(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))
