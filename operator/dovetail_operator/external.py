@@ -34,13 +34,35 @@ def stage_of(seen: Observed) -> Stage | None:
         return Stage(phase="Held", reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
     if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
         return _goes_along(job, child)
-    if child.spec.suspend and _queue_of(child) != _queue_of(job):
+    return _waiting(seen, child) if child.spec.suspend and not attempts.is_used_up(seen) else None
+
+
+def _waiting(seen: Observed, child: Job) -> Stage | None:
+    job = seen.job
+    if any(child.metadata.labels.get(name, "") != value for name, value in _wanted(job).items()):
         where = f"Kueue's queue {_queue_of(job)}" if is_external(job) else "Dovetail's own queue"
-        message = f"Its Job is made anew for {where}"
-        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(DeleteJob(),))
-    if is_external(job) and child.spec.suspend:
-        return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
-    return None
+        return _out(reason="Evaluating", message=f"Its Job is made anew for {where}")
+    if not is_external(job) or _is_lost(seen):
+        return None
+    if seen.obstacle is not None:
+        return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
+    return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
+
+
+def _out(*, reason: str, message: str) -> Stage:
+    """What waits in Kueue's queue and should not: a suspended batch Job that is there Kueue would let go."""
+    return Stage(phase="Queued", reason=reason, message=message, admitted=False, actions=(DeleteJob(),))
+
+
+def _is_lost(seen: Observed) -> bool:
+    """Whether a dependency has failed, and the job is to end by that."""
+    failed = seen.obstacle is not None and seen.obstacle.reason == "DependencyFailed"
+    return failed and seen.job.spec.on_dependency_failure == "Cancel"
+
+
+def _wanted(job: GPUJob) -> dict[str, str]:
+    """The labels of Kueue that the batch Job must have, or, if empty, not have."""
+    return _kueues(job.metadata.labels) if is_external(job) else {names.KUEUE_QUEUE: ""}
 
 
 def _queue_of(found: GPUJob | Job) -> str:

@@ -9,6 +9,7 @@ from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import reconcile
 from tests.operator_.builders import at, make_child, make_job, make_pod, make_state, see
 
+QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "team"}}
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "high", "own": "x"}}
 
 
@@ -27,7 +28,7 @@ def test_kueue_gets_a_suspended_job_with_its_labels() -> None:
 
 
 def test_our_queue_stands_aside_and_never_lets_it_go() -> None:
-    job = make_job(meta=QUEUE)
+    job = make_job(meta=QUEUED)
     child = make_child(job, queue="team", suspend=True)
     assert not wants_admission(job, child)
     outcome = reconcile(see(job, child=child))
@@ -36,7 +37,7 @@ def test_our_queue_stands_aside_and_never_lets_it_go() -> None:
 
 
 def test_what_kueue_says_of_it_stands_in_its_message() -> None:
-    job = make_job(meta=QUEUE)
+    job = make_job(meta=QUEUED)
     seen = see(job, child=make_child(job, queue="team", suspend=True))
     told = "insufficient unused quota for dovetail.dev/gpu-milli in flavor gpus, 1k more needed"
     outcome = reconcile(replace(seen, kueue=told))
@@ -48,6 +49,40 @@ def test_another_queue_wants_another_job() -> None:
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
     assert outcome.status.message == "Its Job is made anew for Kueue's queue other"
+
+
+def test_another_priority_class_of_kueue_wants_another_job() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "higher"}
+    job = make_job(meta={"labels": labels})
+    assert reconcile(see(job, child=make_child(job, queue="team", suspend=True))).actions == (DeleteJob(),)
+
+
+def test_a_priority_class_alone_makes_nobody_kueues() -> None:
+    job = make_job(meta={"labels": {"kueue.x-k8s.io/priority-class": "high"}})
+    child = make_child(job, suspend=True)
+    assert wants_admission(job, child)
+    assert reconcile(see(job, child=child)).actions == ()
+
+
+def test_what_has_to_wait_for_something_else_is_taken_out_of_kueues_queue() -> None:
+    job = make_job(meta=QUEUED)
+    obstacle = Obstacle(reason="BeginTime", message="Starts tomorrow")
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True), obstacle=obstacle))
+    assert outcome.actions == (DeleteJob(),)
+    assert (outcome.status.phase, outcome.status.message) == ("Queued", "Starts tomorrow")
+
+
+def test_with_a_failed_dependency_it_is_cancelled_as_every_other() -> None:
+    job = make_job(meta=QUEUED, onDependencyFailure="Cancel")
+    obstacle = Obstacle(reason="DependencyFailed", message="pre failed")
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True), obstacle=obstacle))
+    assert (outcome.status.phase, outcome.actions) == ("Cancelled", (DeleteJob(),))
+
+
+def test_a_job_whose_time_is_used_up_does_not_wait_for_kueue() -> None:
+    job = make_job(meta=QUEUED, maximumExecutionTimeSeconds=60, status={"earlierRunSeconds": 60})
+    outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
+    assert (outcome.status.phase, outcome.actions) == ("TimedOut", (DeleteJob(),))
 
 
 def test_one_that_runs_is_left_in_its_queue() -> None:
@@ -87,7 +122,7 @@ def test_what_was_taken_and_runs_all_the_same_is_left_running() -> None:
 
 
 def test_a_cancelled_job_is_not_waited_for_in_kueues_queue() -> None:
-    job = make_job(meta=QUEUE, cancel=True)
+    job = make_job(meta=QUEUED, cancel=True)
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
     assert outcome.status.phase == "Cancelled"
@@ -95,7 +130,7 @@ def test_a_cancelled_job_is_not_waited_for_in_kueues_queue() -> None:
 
 def test_suspended_by_kueue_it_waits_again_and_has_lost_no_retry() -> None:
     ran = {"phase": "Running", "attempt": 1, "startTime": at(-50)}
-    job = make_job(meta=QUEUE, status=ran, backoffLimit=2)
+    job = make_job(meta=QUEUED, status=ran, backoffLimit=2)
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "ExternallyManaged")
     assert (outcome.status.attempt, outcome.status.retries) == (1, 0)
@@ -104,18 +139,18 @@ def test_suspended_by_kueue_it_waits_again_and_has_lost_no_retry() -> None:
 
 
 def test_let_go_by_kueue_it_runs_as_every_other() -> None:
-    job = make_job(meta=QUEUE)
+    job = make_job(meta=QUEUED)
     assert reconcile(see(job, make_pod(started=-5), child=make_child(job))).status.phase == "Running"
 
 
 def test_before_its_time_nothing_is_given_to_kueue() -> None:
-    outcome = reconcile(see(make_job(meta=QUEUE), obstacle=Obstacle(reason="Dependency", message="Waits for y")))
+    outcome = reconcile(see(make_job(meta=QUEUED), obstacle=Obstacle(reason="Dependency", message="Waits for y")))
     assert outcome.actions == ()
     assert outcome.status.reason == "Dependency"
 
 
 def test_held_it_is_taken_out_of_kueues_queue() -> None:
-    job = make_job(meta=QUEUE, suspend=True)
+    job = make_job(meta=QUEUED, suspend=True)
     outcome = reconcile(see(job, child=make_child(job, suspend=True)))
     assert [type(action) for action in outcome.actions] == [DeleteJob]
     assert outcome.status.phase == "Held"
