@@ -57,11 +57,11 @@ def _told(job: GPUJob, asked: Candidate, counted: Counted, *, queue: Queue, othe
     start = _start_by_itself(waiting, counted=counted, queue=queue)
     if (way := way_made(evictor, job=job, others=others, now=queue.now)) is not None:
         return f"{said} {way.told}"
-    by_itself = "No end that is known makes room for it." if start is None else _at(start, now=queue.now)
+    by_itself = _by_itself(start, verdict, now=queue.now)
     ripe = _made_later(waiting, job=job, counted=counted, queue=queue, others=others)
     if ripe is None or (start is not None and start.in_seconds <= ripe.starts_in):
-        return f"{said} {by_itself}"
-    return f"{said} {by_itself} {ripe.told}"
+        return f"{said} {by_itself}".rstrip()
+    return " ".join(part for part in (said, by_itself, ripe.told) if part)
 
 
 def _start_by_itself(waiting: Sequence[Candidate], *, counted: Counted, queue: Queue) -> Start | None:
@@ -69,6 +69,13 @@ def _start_by_itself(waiting: Sequence[Candidate], *, counted: Counted, queue: Q
     gate, ledger = queue.gate(counted), queue.view.ledger.copy()
     starts = foresee(waiting, ledger=ledger, sites=queue.sites, leaving=queue.leaving, gate=gate)
     return next((start for start in starts if start is not None and start.key == ASKED), None)
+
+
+def _by_itself(start: Start | None, verdict: Waits, *, now: datetime) -> str:
+    if start is not None:
+        return _at(start, now=now)
+    # What a quota keeps for a time says itself until when.
+    return "" if verdict.reason == "Reserved" else "No end that is known makes room for it."
 
 
 def _at(start: Start, *, now: datetime) -> str:

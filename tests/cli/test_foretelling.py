@@ -163,7 +163,9 @@ def test_gpus_that_are_kept_for_a_time_are_free_for_those_who_end_before_it() ->
     quota = make_quota("course", namespaces=["course"], reservations=[window])
     found = told(asked("1"), quotas=[quota])
     assert "Reserved: " in found
-    assert "5 GPUs are kept by GPUQuota course until 2026-01-01T18:00:00Z" in found
+    assert found.endswith(
+        "5 GPUs are kept by GPUQuota course until 2026-01-01T18:00:00Z from 2026-01-01T14:00:00Z on (reservation exam)."
+    )
     assert told(asked("1", limit=3600), quotas=[quota]).startswith("It would start now")
 
 

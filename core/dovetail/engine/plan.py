@@ -76,11 +76,11 @@ def _shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) ->
     if gpu is None:
         return Shortage(reason="Resources", message=_host_message(now.ask, workers=workers))
     wanted = gpu.count * workers
-    most_on_one, in_all, capacity = _ever(now, gpu)
+    most_on_one, capacity = _ever(now, gpu)
     if most_on_one < gpu.count or capacity < workers:
         return Shortage(
             reason="ExceedsCapacity",
-            message=_exceeds(now, gpu, workers=workers, most_on_one=most_on_one, in_all=in_all, capacity=capacity),
+            message=_exceeds(now, gpu, workers=workers, most_on_one=most_on_one, capacity=capacity),
         )
     free = _free(now)
     free_in_all, free_on_one = int(free.sum()), int(free.max(initial=0))
@@ -140,24 +140,22 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
     return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}
 
 
-def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int, int]:
-    """On an empty cluster: the most devices of this kind on one node, in all, and how many workers would fit."""
+def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int]:
+    """On an empty cluster: the most devices of this kind on one node, and how many workers would fit."""
     columns = judged.columns
     host_ok = (columns.cpu_milli >= judged.ask.cpu_milli) & (columns.memory_mib >= judged.ask.memory_mib)
     per_node = np.where(host_ok & columns.known, judged.indexed_devices.sum(axis=1), 0)
     layers = 1 if gpu.whole else WHOLE_MILLI // gpu.share_milli
     # Shares of one device go to different workers; one worker's devices are distinct.
     workers = per_node * layers if gpu.count == 1 else (per_node // gpu.count) * layers
-    return int(per_node.max(initial=0)), int(per_node.sum()), int(workers.sum())
+    return int(per_node.max(initial=0)), int(workers.sum())
 
 
-def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: int, in_all: int, capacity: int) -> str:
+def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: int, capacity: int) -> str:
     wanted = gpu.count * workers
     if most_on_one >= gpu.count:
-        return (
-            f"{need(wanted, in_all)}: at most {capacity} of {workers} workers with {gpus(gpu.count)} each could ever "
-            "run together"
-        )
+        together = f"at most {capacity} of {workers} workers with {gpus(gpu.count)} each could ever run together"
+        return f"{need(wanted, capacity * gpu.count)}: {together}"
     most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
     if 0 < most < gpu.count:
         return f"{need(gpu.count, most)} on one node: the largest request that could ever fit is {most}"

@@ -76,6 +76,11 @@ def shared(**claim: int) -> Ledger:
             "Need 12 GPUs, only 8 available: at most 2 of 3 workers with 4 GPUs each could ever run together",
         ),
         (
+            # What is of no use to a worker is not available to it.
+            lambda: make_ledger(a=4, b=3, c=3, d=3), "4", 3, "ExceedsCapacity",
+            "Need 12 GPUs, only 4 available: at most 1 of 3 workers with 4 GPUs each could ever run together",
+        ),
+        (
             lambda: make_ledger(a=8), "2(A100)", 1, "ExceedsCapacity",
             "Need 2 GPUs, only 0 available: no node has model A100, there is V100",
         ),
