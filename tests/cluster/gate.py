@@ -115,7 +115,9 @@ class Gate:
 class Operator:
     """An operator process of a test, with the rights of the sandbox's own, on a way to the API server of its own."""
 
-    def __init__(self, sandbox: Cluster, *, identity: str, folder: Path, server: str | None = None) -> None:
+    def __init__(
+        self, sandbox: Cluster, *, identity: str, folder: Path, server: str | None = None, **environment: str
+    ) -> None:
         document = yaml.safe_load((sandbox.folder / "kubeconfigs" / "operator").read_text())
         if server is not None:
             document["clusters"][0]["cluster"] = {"server": server}
@@ -123,7 +125,7 @@ class Operator:
         self.kubeconfig.write_text(yaml.safe_dump(document))
         own = next(each for each in state.read_desired(sandbox.folder).components if each.name == "operator")
         self._options = [word for word in own.argv[1:] if not word.startswith("--metrics-port")]
-        self._env = {**os.environ, **own.env, "POD_NAME": identity}
+        self._env = {**os.environ, **own.env, "POD_NAME": identity, **environment}
         self._log = (folder / f"{identity}.log").open("ab")
         self.process: asyncio.subprocess.Process | None = None
 

@@ -1,0 +1,109 @@
+"""Commands with files, projects and screens, as people type them, against the sandbox."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
+from dovetail.kube.resources import CONFIGMAPS, GPUJOBS
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.test_cli import Shell, jobs, main_output, shell
+
+pytestmark = pytest.mark.cluster
+
+__all__ = ["jobs", "shell"]
+
+
+async def files(client: Client, namespace: str) -> list[dict[str, Any]]:
+    found = await client.list(CONFIGMAPS, as_type=dict, namespace=namespace, label_selector=names.LABEL_CONFIG)
+    return found.items
+
+
+async def test_a_file_goes_along_stays_for_a_second_run_and_goes_with_the_last(
+    shell: Shell, jobs: Jobs, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("lr: 0.1\n", encoding="utf-8")
+    await shell("gbatch", "-n", "train", "-P", "vision", "--config", str(file), "python", "train.py")
+    (copy,) = await files(client, shell.namespace)
+    assert (copy["data"], copy["immutable"]) == ({"config": "lr: 0.1\n"}, True)
+    job = await client.get(GPUJOBS, "train", as_type=GPUJob, namespace=shell.namespace)
+    (container,) = job.spec.template.spec["containers"]
+    assert container["command"][-2:] == ["--config", "/etc/dovetail-config/train.yaml"]
+    where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
+    assert await asyncio.to_thread(main_output, "gjob", "redo", *where, "train") == "Submitted batch job 2 (train-2)\n"
+    (copy,) = await files(client, shell.namespace)
+    assert [owner["name"] for owner in copy["metadata"]["ownerReferences"]] == ["train", "train-2"]
+    for name in ("train", "train-2"):
+        await jobs.delete(name)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await files(client, shell.namespace):  # noqa: ASYNC110 - the garbage collector tells nobody
+            await asyncio.sleep(0.1)
+
+
+async def test_a_project_is_listed_and_summed(shell: Shell, jobs: Jobs) -> None:
+    await shell("gbatch", "-n", "seen", "-P", "vision", "sleep", "1")
+    await shell("gbatch", "-n", "heard", "sleep", "600")
+    assert (
+        await shell("gqueue", "-a", "-P", "vision", "-f", "NAME,PROJECT", "-o", "csv") == "NAME,PROJECT\nseen,vision\n"
+    )
+    await jobs.phase("Succeeded", "seen")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (sums := json.loads(await shell("gstats", "--by", "project", "-P", "vision", "-o", "json"))):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    assert [(each["group"], each["jobs"]) for each in sums] == [("vision", 1)]
+    (gone,) = json.loads(await shell("gqueue", "--since", "1h", "-P", "vision", "-o", "json"))
+    assert gone["project"] == "vision"
+
+
+async def test_top_shows_who_holds_a_device_once_for_programs_and_live_on_a_terminal(shell: Shell, jobs: Jobs) -> None:
+    await shell("gbatch", "-n", "holder", "-g", "2(A100)", "sleep", "600")
+    status = await jobs.phase("Running", "holder")
+    uuids = {device.uuid for device in status.devices}
+    seen = json.loads(await shell("top", "-o", "json"))
+    devices = [device for node in seen["nodes"] for device in node["devices"]]
+    held = {each["uuid"] for each in devices if any(h["namespace"] == shell.namespace for h in each["holders"])}
+    assert held == uuids
+    assert " holder (" in await shell("top")
+    assert await asyncio.to_thread(on_a_terminal, shell, until=b" holder (") == 0
+
+
+def on_a_terminal(shell: Shell, *, until: bytes) -> int:
+    """The exit code of `dovetail top` on a terminal, ended by Ctrl-C once it shows what is waited for."""
+    ours, theirs = pty.openpty()
+    words = ["top", "--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace, "--interval", "0.2"]
+    environment = {**os.environ, "COLUMNS": "150", "LINES": "60", "TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail_cli", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    try:
+        drawn = b""
+        while until not in drawn:
+            drawn += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        while _read(ours):
+            pass
+        return process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _read(terminal: int) -> bytes:
+    """What the terminal shows next; nothing once the program has ended."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
