@@ -17,6 +17,8 @@ from dovetail_operator.stages import Stage
 from dovetail_operator.workload import build_job
 
 _REASON: Final = "ExternallyManaged"
+# What keeps a job out of Kueue's queue. Other obstacles, such as pods that are about to end, pass by themselves.
+_OUT_OF_QUEUE: Final = frozenset({"BeginTime", "Dependency", "DependencyFailed"})
 
 
 def stage_of(seen: Observed) -> Stage | None:
@@ -44,7 +46,7 @@ def _waiting(seen: Observed, child: Job) -> Stage | None:
         return _out(reason="Evaluating", message=f"Its Job is made anew for {where}")
     if not is_external(job) or _is_lost(seen):
         return None
-    if seen.obstacle is not None:
+    if seen.obstacle is not None and seen.obstacle.reason in _OUT_OF_QUEUE:
         return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
     return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
 

@@ -135,6 +135,7 @@ async def urgent(client: Client, namespace: str) -> AsyncIterator[dict[str, str]
 async def test_a_job_that_kueue_preempts_goes_back_and_loses_no_retry(jobs: Jobs, urgent: dict[str, str]) -> None:
     await submit(jobs, "low", TEAM, backoffLimit=1)
     await jobs.phase("Running", "low")
+    before = await jobs.child("low")
     await submit(jobs, "high", urgent)
     await jobs.phase("Running", "high")
     status = await jobs.until("low", waits_for_quota)
@@ -143,6 +144,7 @@ async def test_a_job_that_kueue_preempts_goes_back_and_loses_no_retry(jobs: Jobs
     await jobs.delete("high")
     status = await jobs.phase("Running", "low")
     assert (len(status.devices), status.retries) == (1, 0)
+    assert (await jobs.child("low")).metadata.uid == before.metadata.uid, "it has kept its place in Kueue's queue"
 
 
 async def test_a_gang_is_let_go_as_a_whole(client: Client, jobs: Jobs, namespace: str) -> None:
