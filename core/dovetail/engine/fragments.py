@@ -127,10 +127,14 @@ class Fragments:
         ask = judged.ask
         if self._settings.policy == "bestfit" or ask.policy == "Spread" or ask.mode != "Fractional":
             return self._plain.device_values(judged, row, key=key)
-        self._follow()
+        node = judged.nodes[row]
+        # Only this node is looked at: what has changed elsewhere is taken over later, many nodes at once.
+        if not self._mirror.has_seen(node):
+            self._follow()
+        own = int(self._ledger.rows([node])[0])
         with self._mirror.without(key):
             self._appraisal.refresh()
-            return device_values(self, judged, row=int(self._ledger.rows([judged.nodes[row]])[0]), at=row)
+            return device_values(self, judged, row=own, at=row)
 
     # --- learning ----------------------------------------------------------------------------------------------
 

@@ -52,6 +52,10 @@ class Mirror:
                 self.columns.become(row, room)
         self._position = ledger.changes
 
+    def has_seen(self, node: str) -> bool:
+        """Whether a node's row is as in the ledger, whatever is behind of others."""
+        return self._position != NOTHING_READ and self._ledger.changed_at(node) <= self._position
+
     @contextmanager
     def without(self, key: str) -> Iterator[None]:
         """The columns as if the claim `key` did not stand, for as long as this lasts."""
