@@ -15,8 +15,9 @@ when it is told, against the start that came true; a job that is told often coun
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
@@ -28,9 +29,11 @@ from queue_workload import DEVICES, gpus_of
 
 from dovetail.engine.claims import Claim
 from dovetail.engine.shapes import Shapes
+from dovetail.queue.arrivals import Arrivals
 from dovetail.queue.candidates import Candidate, Room, commit, find_room
-from dovetail.queue.expecting import Bounds, Foreseen, Misses, RunTimesUsed
-from dovetail.queue.foresight import foresee_with_range
+from dovetail.queue.expecting import RunTimesUsed
+from dovetail.queue.futures import foresee_with_range
+from dovetail.queue.misses import Bounds, Foreseen, Misses
 from dovetail.simulator.queueing import Policy, Running, Scene, Submission, easy_backfill, likely, play
 
 LARGE: Final = 8
@@ -154,7 +157,7 @@ class Foreseeing:
     def __init__(self, *, every_seconds: float) -> None:
         self._every_seconds = every_seconds
         self._due = float("-inf")
-        self._used, self._misses = RunTimesUsed(), Misses()
+        self._used, self._misses, self._arrivals = RunTimesUsed(), Misses(), Arrivals()
         self._known: dict[str, list[tuple[float, float, Bounds]]] = {}
         self.told: list[list[Told]] = []
 
@@ -164,13 +167,18 @@ class Foreseeing:
             return
         self._due = scene.now + self._every_seconds
         waiting, leaving = likely(scene, ran=self._ran, within=self._within)
-        for start in foresee_with_range(waiting, ledger=scene.ledger, sites={}, leaving=leaving):
+        coming = partial(self._coming, now_seconds=scene.now)
+        for start in foresee_with_range(waiting, ledger=scene.ledger, sites={}, leaving=leaving, coming=coming):
             if start is not None:
                 early, late = start.range_seconds or (start.in_seconds, start.in_seconds)
                 seen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late, gpus=start.gpus)
-                known = scene.now, start.in_seconds, self._misses.bounds(seen)
-                self._misses.told(start.key, seen, now_seconds=scene.now)
-                self._known.setdefault(start.key, []).append(known)
+                bounds = self._misses.told(start.key, seen, now_seconds=scene.now)
+                self._known.setdefault(start.key, []).append((scene.now, start.in_seconds, bounds))
+
+    def _coming(self, *, play: int, above: int, now_seconds: float) -> Iterator[tuple[float, Candidate]]:
+        """What came before comes again, and runs as long as those like it did."""
+        for at, job in self._arrivals.again(now_seconds=now_seconds, play=play, above=above):
+            yield at, replace(job, likely_seconds=self._ran(job, 0.0), likely_range=self._within(job, 0.0))
 
     def started(self, scene: Scene, run: Running) -> None:
         """What came true of the estimates of a job."""
@@ -188,10 +196,14 @@ class Foreseeing:
             )
         self.told += [told] if told else []
 
+    def came(self, scene: Scene, submission: Submission) -> None:
+        """A job was submitted."""
+        self._arrivals.came(submission.job, at_seconds=scene.now)
+
     def ended(self, run: Running) -> None:
         """How much of its limit a job used."""
         job = run.of.job
-        self._used.ended(_group(job), ran_seconds=run.of.ran_seconds, limit_seconds=job.run_seconds)
+        self._used.ended(_groups(job), ran_seconds=run.of.ran_seconds, limit_seconds=job.run_seconds)
 
     def result(self) -> Estimates:
         """All of it; each job counts as one, whether it was told once or often."""
@@ -208,10 +220,10 @@ class Foreseeing:
         )
 
     def _ran(self, job: Candidate, so_far: float) -> float:
-        return self._used.expected_seconds(_group(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
+        return self._used.expected_seconds(_groups(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
 
-    def _within(self, job: Candidate, so_far: float) -> tuple[float, float] | None:
-        return self._used.range_seconds(_group(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
+    def _within(self, job: Candidate, so_far: float) -> tuple[float, ...] | None:
+        return self._used.range_seconds(_groups(job), limit_seconds=job.run_seconds, so_far_seconds=so_far)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -224,8 +236,8 @@ def _median(values: Iterable[float]) -> float:
     return round(median(known), 3) if known else 0.0
 
 
-def _group(job: Candidate) -> str:
-    return f"{job.workers}x{job.ask.gpu}"
+def _groups(job: Candidate) -> tuple[str, ...]:
+    return f"limit {job.run_seconds:.0f}", f"{job.workers}x{job.ask.gpu}"
 
 
 def compare(
@@ -237,7 +249,7 @@ def compare(
     for name, policy in POLICIES.items():
         ours = name == "dovetail"
         hooks: dict[str, Callable[..., None]] = (
-            {"watch": foreseeing.watch, "started": foreseeing.started, "ended": foreseeing.ended} if ours else {}
+            {each: getattr(foreseeing, each) for each in ("came", "watch", "started", "ended")} if ours else {}
         )
         began = time.monotonic()
         starts = play(jobs, ledger=queue_workload.cluster(nodes), policy=policy, **hooks)

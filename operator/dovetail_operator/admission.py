@@ -16,7 +16,7 @@ from dovetail.kube.reflector import key_of
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
-from dovetail.queue.foresight import foresee_with_range
+from dovetail.queue.futures import foresee_with_range
 from dovetail.queue.preemption import Evictor, Order
 from dovetail.queue.rules import rules_now
 from dovetail.quotas import spec_in_pools
@@ -143,8 +143,19 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     ledger, leaving = _with_those_on_the_way(state, cycle)
     counted, children = counted_jobs(state, waiting=cycle.keys), children_of_jobs(state)
     gate = partial(state.quotas.gate, counted, children=children)
-    for start in foresee_with_range(cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate):
+    yield from _note_arrivals(state, cycle)
+    coming = state.expectations.coming(now=cycle.now)
+    for start in foresee_with_range(
+        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming
+    ):
         yield None if start is None else (start.key, state.expectations.place(start, now=cycle.now))
+
+
+def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
+    """Learn what came, the oldest first."""
+    for job in state.expectations.new(state.jobs.values()):
+        state.expectations.came(job, _candidate(state, job, workers=job.spec.workers, sites=cycle.sites))
+        yield None
 
 
 def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:

@@ -36,6 +36,7 @@ from dovetail_operator.history_answers import Answers
 from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.idle import IdleWatch
 from dovetail_operator.kueue import KueueWatch
+from dovetail_operator.lasting import LastingMisses
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.notifying import Notifier
@@ -133,6 +134,7 @@ class Operator:
             registry=registry,
             rng=rng,
         )
+        self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
         self._reflectors = _reflectors(client, self._controller)
 
@@ -158,6 +160,7 @@ class Operator:
             tasks.create_task(self._keep_history())
             tasks.create_task(self._idle.run())
             tasks.create_task(self._notes.run())
+            tasks.create_task(self._lasting.run())
             tasks.create_task(self._notifier.run())
             tasks.create_task(self._kueue.run())
 

@@ -42,10 +42,10 @@ class RunTimes:
         *,
         now: datetime,
         likely: Callable[..., float | None] = lambda _job, **_: None,
-        within: Callable[..., tuple[float, float] | None] = lambda _job, **_: None,
+        within: Callable[..., tuple[float, ...] | None] = lambda _job, **_: None,
     ) -> list[Leaving]:
         """When what the job's bound pods hold is taken to end; `likely` tells how long it is likely to run in all,
-        and `within` between what that seldom is not."""
+        and `within` what that is with the same chance."""
         if child.status.start_time is None:
             return []
         run = (now - moment(child.status.start_time)).total_seconds()
@@ -57,7 +57,7 @@ class RunTimes:
         in_all = likely(job, so_far_seconds=run)
         expected = None if in_all is None else min(at, max(0.0, in_all - run))
         reach = within(job, so_far_seconds=run)
-        ends = None if reach is None else (min(at, max(0.0, reach[0] - run)), min(at, max(0.0, reach[1] - run)))
+        ends = None if reach is None else tuple(min(at, max(0.0, part - run)) for part in reach)
         return [
             Leaving(
                 key=pod.metadata.uid,

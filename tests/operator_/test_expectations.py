@@ -1,8 +1,13 @@
 """What waiting jobs may expect, out of the GPUJobs that are there."""
 
+from itertools import islice
+
+import pytest
+
 from dovetail.queue.foresight import Start
 from dovetail_operator.admission import estimates, survey
-from dovetail_operator.expectations import Expectations
+from dovetail_operator.expectations import Expectations, groups_of
+from tests.core.queue.test_backfill import make_job as make_candidate
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
 
@@ -45,13 +50,47 @@ def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
 
 
 def test_a_job_that_is_gone_before_it_starts_teaches_nothing() -> None:
-    expectations, wide = Expectations(), at(1.25 * 2000 - 60)
+    expectations = Expectations()
+    wide = expectations.place(start("uid-y", 1940), now=NOW)
     for number in range(10):
         job = make_job(f"x{number}", status={"phase": "Running", "startTime": at(740)})
         expectations.place(start(f"uid-x{number}", 940), now=NOW)
         expectations.drop(job)
         expectations.put(job)
-    assert expectations.place(start("uid-y", 1940), now=NOW).estimated_start_latest == wide
+    assert expectations.place(start("uid-y", 1940), now=NOW) == wide
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [("train-17", "train-18"), ("train.3", "train.44"), ("train", "train-7x2kp"), ("train-large", "train-large-1")],
+)
+def test_runs_of_the_same_work_are_known_by_their_names(name: str, alike: str) -> None:
+    assert groups_of(make_job(name))[0] == groups_of(make_job(alike))[0]
+
+
+def test_other_work_other_users_and_other_limits_are_told_apart() -> None:
+    jobs = [
+        make_job("train-small"),
+        make_job("train-large"),
+        make_job("train-large", meta={"annotations": {"dovetail.dev/user": "ada"}}),
+        make_job("train-large", activeDeadlineSeconds=60),
+    ]
+    assert len({groups_of(job)[0] for job in jobs}) == len(jobs)
+
+
+def test_jobs_of_higher_priority_that_came_before_are_reckoned_with() -> None:
+    expectations = Expectations()
+    first, second = (
+        make_job(name, meta={"creationTimestamp": at(seconds)}) for name, seconds in (("a", -7200), ("b", -3600))
+    )
+    assert [job.metadata.name for job in expectations.new([second, first])] == ["a", "b"]
+    assert expectations.new([first]) == []
+    for job in (first, second):
+        expectations.came(job, make_candidate(job.metadata.name, priority=50))
+    expectations.came(first, None)
+    coming = expectations.coming(now=NOW)
+    assert [at_seconds for at_seconds, _ in islice(coming(play=0, above=10), 3)] == [0, 3600, 7200]
+    assert list(coming(play=0, above=50)) == []
 
 
 def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
@@ -69,7 +108,7 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
 
 
-def test_where_run_times_differ_the_bounds_reach_from_early_ends_to_late_ones() -> None:
+def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and_the_bounds_are_wide() -> None:
     state = make_state(a=4)
     runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
     state.put_job(runs)
@@ -79,5 +118,8 @@ def test_where_run_times_differ_the_bounds_reach_from_early_ends_to_late_ones() 
     for number in range(20):
         has_run(state.expectations, number, seconds=50 * (number + 1))
     ((_, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
-    assert place.estimated_start == at(2200)
-    assert place.estimated_start_latest == at(3600)
+    start, latest = place.estimated_start, place.estimated_start_latest
+    assert start is not None
+    assert latest is not None
+    assert at(1000) < start < at(3600)
+    assert latest > at(3000)

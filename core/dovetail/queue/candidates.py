@@ -25,8 +25,8 @@ class Candidate:
     cycle; a site that is not listed there is every node. It is taken to hold its devices for `run_seconds`; where
     it is `limited` it holds them no longer than that. Of one priority those go first whose `share` of what was used
     of late is smaller. `nodes` are those of a plan that stands, one for each of `workers`. Where that is known, it
-    is likely to run for `likely_seconds`, and seldom shorter or longer than `likely_range`: nothing but estimates
-    rests on it.
+    is likely to run for `likely_seconds`, and as long as each of `likely_range` with the same chance, from the shortest
+    to the longest: nothing but estimates rests on it.
     """
 
     key: str
@@ -43,7 +43,7 @@ class Candidate:
     nodes: tuple[str, ...] = ()
     least: int | None = None
     likely_seconds: float | None = None
-    likely_range: tuple[float, float] | None = None
+    likely_range: tuple[float, ...] | None = None
 
     @property
     def gpus(self) -> float:
@@ -60,7 +60,8 @@ class Candidate:
 class Leaving:
     """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so.
 
-    Where that is known, it is likely to end in `likely_seconds` already, and within `likely_range`.
+    Where that is known, it is likely to end in `likely_seconds` already, and in each of `likely_range` with the
+    same chance.
     """
 
     at_seconds: float
@@ -68,7 +69,7 @@ class Leaving:
     job: str
     assumed: bool = False
     likely_seconds: float | None = None
-    likely_range: tuple[float, float] | None = None
+    likely_range: tuple[float, ...] | None = None
 
     @property
     def expected_seconds(self) -> float:
@@ -261,9 +262,7 @@ def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_second
         ledger.commit(claim)
         end = at_seconds + job.run_seconds
         likely = None if job.likely_seconds is None else at_seconds + job.likely_seconds
-        reach = (
-            None if job.likely_range is None else (at_seconds + job.likely_range[0], at_seconds + job.likely_range[1])
-        )
+        reach = None if job.likely_range is None else tuple(at_seconds + each for each in job.likely_range)
         leaving.append(
             Leaving(
                 key=claim.key,

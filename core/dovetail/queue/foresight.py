@@ -1,8 +1,8 @@
 """When the waiting jobs are going to start: the queue's own looks, played from one predicted end to the next."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
@@ -19,7 +19,7 @@ _ENDS_AHEAD: Final = 300
 class Start:
     """The job `key` of so many `gpus` is to start `in_seconds`, and what that rests on, in one sentence.
 
-    `range_seconds` is when it is to start if all jobs end early, and if all end late.
+    `range_seconds` are the times before and after which it is hardly to start, where futures were played.
     """
 
     key: str
@@ -42,66 +42,49 @@ def foresee(
 
     None between two looks, so that a long simulation can be taken in parts.
     """
-    return _play(order(waiting), look=Look(ledger, sites=sites, leaving=leaving, gate=gate))
+    return play(order(waiting), look=Look(ledger, sites=sites, leaving=leaving, gate=gate))
 
 
-def _play(ordered: Iterable[Candidate], *, look: Look) -> Iterator[Start | None]:
-    pending = _first_that_wait(ordered, look=look)
-    over = _Over()
+def play(
+    ordered: Iterable[Candidate], *, look: Look, coming: Iterable[tuple[float, Candidate]] = ()
+) -> Iterator[Start | None]:
+    """The same for jobs in order, and with others that are yet `coming`: in how many seconds, by time.
+
+    They are seen at the next end: what comes before may well take what becomes free then.
+    """
+    pending, over, awaited = _first_that_wait(ordered, look=look), _Over(), _Awaited(coming)
+    foreseen = {job.key for job in pending}
     for _ in range(_ENDS_AHEAD):
-        ended = look.advance() if pending else None
+        ended = look.advance() if foreseen else None
         if ended is None:
             return
         over.add(ended)
         yield None
         left = []
-        for job in pending:
+        for job in awaited.beside(pending, until=look.now):
             verdict = look.at(job)
-            if isinstance(verdict, Admitted):
-                basis = over.basis(verdict.claims)
-                yield Start(key=job.key, in_seconds=look.now, basis=basis, gpus=job.gpus)
-            else:
+            if not isinstance(verdict, Admitted):
                 left.append(job)
+            elif job.key in foreseen:
+                foreseen.remove(job.key)
+                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims), gpus=job.gpus)
         pending = left
 
 
-def foresee_with_range(
-    waiting: Iterable[Candidate],
-    *,
-    ledger: Ledger,
-    sites: Sites,
-    leaving: Iterable[Leaving],
-    gate: Callable[[], Gate | None] = lambda: None,
-) -> Iterator[Start | None]:
-    """The same with the ranges of the starts: also played as if all jobs ended early, and as if all ended late.
+class _Awaited:
+    """Jobs that are yet to come, by time."""
 
-    `ledger` is as before in the end; `gate` makes a new one for each play.
-    """
-    jobs, ends, played = order(waiting), list(leaving), list[dict[str, float]]()
-    known = any(job.likely_range for job in jobs) or any(end.likely_range for end in ends)
-    for late in (False, True) if known else ():
-        starts: dict[str, float] = {}
-        then = [_likely(each, late=late) for each in ends]
-        look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate())
-        # One by one: of thousands that wait only the first are looked at.
-        for start in _play((_likely(job, late=late) for job in jobs), look=look):
-            starts.update({} if start is None else {start.key: start.in_seconds})
-            yield None
-        played.append(starts)
-    for start in _play(jobs, look=Look(ledger.copy(), sites=sites, leaving=ends, gate=gate())):
-        if start is None:
-            yield None
-        else:
-            ranged = [starts.get(start.key, start.in_seconds) for starts in played] or [start.in_seconds]
-            yield replace(start, range_seconds=(min(ranged), max(ranged)))
+    def __init__(self, coming: Iterable[tuple[float, Candidate]]) -> None:
+        self._coming = iter(coming)
+        self._next = next(self._coming, None)
 
-
-_T = TypeVar("_T", Candidate, Leaving)
-
-
-def _likely(of: _T, *, late: bool) -> _T:
-    """The job or the end as if it came early, or late."""
-    return of if of.likely_range is None else replace(of, likely_seconds=of.likely_range[late])
+    def beside(self, pending: list[Candidate], *, until: float) -> list[Candidate]:
+        """Those that wait and those that came until then, in order."""
+        came = []
+        while self._next is not None and self._next[0] <= until:
+            came.append(self._next[1])
+            self._next = next(self._coming, None)
+        return order([*pending, *came]) if came else pending
 
 
 def _first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candidate]:

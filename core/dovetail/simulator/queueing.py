@@ -84,13 +84,15 @@ def play(
     *,
     ledger: Ledger,
     policy: Policy = easy_backfill,
+    came: Callable[[Scene, Submission], None] = lambda _scene, _submission: None,
     watch: Callable[[Scene], None] = lambda _scene: None,
     started: Callable[[Scene, Running], None] = lambda _scene, _run: None,
     ended: Callable[[Running], None] = lambda _run: None,
 ) -> dict[str, float]:
     """When each job started, by key; jobs that never start are left out. `ledger` is used up.
 
-    `watch` sees the queue after each look, `started` and `ended` hear of what became of the jobs.
+    `came` hears of each submission, `watch` sees the queue after each look, `started` and `ended` hear of what became
+    of the jobs.
     """
     scene, starts = Scene(ledger=ledger), {}
     coming = sorted(submissions, key=lambda each: each.at_seconds, reverse=True)
@@ -105,6 +107,7 @@ def play(
         while coming and coming[-1].at_seconds <= scene.now:
             each = coming.pop()
             scene.waiting[each.job.key] = each
+            came(scene, each)
         for key, claims in list(policy(scene)):
             run = Running(of=scene.waiting.pop(key), since_seconds=scene.now, claims=tuple(claims))
             for claim in run.claims:
@@ -117,7 +120,7 @@ def play(
     return starts
 
 
-Range = tuple[float, float] | None
+Range = tuple[float, ...] | None
 
 
 def likely(
@@ -127,7 +130,7 @@ def likely(
     within: Callable[[Candidate, float], Range] = lambda _job, _so_far: None,
 ) -> tuple[list[Candidate], list[Leaving]]:
     """Those that wait and those that run, with what is likely: `ran(job, so_far)` tells how long a job runs in all, and
-    `within(job, so_far)` between what it seldom is not."""
+    `within(job, so_far)` what it is with the same chance."""
     waiting = [replace(job, likely_seconds=ran(job, 0.0), likely_range=within(job, 0.0)) for job in scene.candidates()]
     leaving = []
     for run in scene.running.values():
@@ -135,14 +138,7 @@ def likely(
         in_all, reach = ran(job, so_far), within(job, so_far)
         for each in run.leaving(now=scene.now):
             left = _left(in_all, so_far, at_most=each.at_seconds)
-            ends = (
-                None
-                if reach is None
-                else (
-                    _left(reach[0], so_far, at_most=each.at_seconds),
-                    _left(reach[1], so_far, at_most=each.at_seconds),
-                )
-            )
+            ends = None if reach is None else tuple(_left(part, so_far, at_most=each.at_seconds) for part in reach)
             leaving.append(replace(each, likely_seconds=left, likely_range=ends))
     return waiting, leaving
 

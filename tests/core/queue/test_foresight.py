@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dovetail.engine.ledger import Ledger
 from dovetail.queue.admission import Admitted, admit
 from dovetail.queue.candidates import Candidate, Leaving, commit, order
-from dovetail.queue.foresight import FORESEEN_JOBS, Start, foresee, foresee_with_range
+from dovetail.queue.foresight import FORESEEN_JOBS, Start, foresee
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, LARGE, build, make_job, run, shapes, start_what_fits
 
@@ -64,29 +64,6 @@ def test_the_basis_says_whose_end_is_counted_on(running: list[Candidate], basis:
     ledger = make_ledger(a=4)
     leaving = [each for job in running for each in run(ledger, job)]
     assert starts(LARGE, ledger=ledger, leaving=leaving)["large"].basis == basis
-
-
-def test_a_range_reaches_from_early_ends_to_late_ones() -> None:
-    ledger = make_ledger(a=4)
-    leaving = [
-        replace(each, likely_seconds=2 * HOUR, likely_range=(HOUR, 3 * HOUR))
-        for each in run(ledger, make_job("r", "4", hours=4))
-    ]
-    first = replace(make_job("first", "4", hours=4), likely_seconds=HOUR, likely_range=(HOUR / 2, 4 * HOUR))
-    waiting = [first, make_job("then", "4", hours=1, at=1)]
-    seen = foresee_with_range(waiting, ledger=ledger, sites={}, leaving=leaving)
-    found = {start.key: (start.in_seconds, start.range_seconds) for start in seen if start is not None}
-    assert found == {
-        "uid-first": (2 * HOUR, (HOUR, 3 * HOUR)),
-        "uid-then": (3 * HOUR, (1.5 * HOUR, 7 * HOUR)),
-    }
-
-
-def test_where_nothing_is_known_of_run_times_a_range_is_the_start_alone() -> None:
-    ledger = make_ledger(a=4)
-    leaving = run(ledger, make_job("r", "4", hours=3))
-    (start,) = filter(None, foresee_with_range([LARGE], ledger=ledger, sites={}, leaving=leaving))
-    assert (start.gpus, start.range_seconds) == (LARGE.gpus, (3 * HOUR, 3 * HOUR))
 
 
 def test_only_the_first_jobs_are_foreseen() -> None:

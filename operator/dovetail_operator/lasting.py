@@ -1,0 +1,74 @@
+"""What was learned of missed estimates outlives the operator: kept in a ConfigMap, now and then.
+
+It can be learned again, so nobody waits for it: what cannot be read or written is left, and said in the log.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.objects import ConfigMap
+from dovetail.kube.resources import CONFIGMAPS
+from dovetail.logs import get_logger
+from dovetail.queue.misses import Misses
+
+log = get_logger("dovetail.operator.lasting")
+
+CONFIGMAP_NAME: Final = "dovetail-estimates"
+KEY: Final = "misses"
+_EVERY_SECONDS: Final = 300.0
+
+
+class LastingMisses:
+    """Keeps `misses`; `namespace` is where the ConfigMap lives."""
+
+    def __init__(self, client: Client, misses: Misses, *, namespace: str) -> None:
+        self._client = client
+        self._misses = misses
+        self._namespace = namespace
+        self._kept: str | None = None
+
+    async def run(self) -> None:
+        """Take up what is kept, then keep what is learned, until cancelled."""
+        await self.take_up()
+        while True:
+            await asyncio.sleep(_EVERY_SECONDS)
+            await self.keep()
+
+    async def take_up(self) -> None:
+        """Begin with what was learned before, as far as that can be read."""
+        try:
+            found = await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
+            text = found.data.get(KEY, "[]")
+            self._misses.restore(msgspec.json.decode(text, type=list[list[float]]))
+        except NotFound:
+            return
+        except (KubeError, ValueError) as error:
+            log.warning("what was learned of estimates cannot be read", configmap=CONFIGMAP_NAME, error=str(error))
+        else:
+            self._kept = text
+
+    async def keep(self) -> None:
+        """Write down what was learned, where that is news."""
+        text = msgspec.json.encode(self._misses.lasting).decode()
+        if text == self._kept or not self._misses.lasting:
+            return
+        try:
+            await self._write({KEY: text})
+        except KubeError as error:
+            log.warning("what was learned of estimates cannot be kept", configmap=CONFIGMAP_NAME, error=str(error))
+        else:
+            self._kept = text
+
+    async def _write(self, data: dict[str, str]) -> None:
+        """One acts at a time, and what is lost is learned again: the last writer is right."""
+        home = self._namespace
+        try:
+            await self._client.patch(CONFIGMAPS, CONFIGMAP_NAME, {"data": data}, as_type=ConfigMap, namespace=home)
+        except NotFound:
+            made = ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=home), data=data)
+            await self._client.create(CONFIGMAPS, made, as_type=ConfigMap, namespace=home)

@@ -1,0 +1,81 @@
+"""What was learned of missed estimates outlives the operator."""
+
+import pytest
+
+from dovetail.kube.client import Client
+from dovetail.queue.misses import Foreseen, Misses
+from dovetail_operator.lasting import LastingMisses
+from tests.core.kube.api import Answer, Api, make_object, refusal
+
+PATH = "/api/v1/namespaces/home/configmaps"
+ONE = f"{PATH}/dovetail-estimates"
+ROW = "[3600.0,3000.0,4000.0,2.0,0.25]"
+
+
+def configmap(**data: str) -> Answer:
+    return Answer(body=make_object("dovetail-estimates", version=5, namespace="home", data=data))
+
+
+def learned(*waits: float) -> Misses:
+    misses = Misses()
+    for wait in waits:
+        misses.told("it", Foreseen(seconds=1000, early_seconds=900, late_seconds=1100), now_seconds=0)
+        misses.started("it", now_seconds=wait)
+    return misses
+
+
+async def test_what_is_kept_is_taken_up(api: Api, client: Client) -> None:
+    api.answer(f"GET {ONE}", configmap(misses=f"[{ROW}]"))
+    misses = Misses()
+    await LastingMisses(client, misses, namespace="home").take_up()
+    assert misses.lasting == [[3600.0, 3000.0, 4000.0, 2.0, 0.25]]
+
+
+async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: Client) -> None:
+    api.answer(f"PATCH {ONE}", configmap())
+    misses = learned(1000)
+    lasting = LastingMisses(client, misses, namespace="home")
+    await lasting.keep()
+    await lasting.keep()
+    (seen,) = api.of(f"PATCH {ONE}")
+    assert seen.body == {"data": {"misses": "[[1000,900,1100,1.0,0.0]]"}}
+
+
+async def test_where_there_is_no_configmap_it_is_made(api: Api, client: Client) -> None:
+    api.answer(f"GET {ONE}", refusal(404))
+    api.answer(f"PATCH {ONE}", refusal(404))
+    api.answer(f"POST {PATH}", configmap())
+    lasting = LastingMisses(client, learned(1000, 2000), namespace="home")
+    await lasting.take_up()
+    await lasting.keep()
+    assert len(api.of(f"POST {PATH}")) == 1
+
+
+async def test_nothing_is_written_before_anything_is_learned(api: Api, client: Client) -> None:
+    await LastingMisses(client, Misses(), namespace="home").keep()
+    assert not api.of(f"PATCH {ONE}")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[[1]]", "[[1,2,3,4,1e999]]", '[["a"]]', f"[{ROW},[-1,0,0,0,0]]", "no JSON at all"]
+)
+async def test_what_cannot_be_read_is_left_and_learned_anew(api: Api, client: Client, text: str) -> None:
+    api.answer(f"GET {ONE}", configmap(misses=text))
+    api.answer(f"PATCH {ONE}", configmap())
+    misses = Misses()
+    lasting = LastingMisses(client, misses, namespace="home")
+    await lasting.take_up()
+    assert misses.lasting == []
+    misses.told("it", Foreseen(seconds=10, early_seconds=10, late_seconds=10), now_seconds=0)
+    misses.started("it", now_seconds=10)
+    await lasting.keep()
+    assert len(api.of(f"PATCH {ONE}")) == 1
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_what_may_not_be_read_or_written_stops_nothing(api: Api, client: Client, code: int) -> None:
+    api.answer(f"GET {ONE}", refusal(code))
+    api.answer(f"PATCH {ONE}", refusal(code))
+    lasting = LastingMisses(client, learned(1000), namespace="home")
+    await lasting.take_up()
+    await lasting.keep()
