@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 from dovetail.kube.retry import BACKOFF, Backoff
@@ -13,11 +12,11 @@ class WorkQueue:
 
     def __init__(self) -> None:
         self._failures: dict[str, int] = {}
-        self._waiting: deque[str] = deque()
+        # A key wakes one of the hands that wait, not all of them.
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._dirty: set[str] = set()
         self._at_work: set[str] = set()
         self._timers: dict[str, tuple[float, asyncio.Handle]] = {}
-        self._available = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._dirty)
@@ -28,8 +27,7 @@ class WorkQueue:
             return
         self._dirty.add(key)
         if key not in self._at_work:
-            self._waiting.append(key)
-            self._available.set()
+            self._waiting.put_nowait(key)
 
     def add_later(self, key: str, *, seconds: float) -> None:
         """Look at `key` after that time, or earlier if an earlier look is due already."""
@@ -52,10 +50,7 @@ class WorkQueue:
 
     async def get(self) -> str:
         """The next key. Call `done` with it when it has been looked at."""
-        while not self._waiting:
-            self._available.clear()
-            await self._available.wait()
-        key = self._waiting.popleft()
+        key = await self._waiting.get()
         self._dirty.discard(key)
         self._at_work.add(key)
         return key
@@ -64,8 +59,7 @@ class WorkQueue:
         """The look at `key` is over."""
         self._at_work.discard(key)
         if key in self._dirty:
-            self._waiting.append(key)
-            self._available.set()
+            self._waiting.put_nowait(key)
 
     async def serve(
         self,
