@@ -199,6 +199,10 @@ class Agent:
         owned = known is not None and report.owner_of(node) in known.metadata.owner_references
         if why is None and owned:
             return
+        wait = self._rules.pace.wait_seconds(why, status, published=known.status if known else None)
+        if wait > 0 and owned:
+            self._queue.add_later(name, seconds=wait)
+            return
         if not owned:
             await self._apply(name, report.applied_object(node))
         with suppress(NotFound):  # deleted by somebody meanwhile: the watch says so, and we look again

@@ -30,6 +30,8 @@ from dovetail_agent.publish import Pace
 log = get_logger(__name__)
 
 # A watch says something every minute; after three silent ones what we know is too old to speak of.
+# Beside the looks that follow a pod: reports of a node that tell another load alone are no closer to each other.
+_BETWEEN_SECONDS: Final = 5.0
 _OLD_SECONDS: Final = 200.0
 _KUBELET_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
@@ -123,7 +125,9 @@ def rules_of(settings: Settings) -> Rules:
     return Rules(
         look_every=timedelta(seconds=settings.monitor_update_interval),
         pace=Pace(
-            threshold=settings.resource_change_threshold, heartbeat=timedelta(seconds=settings.heartbeat_interval)
+            threshold=settings.resource_change_threshold,
+            heartbeat=timedelta(seconds=settings.heartbeat_interval),
+            between=timedelta(seconds=_BETWEEN_SECONDS),
         ),
         turns_per_device=settings.tenants_per_device,
         vendors=settings.vendors,

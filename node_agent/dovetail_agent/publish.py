@@ -28,10 +28,21 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much a load must change (a ratio of the whole), and how long silence may last."""
+    """How much a load must change (a ratio of the whole), and how long silence may last.
+
+    `between` passes at least from one report to the next that tells no more than another load: workers that start one
+    after the other are told of together.
+    """
 
     threshold: float
     heartbeat: timedelta
+    between: timedelta = timedelta()
+
+    def wait_seconds(self, why: Why | None, report: GPUNodeStatus, *, published: GPUNodeStatus | None) -> float:
+        """How long a report that is worth a write for that reason may wait; 0 for now."""
+        if why is not Why.LOAD or published is None:
+            return 0.0
+        return max(0.0, (self.between - (_time(report) - _time(published))).total_seconds())
 
 
 def worth_publishing(report: GPUNodeStatus, *, published: GPUNodeStatus | None, pace: Pace) -> Why | None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -99,3 +100,12 @@ def test_an_error_that_comes_again_and_again_is_told_once() -> None:
     first, again = faulty("2026-11-21T12:00:00Z"), faulty("2026-11-21T12:00:15Z")
     assert worth_publishing(first, published=PUBLISHED, pace=PACE) == Why.CHANGE
     assert worth_publishing(again, published=first, pace=PACE) is None
+
+
+@pytest.mark.parametrize(
+    ("why", "after_seconds", "wait"),
+    [(Why.LOAD, 1, 4.0), (Why.LOAD, 5, 0.0), (Why.CHANGE, 1, 0.0), (Why.FIRST, 1, 0.0), (None, 1, 0.0)],
+)
+def test_only_another_load_waits_for_more_of_its_kind(why: Why | None, after_seconds: float, wait: float) -> None:
+    pace = replace(PACE, between=timedelta(seconds=5))
+    assert pace.wait_seconds(why, seen(after_seconds=after_seconds), published=PUBLISHED) == wait
