@@ -346,7 +346,7 @@ class Settings(BaseSettings):
     )
     notify_from: str = Field(
         default="dovetail@localhost",
-        description="Whom mails come from.",
+        description="Which mail address mails come from.",
         pattern=ADDRESS_PATTERN,
         json_schema_extra={"unit": "mail address", "allowed": "an address such as dovetail@example.org"},
     )
