@@ -43,6 +43,7 @@ PORT_VALUES: Final = (
 )  # fmt: skip
 _KWOKCTL: Final = "kwokctl"
 _CONTROL_PLANE_SECONDS: Final = 120.0
+_NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than ours do
 _POLL_SECONDS: Final = 0.1
 
 
@@ -264,7 +265,7 @@ class _Bringup:
         )
         kubectl, kubeconfig = self.programs["kubectl"], self.cluster.kubeconfig
         access.apply(rendered, kubectl=kubectl, kubeconfig=kubeconfig, namespace=namespace)
-        self.cluster.wait_ready(self._start_deployables(rendered, namespace=namespace))
+        self.cluster.wait_ready(self._start_deployables(rendered, namespace=namespace), seconds=_NEIGHBOUR_SECONDS)
 
     def _start_deployables(self, rendered: Rendered, *, namespace: str = chart.NAMESPACE) -> list[str]:
         """Files, accounts and processes for the chart's containers; returns the names of those that now start."""
