@@ -38,12 +38,14 @@ class NodeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that would make it fit, as a sentence; `node` is where, `request` what to ask instead if that is it."""
+    """One thing that would make it fit, as a sentence; `node` is where, `request` what to ask instead if that is it.
+    `later`: not now, but once others have left."""
 
     kind: ChangeKind
     text: str
     node: str = ""
     request: str = ""
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

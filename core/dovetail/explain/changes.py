@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dovetail.cluster import ClusterView
+from dovetail.cluster import ClusterView, node_facts
+from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import place
 from dovetail.engine.tidy import BestFit
 from dovetail.explain.answer import Change
@@ -14,9 +15,22 @@ from dovetail.explain.relaxing import most_workers, relaxed
 
 
 def changes(question: Question) -> list[Change]:
-    """What others could do, then what the pod could ask instead; where nothing would do, more nodes."""
+    """What others could do, then what the pod could ask instead; where nothing would do now, what it could ask and wait
+    for, and more nodes."""
     found = [*_of_others(question), *relaxed(question)]
-    return found or [_more(question)]
+    return found or [*_later(question), _more(question)]
+
+
+def _later(question: Question) -> Iterator[Change]:
+    """What the pod could ask instead on the same nodes, had all others left."""
+    view = ClusterView(ledger=Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights))
+    view.nodes, view.vendors = question.view.nodes, question.view.vendors
+    for name in question.view.ledger.nodes():
+        if name in view.nodes:
+            view.ledger.set_node(node_facts(view.nodes[name], vendors=view.vendors))
+            view.ledger.set_devices(name, question.view.ledger.devices(name))
+    for change in relaxed(replace(question, view=view, tidy=BestFit())):
+        yield replace(change, text=f"{change.text} once others have left", later=True)
 
 
 def _of_others(question: Question) -> Iterator[Change]:

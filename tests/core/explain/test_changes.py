@@ -165,3 +165,29 @@ def test_the_same_cluster_gives_the_same_changes() -> None:
     question = full(nodes="abcdef", gpus=4).question(make_ask("3"))
     assert texts(question) == texts(question)
     assert len(texts(question)) == 3
+
+
+def full_cluster() -> Cluster:
+    """Two nodes with two cards each, all of them taken."""
+    cluster = Cluster().add(make_node("t"), model="T4").add(make_node("v"), model="V100")
+    for name in "tv":
+        hold_devices(cluster.ledger, name, 0, 1, memory_mib=16384)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("16", "ask for at most 2 GPUs instead of 16: 2 fits on t once others have left"),
+        ("1(H100)", "ask for any model instead of H100: 1 fits on t once others have left"),
+        (
+            "15G,0.5(T4)",
+            "ask for at most 13107 MiB of memory on each GPU instead of 15360 MiB: 13107M,0.5(T4) fits on t",
+        ),
+        ("1@cuda:7", "ask for any device instead of cuda:7: 1 fits on t once others have left"),
+    ],
+)
+def test_what_could_never_fit_is_told_what_could_though_not_now(text: str, said: str) -> None:
+    told = texts(full_cluster().question(make_ask(text)))
+    assert any(change.startswith(said) for change in told), told
+    assert told[-1] == f"add a node with room for {text}"

@@ -49,7 +49,7 @@ def questions(draw: st.DrawFn) -> Question:
 
 def told(question: Question, *kinds: str) -> tuple[Answer, list[Change]]:
     found = answer(question)
-    return found, [change for change in found.changes if change.kind in kinds]
+    return found, [change for change in found.changes if change.kind in kinds and not change.later]
 
 
 def with_request(question: Question, gpu: GPURequest) -> Question:
@@ -105,3 +105,13 @@ def test_the_examples_reach_what_they_are_for(text: str) -> None:
     mode = "Exclusive" if text == "1" else "Fractional"
     _, changes = told(cluster.question(Ask(gpu=parse(text), mode=mode)), "Departure", "SmallerShare")  # type: ignore[arg-type]
     assert [change.kind for change in changes] == ["Departure", "SmallerShare"]
+
+
+@settings(deadline=None)
+@given(questions())
+def test_what_is_told_for_later_fits_once_nobody_else_is_there(question: Question) -> None:
+    later = [change for change in answer(question).changes if change.later]
+    for claim in question.view.ledger.claims():
+        question.view.ledger.release(claim.key)
+    for change in later:
+        assert answer(with_request(question, parse(change.request))).fits
