@@ -5,7 +5,7 @@ claims that name it, so that no path of updates can drift. Claims outlive their 
 returns, with the same devices or others, meets the claims that still stand.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.claims import Claim
-from dovetail.engine.columns import MODE_CODES, OF_DEVICES, Bools, Columns, Floats, Ints, Table
+from dovetail.engine.columns import OF_DEVICES, Bools, Columns, Floats, Ints, Table
 from dovetail.engine.facts import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.limits import Limits
 from dovetail.engine.loads import Loads
 from dovetail.engine.standins import stand_ins, withdrawn
+from dovetail.engine.sums import Sums
 from dovetail.models import Model, normalise
 from dovetail.requests import WHOLE_MILLI
 
@@ -38,63 +39,6 @@ class _Entry:
     @property
     def is_hold(self) -> bool:
         return self.hold_until is not None
-
-
-class _Sums:
-    """What claims add up to on the devices of one node, by slot: a few, each added to alone, so lists are quickest."""
-
-    def __init__(self, movable: list[bool]) -> None:
-        width = len(movable)
-        self._movable = movable
-        self.share, self._stays, self.aside, self.tenants, self.mode, self.held = ([0] * width for _ in range(6))
-        self.of_workload = {workload: [0] * width for workload in (None, "Training", "Inference")}
-        self.guard = [1.0] * width
-
-    @property
-    def promised(self) -> list[int]:
-        """Memory that tenants have there at one time: all that stays, and the largest of what is moved by turns."""
-        return [stays + aside for stays, aside in zip(self._stays, self.aside, strict=True)]
-
-    @property
-    def taken(self) -> Bools:
-        """Slots with a tenant."""
-        return np.array(self.tenants, dtype=np.int64) > 0
-
-    def add(self, entry: _Entry, *, slots: Mapping[str, int], fraction: float) -> None:
-        """A claim's named devices; those that the node does not report are not there."""
-        claim = entry.claim
-        # Tenants that take turns overlap in compute: together they promise one device at the most.
-        overlap = claim.mode == "TimeShared"
-        for device in claim.devices:
-            slot = slots.get(device.uuid)
-            if slot is None:
-                continue
-            self.share[slot] = (
-                max(self.share[slot], device.share_milli) if overlap else (self.share[slot] + device.share_milli)
-            )
-            if claim.movable and self._movable[slot]:
-                self.aside[slot] = max(self.aside[slot], device.memory_mib)
-            else:
-                self._stays[slot] += device.memory_mib
-            self.tenants[slot] += 1
-            self.guard[slot] = min(self.guard[slot], fraction)
-            self.of_workload[claim.workload][slot] += 1
-            self.mode[slot] = MODE_CODES[claim.mode]
-            self.held[slot] += entry.is_hold
-
-    def add_unnamed(self, entry: _Entry, *, memory_mib: Mapping[int, int]) -> None:
-        """Whole devices of which nobody knows yet which they are, on slots that stand for them, with their memory."""
-        for slot, mib in memory_mib.items():
-            self.share[slot] = WHOLE_MILLI
-            self._stays[slot] = mib
-            self.tenants[slot] += 1
-            self.mode[slot] = MODE_CODES["Exclusive"]
-            self.held[slot] += entry.is_hold
-
-    def withdraw(self, slots: Ints) -> None:
-        """Devices that the vendor's plugin does not give out now."""
-        for slot in slots.tolist():
-            self.mode[slot] = MODE_CODES["Exclusive"]
 
 
 class Ledger:
@@ -414,15 +358,17 @@ class Ledger:
         """The columns that follow from the claims on a node."""
         row, columns = self._rows[name], self._columns
         slots = {device.uuid: slot for slot, device in enumerate(self._devices.get(name, ()))}
-        sums = _Sums(columns["movable"][row].tolist())
+        sums = Sums(columns["movable"][row].tolist())
         entries = [self._entries[key] for key in self._on_node.get(name, ()) if key != without]
         for entry in entries:
-            sums.add(entry, slots=slots, fraction=self._fraction(entry.claim))
+            fraction = self._fraction(entry.claim)
+            sums.add(entry.claim, slots=slots, fraction=fraction, is_hold=entry.is_hold)
         for entry in entries:
             if entry.claim.unnamed:
                 taken = self._unnamed_slots(row, taken=sums.taken, count=entry.claim.unnamed)
                 memory = columns["total"][row, taken]
-                sums.add_unnamed(entry, memory_mib=dict(zip(taken.tolist(), memory.tolist(), strict=True)))
+                memory_of = dict(zip(taken.tolist(), memory.tolist(), strict=True))
+                sums.add_unnamed(memory_mib=memory_of, is_hold=entry.is_hold)
         if columns["resource"][row]:
             by_vendor = sum(len(entry.claim.devices) + entry.claim.unnamed for entry in entries if entry.claim.resource)
             sums.withdraw(self._withdrawn_slots(row, taken=sums.taken, promised=by_vendor))
