@@ -13,6 +13,7 @@ from dovetail.kube.quantity import QuantityError, mebibytes, milli
 from dovetail.moving import host_room_mib
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
+from dovetail.pods.unreadable import quantity_error, template_error
 from dovetail.pods.vendor import vendor_devices, vendor_request
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -158,12 +159,7 @@ def _pod_spec(job: GPUJob) -> PodSpec:
     try:
         return msgspec.convert(template_spec(job), PodSpec, strict=False)
     except msgspec.ValidationError as error:
-        raise RequestError(
-            job.metadata.name,
-            field="job",
-            problem=f"spec.template.spec is no pod: {error}",
-            example="containers: [...]",
-        ) from error
+        raise template_error(error, job=job.metadata.name) from error
 
 
 def request_of_job(job: GPUJob) -> GPURequest | None:
@@ -216,9 +212,7 @@ def host_request(spec: PodSpec) -> tuple[int, int]:
     try:
         return min(MOST, peak(spec, "cpu", read=milli)), min(MOST, peak(spec, "memory", read=mebibytes))
     except QuantityError as error:
-        raise RequestError(
-            str(error.text), field="resources of a container", problem="is no quantity", example="500m or 1.5Gi"
-        ) from error
+        raise quantity_error(spec, error.text) from error
 
 
 def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None:

@@ -31,7 +31,8 @@ async def create_job(
     wanted = job_with_mps(action.manifest, directory=mps_directory)
     wanted = wanted if term is None else _of_term(wanted, term=term)
     try:
-        return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace)
+        # A misspelt field of the template: a pod without what it says would run, and nobody would know why.
+        return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace, strict=True)
     except AlreadyExists:
         return await _existing(client, job)
     except StatusError as error:

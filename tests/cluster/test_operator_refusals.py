@@ -66,12 +66,22 @@ async def test_a_request_cannot_be_changed_afterwards(jobs: Jobs) -> None:
         await jobs.change(gpu=2)
 
 
-async def test_what_only_the_batch_job_refuses_is_told_in_the_status(jobs: Jobs) -> None:
-    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Always"}}
-    await jobs.submit(template=template)
+@pytest.mark.parametrize(
+    ("container", "pod", "told"),
+    [
+        ({}, {"restartPolicy": "Always"}, "spec.template.spec.restartPolicy"),
+        ({"comand": ["train"]}, {}, 'unknown field "spec.template.spec.containers[0].comand"'),
+    ],
+    ids=["a value that is not allowed", "a field that is misspelt"],
+)
+async def test_what_only_the_batch_job_refuses_is_told_in_the_status(
+    jobs: Jobs, container: dict[str, Any], pod: dict[str, Any], told: str
+) -> None:
+    main = {"name": "main", "image": "busybox", **container}
+    await jobs.submit(template={"spec": {"containers": [main], **pod}})
     status = await jobs.phase("Queued", reason="Invalid")
     assert status.message.startswith("The API server refuses the Job: ")
-    assert "restartPolicy" in status.message
+    assert told in status.message
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,9 @@ def test_a_pod_and_a_job_say_their_workload() -> None:
 
 def test_a_quantity_that_is_none_is_named() -> None:
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "two"}}}]}}
-    with pytest.raises(RequestError, match='resources of a container "two": is no quantity; write for example 500m'):
+    with pytest.raises(
+        RequestError, match=r'requests\.cpu of container c "two": is no quantity; write for example 500m'
+    ):
         ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
 
 
@@ -204,9 +206,23 @@ def test_what_is_null_in_a_template_counts_as_absent() -> None:
     assert template_spec(job) == {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}
 
 
-def test_a_template_that_is_no_pod_is_a_sentence() -> None:
-    with pytest.raises(RequestError, match=r"spec\.template\.spec is no pod"):
-        ask_of_job(make_job(gpu=1, template={"spec": {"containers": "none"}}), default_policy="Balanced")
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            {"containers": "none"},
+            ".containers must be a list and is a text; write for example [a, b]",
+        ),
+        (
+            {"containers": [{"name": "c", "env": [{"name": "E", "value": 5}]}]},
+            '.containers[0].env[0].value must be a text and is a whole number; write for example "1" in quotes',
+        ),
+    ],
+)
+def test_a_template_that_is_no_pod_is_a_sentence_that_names_the_field(spec: dict[str, Any], told: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        ask_of_job(make_job(gpu=1, template={"spec": spec}), default_policy="Balanced")
+    assert str(refused.value) == f'job "j": spec.template.spec{told}'
 
 
 @pytest.mark.parametrize(

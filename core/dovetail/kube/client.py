@@ -147,17 +147,19 @@ class Client:
         name: str = "",
         subresource: str = "",
         dry_run: bool = False,
+        strict: bool = False,
         deadline_seconds: float | None = None,
     ) -> T:
         """Create an object, or POST to one by `name` and `subresource` (`token`, `eviction`). Raises `AlreadyExists`.
 
-        A dry run goes through validation and admission and stores nothing.
+        A dry run goes through validation and admission and stores nothing. With `strict` fields that the API server
+        does not know are refused; else they are dropped.
         """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
             "POST",
             path,
-            query={"dryRun": "All"} if dry_run else {},
+            query=({"dryRun": "All"} if dry_run else {}) | ({"fieldValidation": "Strict"} if strict else {}),
             body=body if subresource else typed(body, resource=resource),
             deadline_seconds=deadline_seconds,
         )

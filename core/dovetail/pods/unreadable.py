@@ -1,0 +1,55 @@
+"""Where a pod's spec cannot be read, and what it should say there. Pure."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from dovetail.kube.objects import PodSpec
+from dovetail.kube.quantity import Quantity
+from dovetail.requests import RequestError
+
+_WHAT_AND_WHERE: Final = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?")
+_WRONG_KIND: Final = re.compile(r"Expected `(?P<wanted>\w+)(?: \| null)?`, got `(?P<found>\w+)`")
+# By msgspec's word: ours, and how it is written.
+_KINDS: Final = {
+    "str": ("a text", '"1" in quotes'),
+    "int": ("a whole number", "1"),
+    "float": ("a number", "1.5"),
+    "bool": ("true or false", "true"),
+    "array": ("a list", "[a, b]"),
+    "object": ("an object", "{name: value}"),
+    "null": ("nothing", "null"),
+}
+_OTHERWISE: Final = "containers: [{name: main, image: python}]"
+
+
+def template_error(error: msgspec.ValidationError, *, job: str) -> RequestError:
+    """The error of a job whose template is no pod: which field it is, what was found there, and what is allowed."""
+    told = _WHAT_AND_WHERE.fullmatch(str(error))
+    assert told is not None, "it takes every text"
+    what, example = _in_words(told["what"])
+    where = f"spec.template.spec{told['where'] or ''}"
+    return RequestError(job, field="job", problem=f"{where} {what}", example=example)
+
+
+def quantity_error(spec: PodSpec, text: Quantity) -> RequestError:
+    """The error of a pod with that quantity, which is none: whose it is."""
+    return RequestError(str(text), field=_place_of(spec, text), problem="is no quantity", example="500m or 1.5Gi")
+
+
+def _in_words(what: str) -> tuple[str, str]:
+    kinds = _WRONG_KIND.fullmatch(what)
+    if kinds is None or not {kinds["wanted"], kinds["found"]} <= _KINDS.keys():
+        return f"is no pod: {what}", _OTHERWISE
+    wanted, example = _KINDS[kinds["wanted"]]
+    return f"must be {wanted} and is {_KINDS[kinds['found']][0]}", example
+
+
+def _place_of(spec: PodSpec, text: Quantity) -> str:
+    for container in [*spec.init_containers, *spec.containers]:
+        for kind, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+            for resource, amount in amounts.items():
+                if str(amount) == str(text):
+                    return f"resources.{kind}.{resource} of container {container.name}"
+    return "resources of a container"
