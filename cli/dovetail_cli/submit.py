@@ -84,6 +84,8 @@ async def _checked(job: GPUJob, *, file: configfile.ConfigFile | None, cluster: 
         job = configfile.mounted(job, file=file, config_map=f"{job.metadata.name}-config")
     created = await creating.create(cluster, job, dry_run=True)
     wanted = creating.as_manifest(job)
+    if file is not None and form != "table":
+        print("dovetail: the file of --config is no part of the manifest: gbatch copies it in", file=sys.stderr)
     match form:
         case "json":
             return output.as_json(wanted)

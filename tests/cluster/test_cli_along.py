@@ -34,6 +34,9 @@ async def test_a_file_goes_along_stays_for_a_second_run_and_goes_with_the_last(
 ) -> None:
     file = tmp_path / "train.yaml"
     file.write_text("lr: 0.1\n", encoding="utf-8")
+    dry = await asyncio.to_thread(shell.run, "gbatch", "--dry-run", "-o", "yaml", "--config", str(file), "train")
+    assert (dry.returncode, "no part of the manifest" in dry.stderr) == (0, True)
+    assert await files(client, shell.namespace) == []
     await shell("gbatch", "-n", "train", "-P", "vision", "--config", str(file), "python", "train.py")
     (copy,) = await files(client, shell.namespace)
     assert (copy["data"], copy["immutable"]) == ({"config": "lr: 0.1\n"}, True)
