@@ -57,6 +57,8 @@ def per_container(annotation: str, index: int) -> str:
 
 # On the batch Job of a GPUJob, by the operator: which attempt of the job it is.
 ATTEMPT: Final = f"{GROUP}/attempt"
+# There too: a digest of the template that it was made of.
+TEMPLATE: Final = f"{GROUP}/template"
 
 # On the pods of an MPI job: the hosts, which a volume brings into the container.
 HOSTFILE: Final = f"{GROUP}/mpi-hostfile"

@@ -13,7 +13,7 @@ from dovetail_operator.arraychanges import why_held
 from dovetail_operator.cpufallback import falls_back, fell_back, on_cpu
 from dovetail_operator.observed import Observed, has_ended, is_past, true_condition, worker_of
 from dovetail_operator.plans import placement_of, resumed
-from dovetail_operator.workload import build_job
+from dovetail_operator.workload import build_job, is_of_another_template
 
 _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
@@ -92,14 +92,9 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
-    if child is not None and _is_of_another_kind(child, seen, verdict):
-        return Stage(
-            phase="Starting",
-            reason="Evaluating",
-            message="Admitted in another way than before: its Job is made anew",
-            admitted=True,
-            actions=(DeleteJob(),),
-        )
+    if child is not None and (why := _why_anew(child, seen, verdict)):
+        message = f"{why}: its Job is made anew"
+        return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     placement = placement_of(seen.job, verdict)
     job = attempts.with_time_used(seen)
     manifest = build_job(job, ask=seen.ask, number=seen.number, memory=seen.memory, placement=placement)
@@ -135,6 +130,13 @@ def _is_of_another_kind(child: Job, seen: Observed, verdict: Admitted) -> bool:
     asked = seen.ask.resource if seen.ask is not None else ""
     other_size = child.spec.completions not in {None, seen.job.spec.workers}
     return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
+
+
+def _why_anew(child: Job, seen: Observed, verdict: Admitted) -> str:
+    """Why the suspended batch Job cannot just go on; empty where it can."""
+    if _is_of_another_kind(child, seen, verdict):
+        return "Admitted in another way than before"
+    return "Its template was changed" if is_of_another_template(child, job=seen.job) else ""
 
 
 def _active(seen: Observed, child: Job) -> Stage:

@@ -4,6 +4,7 @@ The pods are built complete: on our scheduler every container says which devices
 variable nor a user's can bring in a device that was not promised.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob, MemoryUse, Placement
 from dovetail.asks import resources_of, template_spec
 from dovetail.engine.claims import Ask
+from dovetail.kube.objects import Job
 from dovetail.pods.completion import completed
 from dovetail.pods.parts import Part, Parts
 from dovetail.pods.vendor import with_devices
@@ -70,11 +72,22 @@ def build_job(
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
     annotations = {names.ATTEMPT: str(job.status.attempt)} | cpufallback.annotations(job, ask=ask)
+    annotations[names.TEMPLATE] = _digest(job)
     annotations |= {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
     if memory is not None:
         annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
     metadata["annotations"] = annotations
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
+
+
+def is_of_another_template(child: Job, *, job: GPUJob) -> bool:
+    """Whether the batch Job was made of another template than the job has by now."""
+    return child.metadata.annotations.get(names.TEMPLATE, _digest(job)) != _digest(job)
+
+
+def _digest(job: GPUJob) -> str:
+    written = msgspec.json.encode(job.spec.template, order="deterministic")
+    return hashlib.sha256(written).hexdigest()[:16]
 
 
 def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manifest:

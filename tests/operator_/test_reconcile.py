@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail_operator.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import Observed, Obstacle
 from dovetail_operator.reconcile import Outcome, reconcile
+from dovetail_operator.workload import build_job
 from tests.operator_.builders import (
     LET_GO,
     NO_ROOM,
@@ -572,3 +573,19 @@ def test_a_job_that_is_edited_after_its_end_says_that_it_was_seen_and_nothing_el
     outcome = reconcile(see(job))
     assert outcome.status == msgspec.structs.replace(job.status, observed_generation=3)
     assert outcome.actions == ()
+
+
+def test_a_held_job_whose_template_was_changed_goes_on_with_the_new_one() -> None:
+    def job(image: str) -> GPUJob:
+        return make_job(template={"spec": {"containers": [{"name": "main", "image": image}]}}, status={"number": 1})
+
+    ask = see(job("one")).ask
+    assert ask is not None
+    made = build_job(job("one"), ask=ask, number=1)["metadata"]["annotations"]
+    child = make_child(job("one"), suspend=True)
+    child = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, annotations=made))
+    same = reconcile(see(job("one"), child=child, verdict=LET_GO))
+    assert [type(action) for action in same.actions] == [PatchJob]
+    other = reconcile(see(job("two"), child=child, verdict=LET_GO))
+    assert other.actions == (DeleteJob(),)
+    assert other.status.message == "Its template was changed: its Job is made anew"
