@@ -9,7 +9,8 @@ import yaml
 
 from dovetail.config.document import default_yaml
 from dovetail.config.errors import ConfigError
-from dovetail.config.settings import PreemptionRules, ScoreWeights, Settings, load_settings
+from dovetail.config.groups import PreemptionRules, ScoreWeights
+from dovetail.config.settings import Settings, load_settings
 from dovetail.engine.choices import DEFAULT_WEIGHTS
 from dovetail.logs import FORMATS, LEVELS
 from dovetail.models import known_families, memory_mib

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.config.settings import ScoreWeights, Settings
+from dovetail.config.groups import ScoreWeights
+from dovetail.config.settings import Settings
 from dovetail.engine.choices import Weights
 from dovetail_operator.main import main, make_options, parser
 from dovetail_operator.runtimes import RunTimes

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic.config import JsonDict
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -20,119 +19,38 @@ from dovetail import models
 from dovetail.api.gpujob import ADDRESS_PATTERN, MemoryStrategy, Policy
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
+from dovetail.config.groups import (
+    IdlePolicy,
+    Number,
+    PreemptionRules,
+    ScoreWeights,
+    WholeNumber,
+    choice,
+    number,
+    refuse_bool,
+)
 from dovetail.engine.choices import FragmentationPolicy, Weights
 from dovetail.engine.claims import GUARD_FRACTIONS
 from dovetail.engine.limits import Limits
-from dovetail.idle import IdleAction
 from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["auto", "json", "console"]
+OverusePolicy = Literal["Warn", "Evict", "Kill"]
+StrangerPolicy = Literal["Taint", "Report"]
+BadCardPolicy = Literal["Report", "Restart"]
 
 ENV_PREFIX: Final = "DOVETAIL_"
 _RESOURCE_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-
-
-def _refuse_bool(value: Any) -> Any:
-    # pydantic reads true as 1, and YAML reads `yes` as true.
-    if isinstance(value, bool):
-        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueErrors only
-    return value
 
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _number(default: float, *, low: float, high: float, unit: str, description: str) -> Any:
-    kind = "a whole number" if isinstance(default, int) else "a number"
-    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {low:g} to {high:g} ({unit})"}
-    return Field(default, ge=low, le=high, description=description, json_schema_extra=extra)
-
-
-def _choice(default: str, *choices: str, description: str) -> Any:
-    extra: JsonDict = {"allowed": f"{', '.join(choices[:-1])} or {choices[-1]}", "choices": list(choices)}
-    return Field(default, description=description, json_schema_extra=extra)
-
-
-def _weight(default: float, description: str) -> Any:
-    return _number(default, low=0.0, high=100.0, unit="weight", description=description)
-
-
 def _memory_table() -> dict[str, int]:
     sizes = {family: models.memory_mib(family) for family in models.known_families()}
     return {family: mib // 1024 for family, mib in sizes.items() if mib is not None}
-
-
-OverusePolicy = Literal["Warn", "Evict", "Kill"]
-StrangerPolicy = Literal["Taint", "Report"]
-BadCardPolicy = Literal["Report", "Restart"]
-WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
-Number = Annotated[float, BeforeValidator(_refuse_bool)]
-
-
-class ScoreWeights(BaseModel):
-    """How much each term counts when nodes are ranked; the weights need not sum to one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    utilization: Number = _weight(0.4, "How busy or idle the devices are measured to be.")
-    memory: Number = _weight(0.3, "How much device memory is free.")
-    cpu: Number = _weight(0.2, "How much CPU the node has free.")
-    fragmentation: Number = _weight(0.1, "What the placement costs later requests.")
-
-
-class IdlePolicy(BaseModel):
-    """What becomes of jobs that hold GPUs and do nothing with them; nothing while after is 0."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    after: WholeNumber = _number(
-        0, low=0, high=2592000, unit="seconds", description="After how long without GPU work a job is told; 0: never."
-    )
-    below: Number = _number(
-        0.05, low=0.0, high=1.0, unit="ratio", description="The utilization below which a GPU does nothing."
-    )
-    action: IdleAction = _choice(
-        "Warn",
-        "Warn",
-        "Suspend",
-        "End",
-        description="What follows: no more than the warning (Warn), or the job is held (Suspend) or ended (End).",
-    )
-    grace: WholeNumber = _number(
-        600, low=0, high=2592000, unit="seconds", description="How long after the warning that follows."
-    )
-
-
-class PreemptionRules(BaseModel):
-    """When a waiting job may take the place of running ones; nothing of the kind happens while priority_gap is 0."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    priority_gap: WholeNumber = _number(
-        0,
-        low=0,
-        high=255,
-        unit="priority",
-        description="How much lower a job's priority must be than that of the one it makes way for; 0: none does.",
-    )
-    min_run: WholeNumber = _number(
-        300, low=0, high=604800, unit="seconds", description="How long a job must have run before it makes way."
-    )
-    grace: WholeNumber = _number(
-        30,
-        low=1,
-        high=86400,
-        unit="seconds",
-        description="How long a job is told beforehand; then its pods get SIGTERM and their own grace period.",
-    )
-    per_job: WholeNumber = _number(
-        3, low=0, high=1000, unit="times", description="How many times one job makes way at most."
-    )
-    per_hour: WholeNumber = _number(
-        20, low=0, high=100000, unit="jobs", description="How many jobs of the cluster make way within an hour at most."
-    )
 
 
 class Settings(BaseSettings):
@@ -154,13 +72,13 @@ class Settings(BaseSettings):
         description="The resource of a request that names no vendor: a short name or a resource name of gpu_resource.",
         json_schema_extra={"unit": "resource name", "allowed": "a short name or a resource name of gpu_resource"},
     )
-    preferred_node_kind: NodeKind = _choice(
+    preferred_node_kind: NodeKind = choice(
         "Managed",
         "Managed",
         "Vendor",
         description="Where a job's whole GPUs are looked for first: managed nodes, or those of a vendor's plugin.",
     )
-    gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(_refuse_bool), Field(gt=0, le=4096)]] = Field(
+    gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(refuse_bool), Field(gt=0, le=4096)]] = Field(
         default_factory=dict,
         description="Memory of one card by model, for nodes that report nothing; yours are added to these.",
         json_schema_extra={
@@ -169,20 +87,20 @@ class Settings(BaseSettings):
             "entry": "a number above 0 and up to 4096 (GB)",
         },
     )
-    monitor_update_interval: WholeNumber = _number(
+    monitor_update_interval: WholeNumber = number(
         30, low=1, high=3600, unit="seconds", description="How often the agent looks at the devices."
     )
-    heartbeat_interval: WholeNumber = _number(
+    heartbeat_interval: WholeNumber = number(
         300,
         low=1,
         high=86400,
         unit="seconds",
         description="How often the agent publishes when nothing changed; at least monitor_update_interval.",
     )
-    resource_change_threshold: Number = _number(
+    resource_change_threshold: Number = number(
         0.05, low=0.0, high=1.0, unit="ratio", description="The change of a measured ratio that is published at once."
     )
-    policy: Policy = _choice(
+    policy: Policy = choice(
         "Balanced", "Spread", "Pack", "Balanced", description="Which nodes and devices are preferred by default."
     )
     namespace_policies: dict[str, Policy] = Field(
@@ -194,7 +112,7 @@ class Settings(BaseSettings):
             "entry": "Spread, Pack or Balanced",
         },
     )
-    fragmentation_policy: FragmentationPolicy = _choice(
+    fragmentation_policy: FragmentationPolicy = choice(
         "ph",
         "ph",
         "fgd",
@@ -203,7 +121,7 @@ class Settings(BaseSettings):
         description="How the cost of a placement for later ones is reckoned: priced headroom, fragmentation gradient "
         "descent, best fit, or the best of them for what arrives (tuned).",
     )
-    memory_guard: MemoryStrategy = _choice(
+    memory_guard: MemoryStrategy = choice(
         "Conservative",
         "Conservative",
         "Aggressive",
@@ -211,14 +129,14 @@ class Settings(BaseSettings):
         description="How much of a shared device's memory is promised: 0.8 (Conservative) or 0.95 (Aggressive) of it, "
         "or to a GPUJob what earlier runs of its name used (Dynamic; 0.8 for what nothing is known of).",
     )
-    measurement_max_age: WholeNumber = _number(
+    measurement_max_age: WholeNumber = number(
         660,
         low=2,
         high=604800,
         unit="seconds",
         description="How old a node's report may be before promises alone count; more than heartbeat_interval.",
     )
-    utilization_smoothing: WholeNumber = _number(
+    utilization_smoothing: WholeNumber = number(
         120,
         low=1,
         high=3600,
@@ -230,23 +148,23 @@ class Settings(BaseSettings):
         description="How much each term counts when nodes are ranked; the weights need not sum to one.",
         json_schema_extra={"unit": "weights", "allowed": "a map with utilization, memory, cpu and fragmentation"},
     )
-    hold_ttl_seconds: WholeNumber = _number(
+    hold_ttl_seconds: WholeNumber = number(
         30,
         low=1,
         high=3600,
         unit="seconds",
         description="How long devices stay promised to a pod that is not bound; more than bind_deadline_seconds.",
     )
-    bind_deadline_seconds: WholeNumber = _number(
+    bind_deadline_seconds: WholeNumber = number(
         4, low=1, high=60, unit="seconds", description="How long binding a pod may take; below the scheduler's timeout."
     )
-    tenants_per_device: WholeNumber = _number(
+    tenants_per_device: WholeNumber = number(
         4, low=1, high=48, unit="tenants", description="How many TimeShared tenants take turns on one device."
     )
-    turn_seconds: Number = _number(
+    turn_seconds: Number = number(
         2.0, low=0.1, high=60.0, unit="seconds", description="How long a turn of a TimeShared tenant lasts."
     )
-    suspend_turn_seconds: Number = _number(
+    suspend_turn_seconds: Number = number(
         30.0,
         low=1.0,
         high=3600.0,
@@ -258,13 +176,13 @@ class Settings(BaseSettings):
         description="Where on each node MPS's daemon is reached (folders pipe and shm); empty: pods do not use MPS.",
         json_schema_extra={"unit": "path", "allowed": "an absolute path, or empty"},
     )
-    training_per_device: WholeNumber = _number(
+    training_per_device: WholeNumber = number(
         1, low=0, high=48, unit="tenants", description="How many tenants that say Training may share one device."
     )
-    inference_per_device: WholeNumber = _number(
+    inference_per_device: WholeNumber = number(
         3, low=0, high=48, unit="tenants", description="How many tenants that say Inference may share one device."
     )
-    default_time_limit: WholeNumber = _number(
+    default_time_limit: WholeNumber = number(
         86400,
         low=60,
         high=31536000,
@@ -280,7 +198,7 @@ class Settings(BaseSettings):
             "entry": "a whole number from 60 to 31536000 (seconds)",
         },
     )
-    fair_share_half_life: WholeNumber = _number(
+    fair_share_half_life: WholeNumber = number(
         604800,
         low=60,
         high=315360000,
@@ -295,7 +213,7 @@ class Settings(BaseSettings):
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
     )
-    memory_overuse: OverusePolicy = _choice(
+    memory_overuse: OverusePolicy = choice(
         "Warn",
         "Warn",
         "Evict",
@@ -303,21 +221,21 @@ class Settings(BaseSettings):
         description="What becomes of a pod that uses more of a shared device's memory than it was promised: it is told "
         "(Warn), ended by the operator (Evict), or its processes there are killed (Kill).",
     )
-    memory_overuse_grace: WholeNumber = _number(
+    memory_overuse_grace: WholeNumber = number(
         60,
         low=0,
         high=86400,
         unit="seconds",
         description="How long it may, as long as its neighbours have their memory.",
     )
-    strangers: StrangerPolicy = _choice(
+    strangers: StrangerPolicy = choice(
         "Taint",
         "Taint",
         "Report",
         description="What becomes of a device that a process uses which was not given it: it takes no new work as long "
         "(Taint), or is reported alone.",
     )
-    bad_card: BadCardPolicy = _choice(
+    bad_card: BadCardPolicy = choice(
         "Report",
         "Report",
         "Restart",
@@ -335,7 +253,7 @@ class Settings(BaseSettings):
         "(DOVETAIL_HISTORY_URL).",
         json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
     )
-    history_days: WholeNumber = _number(
+    history_days: WholeNumber = number(
         400, low=1, high=36500, unit="days", description="How long these records are kept."
     )
     notify_url: str = Field(
@@ -350,10 +268,10 @@ class Settings(BaseSettings):
         pattern=ADDRESS_PATTERN,
         json_schema_extra={"unit": "mail address", "allowed": "an address such as dovetail@example.org"},
     )
-    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = _choice(
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
     )
-    log_format: LogFormat = _choice(
+    log_format: LogFormat = choice(
         "auto", "auto", "json", "console", description="One event per line; auto is console on a terminal, else json."
     )
 

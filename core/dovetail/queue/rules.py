@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.config.settings import PreemptionRules
+from dovetail.config.groups import PreemptionRules
 from dovetail.moments import moment
 from dovetail.queue.preemption import Rules
 

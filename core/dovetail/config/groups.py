@@ -1,0 +1,101 @@
+"""The settings that stand together under one key, and the fields that settings are made of."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from dovetail.idle import IdleAction
+
+
+def refuse_bool(value: Any) -> Any:
+    """A number, and not a word that YAML reads as true or false."""
+    # pydantic reads true as 1, and YAML reads `yes` as true.
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueErrors only
+    return value
+
+
+def number(default: float, *, low: float, high: float, unit: str, description: str) -> Any:
+    """A number within bounds; whole where its default is."""
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {low:g} to {high:g} ({unit})"}
+    return Field(default, ge=low, le=high, description=description, json_schema_extra=extra)
+
+
+def choice(default: str, *choices: str, description: str) -> Any:
+    """One of a few words."""
+    extra: JsonDict = {"allowed": f"{', '.join(choices[:-1])} or {choices[-1]}", "choices": list(choices)}
+    return Field(default, description=description, json_schema_extra=extra)
+
+
+WholeNumber = Annotated[int, BeforeValidator(refuse_bool)]
+Number = Annotated[float, BeforeValidator(refuse_bool)]
+
+
+def _weight(default: float, description: str) -> Any:
+    return number(default, low=0.0, high=100.0, unit="weight", description=description)
+
+
+class ScoreWeights(BaseModel):
+    """How much each term counts when nodes are ranked; the weights need not sum to one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    utilization: Number = _weight(0.4, "How busy or idle the devices are measured to be.")
+    memory: Number = _weight(0.3, "How much device memory is free.")
+    cpu: Number = _weight(0.2, "How much CPU the node has free.")
+    fragmentation: Number = _weight(0.1, "What the placement costs later requests.")
+
+
+class IdlePolicy(BaseModel):
+    """What becomes of jobs that hold GPUs and do nothing with them; nothing while after is 0."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: WholeNumber = number(
+        0, low=0, high=2592000, unit="seconds", description="After how long without GPU work a job is told; 0: never."
+    )
+    below: Number = number(
+        0.05, low=0.0, high=1.0, unit="ratio", description="The utilization below which a GPU does nothing."
+    )
+    action: IdleAction = choice(
+        "Warn",
+        "Warn",
+        "Suspend",
+        "End",
+        description="What follows: no more than the warning (Warn), or the job is held (Suspend) or ended (End).",
+    )
+    grace: WholeNumber = number(
+        600, low=0, high=2592000, unit="seconds", description="How long after the warning that follows."
+    )
+
+
+class PreemptionRules(BaseModel):
+    """When a waiting job may take the place of running ones; nothing of the kind happens while priority_gap is 0."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    priority_gap: WholeNumber = number(
+        0,
+        low=0,
+        high=255,
+        unit="priority",
+        description="How much lower a job's priority must be than that of the one it makes way for; 0: none does.",
+    )
+    min_run: WholeNumber = number(
+        300, low=0, high=604800, unit="seconds", description="How long a job must have run before it makes way."
+    )
+    grace: WholeNumber = number(
+        30,
+        low=1,
+        high=86400,
+        unit="seconds",
+        description="How long a job is told beforehand; then its pods get SIGTERM and their own grace period.",
+    )
+    per_job: WholeNumber = number(
+        3, low=0, high=1000, unit="times", description="How many times one job makes way at most."
+    )
+    per_hour: WholeNumber = number(
+        20, low=0, high=100000, unit="jobs", description="How many jobs of the cluster make way within an hour at most."
+    )
