@@ -229,7 +229,7 @@ def _notifications(job: GPUJob) -> Pairs:
         return []
     return [
         ("To", ",".join(asked.emails)),
-        ("On", ",".join(asked.on or ENDS)),
+        ("Events", ",".join(asked.events or ENDS)),
         ("Told", ",".join(job.status.notified)),
     ]
 

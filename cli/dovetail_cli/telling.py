@@ -30,7 +30,7 @@ def read(emails: Sequence[str], events: Sequence[str]) -> NotifySpec | None:
         on += _EVENTS[word.lower()]
     if not addresses and not on:
         return None
-    return NotifySpec(emails=addresses, on=list(dict.fromkeys(on)))
+    return NotifySpec(emails=addresses, events=list(dict.fromkeys(on)))
 
 
 def _words(texts: Sequence[str]) -> list[str]:

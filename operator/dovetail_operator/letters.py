@@ -37,7 +37,7 @@ def due(job: GPUJob) -> list[Change]:
     # Of an array all tasks together are told of, not each.
     if asked is None or names.LABEL_ARRAY in job.metadata.labels:
         return []
-    wanted = asked.on or ENDS
+    wanted = asked.events or ENDS
     return [each for each in _changes(job) if each.event in wanted and each.key not in job.status.notified]
 
 

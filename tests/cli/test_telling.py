@@ -10,16 +10,16 @@ from tests.cli.builders import make_job
 
 def test_addresses_and_events_are_read_in_any_case_each_once() -> None:
     found = telling.read(["ada@x.org, bob@x.org", "ada@x.org"], ["started,FAILED", "Failed"])
-    assert found == NotifySpec(emails=["ada@x.org", "bob@x.org"], on=["Started", "Failed"])
+    assert found == NotifySpec(emails=["ada@x.org", "bob@x.org"], events=["Started", "Failed"])
     assert telling.read([], []) is None
 
 
 def test_finished_is_however_it_ends_and_all_is_everything() -> None:
     ends = ["Succeeded", "Failed", "TimedOut", "Cancelled"]
-    assert telling.read(["a@x.org"], ["finished"]) == NotifySpec(emails=["a@x.org"], on=ends)  # type: ignore[arg-type]
+    assert telling.read(["a@x.org"], ["finished"]) == NotifySpec(emails=["a@x.org"], events=ends)  # type: ignore[arg-type]
     every = telling.read([], ["all"])
     assert every is not None
-    assert set(every.on) == {"Started", "Preempted", *ends}
+    assert set(every.events) == {"Started", "Preempted", *ends}
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,7 @@ def test_the_job_carries_it_and_gjob_shows_it() -> None:
     submission = manifest.Submission(name="a", command=["a"], request=None, image="busybox", notify=asked)
     job = manifest.build(submission, namespace="default")
     assert job.spec.notify == asked
-    assert "Notifications\n  To=a@x.org\n  On=Succeeded,Failed,TimedOut,Cancelled" in onejob.text(onejob.sections(job))
+    assert "Notifications\n  To=a@x.org\n  Events=Succeeded,Failed,TimedOut,Cancelled" in onejob.text(
+        onejob.sections(job)
+    )
     assert "Notifications" not in onejob.text(onejob.sections(make_job()))

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cluster
 
 __all__ = ["jobs", "stopped"]
 
-TOLD = {"emails": ["ada@example.org"], "on": ["Started", "Succeeded", "Failed"]}
+TOLD = {"emails": ["ada@example.org"], "events": ["Started", "Succeeded", "Failed"]}
 
 
 async def test_each_change_is_mailed_once_also_by_the_operator_that_comes_after_a_kill(

@@ -23,7 +23,10 @@ from tests.operator_ import mail
 from tests.operator_.builders import at, make_job, see
 from tests.operator_.mail import Mailbox
 
-ALL = {"emails": ["ada@example.org"], "on": ["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]}
+ALL = {
+    "emails": ["ada@example.org"],
+    "events": ["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"],
+}
 RUNS: dict[str, Any] = {"phase": "Running", "number": 7, "startTime": at(0), "nodes": ["a"]}
 ENDED: dict[str, Any] = {**RUNS, "phase": "Succeeded", "completionTime": at(60)}
 STATUS = "PATCH /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
@@ -49,7 +52,7 @@ def test_a_start_is_told_before_the_end_and_what_is_noted_is_not_told_again() ->
     assert events(told_job(**ENDED)) == ["Started", "Succeeded"]
     assert events(told_job(**ENDED, notified=["Started/1.0"])) == ["Succeeded"]
     assert events(told_job(**ENDED, notified=["Started/1.0", "Succeeded"])) == []
-    assert events(told_job({"on": ["Failed"]}, **ENDED)) == []
+    assert events(told_job({"events": ["Failed"]}, **ENDED)) == []
 
 
 def test_a_job_that_made_way_says_so_and_starts_once_more() -> None:

@@ -20,7 +20,7 @@ class NotifySpec(Described, frozen=True, kw_only=True):
         list[Annotated[str, Meta(pattern=ADDRESS_PATTERN, max_length=253)]],
         Meta(description="Mail addresses. A webhook is given them too.", max_length=MOST_ADDRESSES),
     ] = []
-    on: Annotated[
+    events: Annotated[
         list[NotifyEvent],
         Meta(description="What is told. Empty: how the job ended, whichever way.", max_length=6),
     ] = []
