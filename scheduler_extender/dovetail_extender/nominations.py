@@ -21,6 +21,8 @@ from dovetail.requests import RequestError
 # Preemptions of which the chosen devices are remembered until kube-scheduler says what it made of them.
 REMEMBERED: Final = 1000
 _FOR_EVER: Final = float("inf")
+# By so much what we watch may lag behind what kube-scheduler does.
+_LAG_SECONDS: Final = 10.0
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -29,6 +31,15 @@ class _Nomination:
     node: str
     priority: int
     ask: Ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intended:
+    """What a pod is to have of a node, whose leaving makes room for that, and when that was decided."""
+
+    claim: Claim
+    victims: frozenset[str]
+    at: float
 
 
 def priority_of(pod: Pod) -> int:
@@ -46,7 +57,7 @@ class Nominations:
         self._ask = ask
         self._pods: dict[str, _Nomination] = {}
         self._leaving: dict[str, set[str]] = {}
-        self._intended: OrderedDict[str, Mapping[str, Claim]] = OrderedDict()
+        self._intended: OrderedDict[str, Mapping[str, Intended]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -81,12 +92,30 @@ class Nominations:
         """UIDs of the bound pods that are leaving the node."""
         return frozenset(self._leaving.get(node, ()))
 
-    def intend(self, uid: str, claims: Mapping[str, Claim]) -> None:
+    def intend(self, uid: str, by_node: Mapping[str, Intended]) -> None:
         """Remember which devices the pod is to have on each node once its victims are gone."""
-        self._intended[uid] = claims
+        self._intended[uid] = by_node
         self._intended.move_to_end(uid)
         if len(self._intended) > REMEMBERED:
             self._intended.popitem(last=False)
+
+    def is_awaited(self, pod: Pod, *, now: float) -> bool:
+        """Whether victims that were chosen for the pod a moment ago are on their way out.
+
+        kube-scheduler may see them gone before we do. Refused then, it would have others evicted on another node.
+        """
+        uid, known = pod.metadata.uid, self._pods.get(pod.metadata.uid)
+        nominated = {pod.status.nominated_node_name, "" if known is None else known.node} - {""}
+        return any(
+            now - intended.at <= _LAG_SECONDS and self._are_leaving(intended, node=node, named=node in nominated)
+            for node, intended in self._intended.get(uid, {}).items()
+        )
+
+    def _are_leaving(self, intended: Intended, *, node: str, named: bool) -> bool:
+        """Whether some of the victims are still there, of a node that was chosen: as the pod says, or as who leaves
+        shows."""
+        there = {uid for uid in intended.victims if self._ledger.claim(uid) is not None}
+        return bool(there) and (named or len(there) < len(intended.victims) or not there.isdisjoint(self.leaving(node)))
 
     def review(self) -> None:
         """Keep room for those who have none by now; to be called every second or so."""
@@ -159,7 +188,8 @@ class Nominations:
         standing = self._ledger.claim(uid)
         if standing is not None and not self._ledger.is_hold(uid):
             return
-        claim = self._intended.get(uid, {}).get(nomination.node) or self._room_when_they_left(uid, nomination)
+        intended = self._intended.get(uid, {}).get(nomination.node)
+        claim = self._room_when_they_left(uid, nomination) if intended is None else intended.claim
         if claim is not None:
             self._ledger.commit(claim, hold_until=_FOR_EVER)
 

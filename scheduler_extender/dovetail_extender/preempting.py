@@ -18,7 +18,7 @@ from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
-from dovetail_extender.nominations import Nominations, priority_of
+from dovetail_extender.nominations import Intended, Nominations, priority_of
 from dovetail_extender.wire import MetaPod, MetaVictims, PreemptArgs
 
 # Nodes that are answered with. kube-scheduler takes one, and each costs a look at every pod on it.
@@ -37,22 +37,36 @@ class Preempting:
     """Chooses victims over one picture of the cluster; `pods` gives all pods as last seen."""
 
     def __init__(
-        self, *, ask: Callable[[Pod], Ask | None], nominations: Nominations, pods: Callable[[], Iterable[Pod]]
+        self,
+        *,
+        ask: Callable[[Pod], Ask | None],
+        nominations: Nominations,
+        pods: Callable[[], Iterable[Pod]],
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._ask = ask
         self._nominations = nominations
         self._pods = pods
 
     def preempt(self, args: PreemptArgs) -> dict[str, MetaVictims]:
-        """Victims for the nodes where somebody's leaving makes room; the other nodes are left out."""
+        """Victims for the nodes where somebody's leaving makes room; the other nodes are left out, and all of them
+        while the victims of a moment ago are leaving."""
         try:
             ask = self._ask(args.pod)
         except RequestError:
             ask = None
-        if ask is None:
+        now = self._clock()
+        if ask is None or self._nominations.is_awaited(args.pod, now=now):
             return {}
         ways = self._ways(args, ask)
-        self._nominations.intend(args.pod.metadata.uid, {node: way.claim for node, way in ways.items()})
+        self._nominations.intend(
+            args.pod.metadata.uid,
+            {
+                node: Intended(claim=way.claim, victims=frozenset(pod.metadata.uid for pod in way.victims), at=now)
+                for node, way in ways.items()
+            },
+        )
         return {
             node: MetaVictims(
                 pods=[MetaPod(uid=pod.metadata.uid) for pod in way.victims],

@@ -96,7 +96,9 @@ class Extender:
             decisions=decisions,
             waiting=self._waiting,
             binder=self._binder,
-            preempting=Preempting(ask=decisions.ask, nominations=self.nominations, pods=self.watching.pods),
+            preempting=Preempting(
+                ask=decisions.ask, nominations=self.nominations, pods=self.watching.pods, clock=clock
+            ),
             obstacle=self.obstacle,
             on_request=self._on_request,
             metrics=self.metrics,

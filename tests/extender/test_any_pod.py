@@ -122,7 +122,9 @@ class Extender:
 
     def preempts(self, pod: Pod) -> None:
         victims = {"a": MetaVictims(pods=[MetaPod(uid=uid) for uid in self.seen])}
-        preempting = Preempting(ask=self.decisions.ask, nominations=self.decisions.nominations, pods=self.seen.values)
+        preempting = Preempting(
+            ask=self.decisions.ask, nominations=self.decisions.nominations, pods=self.seen.values, clock=lambda: 0.0
+        )
         preempting.preempt(PreemptArgs(pod=pod, victims=victims))
 
 

@@ -49,7 +49,9 @@ class Scene:
         return None if found is None else found.claim
 
     def when_they_are_evicted(self) -> Claim | None:
-        preempting = Preempting(ask=self.ask, nominations=self.nominations, pods=lambda: [self.crowd])
+        preempting = Preempting(
+            ask=self.ask, nominations=self.nominations, pods=lambda: [self.crowd], clock=lambda: 0.0
+        )
         victims = {"a": MetaVictims(pods=[MetaPod(uid="uid-crowd")])}
         assert list(preempting.preempt(PreemptArgs(pod=self.urgent, victims=victims))) == ["a"]
         assert self.ledger.claim("uid-crowd") is not None, "preempt evicts nobody itself"

@@ -278,3 +278,51 @@ async def test_a_pod_of_a_higher_priority_may_take_the_room_of_a_nominated_one(s
     assert (await scene.face.filter(higher, "n"))["NodeNames"] == ["n"]
     assert await scene.face.bind(higher, "n") == ""
     assert [claim.key for claim in scene.face.ledger.claims_on("n")] == ["uid-higher"]
+
+
+async def both_full(scene: Scene) -> dict[str, Any]:
+    """Halves on all devices of nodes n and m, and an urgent pod for which those on a device of n are to leave."""
+    await scene.filled_with_halves()
+    scene.api.put("nodes", make_node("m"))
+    scene.api.put("gpunodes", make_gpunode("m", gpus=1))
+    await eventually(lambda: len(scene.face.ledger.devices("m")) == 1)
+    for name in "xy":
+        pod = make_share(name, 500)
+        scene.api.put("pods", pod)
+        assert await scene.face.bind(pod, "m") == ""
+        await scene.is_seen_bound(name)
+    pod = urgent()
+    assert await scene.victims(pod, "c", "d") == {"c", "d"}
+    return pod
+
+
+async def victims_on_m(scene: Scene, pod: dict[str, Any]) -> set[str]:
+    picked = {"m": {"Pods": [{"UID": "uid-x"}, {"UID": "uid-y"}], "NumPDBViolations": 0}}
+    body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": picked}
+    status, answer = await scene.face.ask("preempt", body)
+    assert status == 200, answer
+    return {each["UID"] for each in answer["NodeNameToMetaVictims"].get("m", {"Pods": []})["Pods"]}
+
+
+async def test_nobody_else_is_evicted_while_we_have_not_seen_the_victims_gone(scene: Scene) -> None:
+    pod = await both_full(scene)
+    pod["status"] = {"phase": "Pending", "nominatedNodeName": "n"}
+    assert await victims_on_m(scene, pod) == set()
+    scene.face.clock.now += 11
+    assert await victims_on_m(scene, pod) == {"uid-x", "uid-y"}, "they were not evicted after all"
+
+
+async def test_a_victim_that_is_gone_shows_which_node_was_chosen(scene: Scene) -> None:
+    pod = await both_full(scene)
+    scene.api.delete("pods", "default/c")
+    await eventually(lambda: scene.face.ledger.claim("uid-c") is None)
+    assert await victims_on_m(scene, pod) == set()
+
+
+async def test_others_are_evicted_where_the_room_of_all_victims_was_not_to_be_had(scene: Scene) -> None:
+    pod = await both_full(scene)
+    pod["status"] = {"phase": "Pending", "nominatedNodeName": "n"}
+    for name in "cd":
+        scene.api.delete("pods", f"default/{name}")
+    await eventually(lambda: len(scene.face.ledger.claims_on("n")) == 2)
+    assert await victims_on_m(scene, pod) == {"uid-x", "uid-y"}
