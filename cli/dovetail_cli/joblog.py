@@ -12,6 +12,8 @@ from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import CommandError, MissingError
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
+# As the API server says it of a node without an address: KWOK's have none.
+_NO_ADDRESS = "no preferred addresses found"
 
 
 def show(
@@ -71,7 +73,7 @@ async def _read(cluster: Cluster, pod: Pod, *, tail: int | None) -> bytes:
     except NotFound:
         raise
     except StatusError as error:
-        raise CommandError(f"no log of {meta.name}: {error.message or error.reason}") from error
+        raise _no_log(pod, error) from error
 
 
 async def _follow(cluster: Cluster, pod: Pod, *, tail: int | None) -> None:
@@ -83,7 +85,14 @@ async def _follow(cluster: Cluster, pod: Pod, *, tail: int | None) -> None:
             async for chunk in chunks:
                 _write(chunk)
     except StatusError as error:
-        raise CommandError(f"no log of {meta.name}: {error.message or error.reason}") from error
+        raise _no_log(pod, error) from error
+
+
+def _no_log(pod: Pod, error: StatusError) -> CommandError:
+    told = error.message or error.reason
+    if _NO_ADDRESS in told:
+        told = f"its node {pod.spec.node_name} has no kubelet that could be asked: simulated nodes keep no logs"
+    return CommandError(f"no log of {pod.metadata.name}: {told}")
 
 
 async def _remembered(cluster: Cluster, wanted: selection.Wanted, *, tail: int | None) -> None:

@@ -172,11 +172,18 @@ def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Lea
 
 
 def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
-    """The pools of which a shortage tells; empty where it is of all nodes."""
+    """The pools or nodes of which a shortage tells; empty where it is of all nodes."""
     # A long cycle is taken in parts: meanwhile a job may go.
     job = state.jobs.get(cycle.keys[verdict.key])
-    pools = () if job is None or verdict.reason == "Quota" else state.quotas.pools_of(job)
-    return f" (in pool {' or '.join(pools)})" if isinstance(pools, tuple) and pools else ""
+    if job is None or verdict.reason == "Quota":
+        return ""
+    pools = state.quotas.pools_of(job)
+    if isinstance(pools, tuple) and pools:
+        return f" (in pool {' or '.join(pools)})"
+    if verdict.reason != "ExceedsCapacity":
+        return ""
+    chooses = any(written_spec(job).get(field) for field in ("nodeSelector", "affinity"))
+    return " (of the nodes that its nodeSelector or affinity allows)" if chooses else ""
 
 
 class Teller:

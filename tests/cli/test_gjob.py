@@ -232,10 +232,19 @@ async def test_a_worker_that_cannot_be_is_refused(cluster: Cluster) -> None:
         await joblog.worker_pod(cluster, make_job(), worker=3)
 
 
-async def test_a_log_that_kubelet_does_not_give_is_a_sentence(api: Api, cluster: Cluster) -> None:
-    api.answer(f"GET {PODS}/x/log", refusal(500, message="no preferred addresses found"))
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("container creating", "no log of x: container creating"),
+        ("no preferred addresses found; known addresses: [{Hostname v100-0}]", "simulated nodes keep no logs"),
+    ],
+)
+async def test_a_log_that_kubelet_does_not_give_is_a_sentence(
+    api: Api, cluster: Cluster, message: str, told: str
+) -> None:
+    api.answer(f"GET {PODS}/x/log", refusal(500, message=message))
     found = msgspec.convert(pod("x", worker=0, created=ago()), type=joblog.Pod)
-    with pytest.raises(CommandError, match="no log of x: no preferred addresses found"):
+    with pytest.raises(CommandError, match=told):
         await joblog._read(cluster, found, tail=None)
 
 

@@ -124,6 +124,16 @@ def test_a_job_whose_pool_has_no_nodes_is_told_that_it_is_the_pool() -> None:
     assert told.message.endswith("(in pool small)")
 
 
+def test_a_job_that_chooses_its_nodes_is_told_that_it_is_those_that_lack() -> None:
+    state = make_state(a=8)
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "nodeSelector": {"disk": "fast"}}}
+    add(state, make_job("x", template=template))
+    told = verdicts(state)["x"]
+    assert isinstance(told, Waits)
+    assert told.reason == "ExceedsCapacity"
+    assert told.message.endswith("(of the nodes that its nodeSelector or affinity allows)")
+
+
 def reckoned(quotas: Quotas, state: State, *, seconds: float = 0) -> GPUQuotaStatus:
     now = NOW + timedelta(seconds=seconds)
     return quotas.reckon(counted_jobs(state, waiting=()), now=now, children=children_of_jobs(state))["q"]
