@@ -220,13 +220,14 @@ def _keeps_other_room(verdict: Waits, before: Waits) -> bool:
 
 
 def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list[str]]) -> Candidate | None:
-    ask = state.ask_of(job)
+    ways = state.ways_of(job)
+    ask = state.chosen_of(job, ways)
     if ask is None:
         return None
     # Pods of a batch Job that is at work ask in one way, and that does not change.
     child = state.child_of(job)
     at_work = child is not None and not child.spec.suspend
-    others = () if at_work else tuple(way for way in state.ways_of(job) if way != ask)
+    others = () if at_work else tuple(way for way in ways if way != ask)
     return Candidate(
         key=job.metadata.uid,
         ask=ask,
@@ -247,12 +248,20 @@ def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list
 
 def _site(state: State, job: GPUJob, *, sites: dict[str, list[str]]) -> str:
     """The nodes that the job's pods may go to, noted once for all jobs that say the same about them."""
-    spec = spec_in_pools(written_spec(job), state.quotas.pools_of(job))
+    pools = state.quotas.pools_of(job)
+    known = state.site_texts.get(job.metadata.uid)
+    if known is None or known[:2] != (job.metadata.generation, pools):
+        known = (job.metadata.generation, pools, _site_text(spec_in_pools(written_spec(job), pools)))
+        state.site_texts[job.metadata.uid] = known
+    site = known[2]
+    if site not in sites:
+        sites[site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), pools))
+    return site
+
+
+def _site_text(spec: Mapping[str, Any]) -> str:
     said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if node_affinity:
         said["affinity"] = {"nodeAffinity": node_affinity}
-    site = json.dumps(said, sort_keys=True)
-    if site not in sites:
-        sites[site] = state.view.eligible_nodes(spec)
-    return site
+    return json.dumps(said, sort_keys=True)

@@ -42,17 +42,29 @@ _EVICTION_SECONDS: Final = 5.0
 _OF_LIMITS: Final[frozenset[str]] = frozenset({"Quota", "Reserved"})
 
 
-class _Breath:
-    """Lets others have their turn while a long piece of work goes on, and rests for a while where that is wished."""
+class Breath:
+    """Lets others have their turn while a long piece of work goes on, and rests for a while where that is wished.
+
+    `busy_seconds` is the CPU time of the work alone: how long it took by the clock tells of the others too.
+    """
 
     def __init__(self, *, rest_seconds: float = 0.0) -> None:
         self._rest_seconds = rest_seconds
         self._due = time.monotonic() + _SLICE_SECONDS
+        self._since = time.thread_time()
+        self._before = 0.0
+
+    @property
+    def busy_seconds(self) -> float:
+        """How much of it there was so far."""
+        return self._before + time.thread_time() - self._since
 
     async def take(self) -> None:
+        """Pause if that is due."""
         if time.monotonic() >= self._due:
+            self._before = self.busy_seconds
             await asyncio.sleep(self._rest_seconds)
-            self._due = time.monotonic() + _SLICE_SECONDS
+            self._due, self._since = time.monotonic() + _SLICE_SECONDS, time.thread_time()
 
 
 class Queueing:
@@ -104,10 +116,10 @@ class Queueing:
             await self._unsettled.wait()
             await asyncio.sleep(_SETTLING_SECONDS)
             self._unsettled.clear()
-            started = time.monotonic()
+            started, busy = time.monotonic(), 0.0
             try:
                 await self._number()
-                await self._admit()
+                busy = await self._admit()
                 self._looked.set()
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the queue must go on
@@ -116,9 +128,8 @@ class Queueing:
                 log_failure("queue is tried again", error, wait)
                 self._unsettled.set()
                 await asyncio.sleep(wait)
-            took = time.monotonic() - started
-            self._counters.cycle_seconds.observe(took)
-            await asyncio.sleep(took * (1 / _CYCLE_SHARE - 1))
+            self._counters.cycle_seconds.observe(time.monotonic() - started)
+            await asyncio.sleep(busy * (1 / _CYCLE_SHARE - 1))
 
     async def _number(self) -> None:
         """Give every new job its number, all of them with one write."""
@@ -129,14 +140,15 @@ class Queueing:
         for job in new:
             self._dirty(key_of(job.metadata))
 
-    async def _admit(self) -> None:
-        """One look at all jobs that wait; those whose verdict is news get dirty."""
+    async def _admit(self) -> float:
+        """One look at all jobs that wait; those whose verdict is news get dirty. The CPU time that it took."""
+        breath = Breath()
         cycle = survey(self._state, now=self._now())
         self._state.at_work = cycle.at_work
         self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
         self._teller.forget_all_but(set(cycle.keys))
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
-        breath = _Breath()
+        breath = Breath()
         told_anew, self._other_limits = _OF_LIMITS if self._other_limits else frozenset(), False
         for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen)):
             before = self._state.verdicts.get(verdict.key)
@@ -146,6 +158,7 @@ class Queueing:
             await breath.take()
         self._doubt(cycle)
         self._make_way(cycle)
+        return breath.busy_seconds
 
     def _make_way(self, cycle: Cycle) -> None:
         """Let those be told that have to make way now, and those that have not any more."""
@@ -214,7 +227,7 @@ class Queueing:
         if not cycle.waiting:
             return
         foreseen: dict[str, QueuePlace] = {}
-        breath = _Breath(rest_seconds=_SLICE_SECONDS)
+        breath = Breath(rest_seconds=_SLICE_SECONDS)
         for estimate in estimates(self._state, cycle):
             foreseen.update([estimate] if estimate else ())
             await breath.take()

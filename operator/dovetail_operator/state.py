@@ -1,6 +1,6 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -74,6 +74,8 @@ class State:
         # Who tells people what becomes of jobs; None where nobody does.
         self.notifier: Notifier | None = None
         self.verdicts: dict[str, Verdict] = {}
+        # What jobs say of where they may go, by UID: with the generation and the pools of which it is told.
+        self.site_texts: dict[str, tuple[int, object, str]] = {}
         # How many jobs run or start, as the queue last saw them.
         self.at_work = 0
         # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.
@@ -274,7 +276,11 @@ class State:
 
         None where the request cannot be read.
         """
-        ways, child = self.ways_of(job), self.child_of(job)
+        return self.chosen_of(job, self.ways_of(job))
+
+    def chosen_of(self, job: GPUJob, ways: Sequence[Ask]) -> Ask | None:
+        """That of the job's `ways` in which it was let go, else the first."""
+        child = self.child_of(job)
         if not ways:
             return None
         if fell_back(child):
@@ -398,7 +404,15 @@ class State:
             self.dues.drop(job)
         if self.notifier is not None:
             self.notifier.drop(job)
-        for memory in (self._asks, self._refused, self.verdicts, self.overtaken, self.notices, self.numbers):
+        for memory in (
+            self._asks,
+            self.site_texts,
+            self._refused,
+            self.verdicts,
+            self.overtaken,
+            self.notices,
+            self.numbers,
+        ):
             memory.pop(job.metadata.uid, None)
 
 
