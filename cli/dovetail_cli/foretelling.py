@@ -41,7 +41,9 @@ def foretell(job: GPUJob, *, picture: Picture, now: datetime) -> str:
     except RequestError as error:
         return f"Invalid: {error}."
     others = yielding(picture, now=now)
-    return _told(job, asked, counted, queue=queue, others=others) + (_BLIND if picture.quotas is None else "")
+    many = "Its first task: " if job.spec.array is not None or job.spec.sweep is not None else ""
+    told = _told(job, asked, counted, queue=queue, others=others)
+    return many + told + (_BLIND if picture.quotas is None else "")
 
 
 def _told(job: GPUJob, asked: Candidate, counted: Counted, *, queue: Queue, others: Yielding) -> str:

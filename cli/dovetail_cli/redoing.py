@@ -2,6 +2,7 @@
 
 import msgspec
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail_cli import configfile, creating, onejob
@@ -37,7 +38,9 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
 def again(job: GPUJob) -> GPUJob:
     """The job as it would be submitted now: not held, not cancelled, and not before a time that has passed."""
     spec = msgspec.structs.replace(job.spec, suspend=False, cancel=False, begin_time=None)
-    labels = dict(job.metadata.labels)
+    # Done once more, a task of an array is a job of its own.
+    of_its_array = {names.LABEL_ARRAY, names.LABEL_TASK}
+    labels = {name: value for name, value in job.metadata.labels.items() if name not in of_its_array}
     metadata = ObjectMeta(name=_first_name(job), namespace=job.metadata.namespace, labels=labels)
     return msgspec.structs.replace(job, metadata=metadata, spec=spec, status=GPUJobStatus())
 

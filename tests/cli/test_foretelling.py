@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.api.gpujob import Dependency, GPUJob, Placement, Preemption, ResourceRequest
+from dovetail.api.gpujob import ArraySpec, Dependency, GPUJob, Placement, Preemption, ResourceRequest
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import OwnerReference
 from dovetail.config.settings import Settings
@@ -49,6 +49,10 @@ def test_a_job_that_fits_is_told_where_it_would_start() -> None:
 
 def test_an_elastic_job_is_told_how_many_workers_would_start() -> None:
     assert told(asked("2", workers=9, min_workers=1)) == "It would start now on a (2 GPUs), b (2 GPUs)."
+
+
+def test_of_an_array_it_is_told_when_its_first_task_would_start() -> None:
+    assert told(asked("2", array=ArraySpec(indexes="0-9"))).startswith("Its first task: It would start now on ")
 
 
 def test_a_job_without_a_gpu_would_start_wherever_there_is_room() -> None:

@@ -265,3 +265,10 @@ def test_gjob_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("gjob", [], prog="gjob") == 2
     said = capsys.readouterr().out
     assert all(f" {word} " in said for word in ("show", "log", "hold", "release", "update", "redo", "attach"))
+
+
+def test_a_task_that_is_done_once_more_is_no_task_of_its_array() -> None:
+    task = make_job("arr-t1")
+    labels = {"team": "vision", "dovetail.dev/array": "arr", "dovetail.dev/task": "1"}
+    task = msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, labels=labels))
+    assert redoing.again(task).metadata.labels == {"team": "vision"}
