@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.kube.client import Client
+from dovetail.kube.errors import StatusError
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import GPUJOBS, JOBS, PODS, SERVICES, Resource
 from dovetail.names import LABEL_ARRAY
@@ -114,6 +116,37 @@ async def test_a_cancelled_array_ends_with_its_tasks(jobs: Jobs) -> None:
     await jobs.change(cancel=True)
     await jobs.phase("Cancelled")
     assert {task.status.phase for task in await tasks(jobs)} == {"Cancelled"}
+
+
+async def test_what_changes_in_an_array_changes_in_its_tasks_and_more_of_them_may_run(jobs: Jobs) -> None:
+    await jobs.submit(gpu="0.25", priority=5, array={"indexes": "0-3%3"})
+    await jobs.until("x", lambda status: status.tasks is not None and status.tasks.running == 3)
+    await jobs.change(priority=60, array={"indexes": "0-3%4"})
+    await jobs.until("x", lambda status: status.tasks is not None and status.tasks.running == 4)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            if {task.spec.priority for task in await tasks(jobs)} == {60}:
+                break
+            await asyncio.sleep(0.05)
+    with pytest.raises(StatusError, match="cannot be changed but for the number behind %"):
+        await jobs.change(array={"indexes": "0-4%4"})
+
+
+async def test_a_held_job_goes_on_with_the_template_that_it_has_by_then(jobs: Jobs) -> None:
+    await jobs.submit()
+    await jobs.phase("Running")
+    await jobs.change(suspend=True)
+    await jobs.phase("Suspended")
+    await jobs.change(suspend=False, template={"spec": {"containers": [{"name": "main", "image": "another"}]}})
+    await jobs.phase("Running")
+    child = await jobs.client.get(JOBS, "x", as_type=RawJob, namespace=jobs.namespace)
+    assert child.spec["template"]["spec"]["containers"][0]["image"] == "another"
+
+
+class RawJob(msgspec.Struct):
+    """A batch Job whose pods' containers are looked at."""
+
+    spec: dict[str, Any]
 
 
 async def tasks(jobs: Jobs) -> list[GPUJob]:
