@@ -92,8 +92,11 @@ def text(outcomes: Sequence[Outcome], *, form: str, departures: bool, said: Sequ
 
 
 def save_plot(outcomes: Sequence[Outcome], path: Path, *, departures: bool) -> None:
-    """Write the picture."""
-    _drawing().draw(outcomes, departures=departures).savefig(path, dpi=90)
+    """Write the picture. Raises `CommandError`."""
+    try:
+        _drawing().draw(outcomes, departures=departures).savefig(path, dpi=90)
+    except OSError as error:
+        raise CommandError(f'--plot "{path}": cannot be written: {error.strerror}') from error
 
 
 def _drawing() -> ModuleType:

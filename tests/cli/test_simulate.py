@@ -64,6 +64,15 @@ def test_a_picture_is_drawn(files, tmp_path):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_picture_that_cannot_be_written_is_told_after_the_table(files, capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "out.png").mkdir()
+    assert simulate(files, "--plot", str(tmp_path / "out.png")) == 1
+    told = capsys.readouterr()
+    assert "Allocation in percent of the GPUs" in told.out
+    assert 'out.png": cannot be written: Is a directory' in told.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence", "code"),
     [

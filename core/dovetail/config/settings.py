@@ -146,7 +146,10 @@ class Settings(BaseSettings):
     score_weights: ScoreWeights = Field(
         default=ScoreWeights(),
         description="How much each term counts when nodes are ranked; the weights need not sum to one.",
-        json_schema_extra={"unit": "weights", "allowed": "a map with utilization, memory, cpu and fragmentation"},
+        json_schema_extra={
+            "unit": "weights",
+            "allowed": "a map with utilization, memory, cpu and fragmentation, one of them above 0 at least",
+        },
     )
     hold_ttl_seconds: WholeNumber = number(
         30,
@@ -349,6 +352,13 @@ class Settings(BaseSettings):
         if seconds <= (beat := info.data.get("heartbeat_interval", 0)):
             raise ValueError(f"more than heartbeat_interval, which is {beat} (seconds)")
         return seconds
+
+    @field_validator("score_weights")
+    @classmethod
+    def _weigh_something(cls, weights: ScoreWeights) -> ScoreWeights:
+        if not any(weights.model_dump().values()):
+            raise ValueError("all nodes would be equal")
+        return weights
 
     @field_validator("bind_deadline_seconds")
     @classmethod
