@@ -82,7 +82,8 @@ WRONG = {
     "score_weights: {zzz: 1}": 'unknown key "score_weights.zzz"; the keys are utilization, memory, cpu, fragmentation',
     "score_weights: 3": "score_weights is 3, but must be a map with utilization, memory, cpu and fragmentation",
     "score_weights: {utilization: 0, memory: 0, cpu: 0, fragmentation: 0}": "score_weights is {'utilization': 0, "
-    "'memory': 0, 'cpu': 0, 'fragmentation': 0}, but must be a map with utilization, memory, cpu and fragmentation, one of",
+    "'memory': 0, 'cpu': 0, 'fragmentation': 0}, but must be a map with utilization, memory, cpu and fragmentation, "
+    "one of them above 0 at least",
     "score_weights: {cpu: -1}": "score_weights.cpu is -1, but must be a number from 0 to 100 (weight)",
     "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
     "namespace_policies: {team-a: pack}": 'namespace_policies.team-a is "pack", but must be Spread, Pack or Balanced',
