@@ -170,8 +170,8 @@ class Foreseeing:
         coming = partial(self._coming, now_seconds=scene.now)
         for start in foresee_with_range(waiting, ledger=scene.ledger, sites={}, leaving=leaving, coming=coming):
             if start is not None:
-                early, late = start.range_seconds or (start.in_seconds, start.in_seconds)
-                seen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late, gpus=start.gpus)
+                early, late = start.range_seconds or (0.0, start.in_seconds)
+                seen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
                 bounds = self._misses.told(start.key, seen, now_seconds=scene.now)
                 self._known.setdefault(start.key, []).append((scene.now, start.in_seconds, bounds))
 
@@ -188,7 +188,7 @@ class Foreseeing:
             left, width = scene.now - at, bounds.latest_seconds - bounds.earliest_seconds
             told.append(
                 Told(
-                    within=bounds.earliest_seconds - 1 <= left <= bounds.latest_seconds + 1,
+                    within=bounds.hold(left),
                     width_by_wait=width / wait,
                     width_by_rest=width / max(MINUTE, left),
                     off_hours=abs(left - foreseen) / 3600,

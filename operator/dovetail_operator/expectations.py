@@ -84,8 +84,9 @@ class Expectations:
 
     def place(self, start: Start, *, now: datetime) -> QueuePlace:
         """The estimate of a start with its bounds; the position is the queue's word."""
-        early, late = start.range_seconds or (start.in_seconds, start.in_seconds)
-        foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late, gpus=start.gpus)
+        # Where nothing is known of run times, a job may end at any time until its limit.
+        early, late = start.range_seconds or (0.0, start.in_seconds)
+        foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
         bounds = self.misses.told(start.key, foreseen, now_seconds=now.timestamp())
         return QueuePlace(
             position=1,

@@ -6,8 +6,6 @@ It can be learned again, so nobody waits for it: what cannot be read or written 
 import asyncio
 from typing import Final
 
-import msgspec
-
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
@@ -19,7 +17,7 @@ from dovetail.queue.misses import Misses
 log = get_logger("dovetail.operator.lasting")
 
 CONFIGMAP_NAME: Final = "dovetail-estimates"
-KEY: Final = "misses"
+KEY: Final = "factor"
 _EVERY_SECONDS: Final = 300.0
 
 
@@ -30,7 +28,8 @@ class LastingMisses:
         self._client = client
         self._misses = misses
         self._namespace = namespace
-        self._kept: str | None = None
+        # What nobody has learned yet need not be kept.
+        self._kept = f"{Misses().factor:.4f}"
 
     async def run(self) -> None:
         """Take up what is kept, then keep what is learned, until cancelled."""
@@ -43,8 +42,8 @@ class LastingMisses:
         """Begin with what was learned before, as far as that can be read."""
         try:
             found = await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
-            text = found.data.get(KEY, "[]")
-            self._misses.restore(msgspec.json.decode(text, type=list[list[float]]))
+            text = found.data.get(KEY, "")
+            self._misses.restore(float(text))
         except NotFound:
             return
         except (KubeError, ValueError) as error:
@@ -54,8 +53,8 @@ class LastingMisses:
 
     async def keep(self) -> None:
         """Write down what was learned, where that is news."""
-        text = msgspec.json.encode(self._misses.lasting).decode()
-        if text == self._kept or not self._misses.lasting:
+        text = f"{self._misses.factor:.4f}"
+        if text == self._kept:
             return
         try:
             await self._write({KEY: text})

@@ -1,5 +1,6 @@
 """What waiting jobs may expect, out of the GPUJobs that are there."""
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -40,13 +41,16 @@ def start(key: str, seconds: float) -> Start:
 
 
 def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
-    expectations = Expectations()
-    for number in range(10):
+    expectations, ranged = Expectations(), replace(start("uid-y", 1940), range_seconds=(1500, 2500))
+    before = expectations.place(ranged, now=NOW)
+    for number in range(30):
         expectations.place(start(f"uid-x{number}", 940), now=NOW)
-        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(740)}))
-    place = expectations.place(start("uid-y", 1940), now=NOW)
-    assert (place.estimated_start, place.basis) == (at(1940), "because")
-    assert (place.estimated_start_earliest, place.estimated_start_latest) == (at(1540), at(1940))
+        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(930)}))
+    after = expectations.place(ranged, now=NOW)
+    assert (after.estimated_start, after.basis) == (at(1940), "because")
+    assert before.estimated_start_earliest is not None
+    assert after.estimated_start_earliest is not None
+    assert before.estimated_start_earliest < after.estimated_start_earliest
 
 
 def test_a_job_that_is_gone_before_it_starts_teaches_nothing() -> None:

@@ -19,7 +19,7 @@ _ENDS_AHEAD: Final = 300
 class Start:
     """The job `key` of so many `gpus` is to start `in_seconds`, and what that rests on, in one sentence.
 
-    `range_seconds` are the times before and after which it is hardly to start, where futures were played.
+    `range_seconds` has nine in ten of the futures, where those were played.
     """
 
     key: str

@@ -7,6 +7,7 @@ what is drawn follows from the job and the number of the play, so that the same 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
+from math import ceil
 from statistics import median
 from typing import Final, Protocol, TypeVar
 
@@ -17,12 +18,11 @@ from dovetail.queue.foresight import FORESEEN_JOBS, Start, play
 from dovetail.queue.gate import Gate
 
 # So many futures are played, or fewer where that takes very many looks.
-_PLAYS: Final = 9
+_PLAYS: Final = 15
 _LEAST_PLAYS: Final = 4
-_LOOKS: Final = 1_000
-# The starts between these parts of what was played make the range.
-_EARLY: Final = 0.1
-_LATE: Final = 0.9
+_LOOKS: Final = 1_500
+# The shortest span with this part of the starts that were played makes the range.
+_WITHIN: Final = 0.9
 
 
 class Coming(Protocol):
@@ -116,6 +116,13 @@ class _Seen:
         played = zip(self._starts, self._ended, strict=False)
         found = sorted(starts.get(start.key, ended) for starts, ended in played)
         if not found:
-            return replace(start, range_seconds=(start.in_seconds, start.in_seconds))
-        reach = _between(tuple(found), _EARLY), _between(tuple(found), _LATE)
-        return replace(start, in_seconds=median(found), range_seconds=reach)
+            return start
+        early, late = _shortest(found)
+        return replace(start, in_seconds=min(max(median(found), early), late), range_seconds=(early, late))
+
+
+def _shortest(ordered: list[float]) -> tuple[float, float]:
+    """The shortest span with that part of the values."""
+    needed = ceil(_WITHIN * len(ordered))
+    first = min(range(len(ordered) - needed + 1), key=lambda at: ordered[at + needed - 1] - ordered[at])
+    return ordered[first], ordered[first + needed - 1]

@@ -41,10 +41,10 @@ def test_a_later_start_is_less_sure() -> None:
     assert early < earlier
 
 
-def test_where_nothing_is_known_of_run_times_a_range_is_the_start_alone() -> None:
+def test_where_nothing_is_known_of_run_times_there_is_no_range() -> None:
     ledger = make_ledger(a=4)
     start = foreseen(LARGE, ledger=ledger, leaving=run(ledger, make_job("r", "4", hours=3)))["large"]
-    assert (start.gpus, start.in_seconds, start.range_seconds) == (LARGE.gpus, 3 * HOUR, (3 * HOUR, 3 * HOUR))
+    assert (start.gpus, start.in_seconds, start.range_seconds) == (LARGE.gpus, 3 * HOUR, None)
 
 
 def test_the_same_queue_is_foreseen_alike_whenever_it_is() -> None:
