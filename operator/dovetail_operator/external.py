@@ -14,7 +14,7 @@ from dovetail_operator import attempts, rendezvous
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
 from dovetail_operator.observed import Observed, bound_pods, has_ended, is_external, is_past
 from dovetail_operator.stages import Stage
-from dovetail_operator.workload import build_job
+from dovetail_operator.workload import build_job, is_of_another_template
 
 _REASON: Final = "ExternallyManaged"
 # What keeps a job out of Kueue's queue. Other obstacles, such as pods that are about to end, pass by themselves.
@@ -48,6 +48,8 @@ def _waiting(seen: Observed, child: Job) -> Stage | None:
         return None
     if seen.obstacle is not None and seen.obstacle.reason in _OUT_OF_QUEUE:
         return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
+    if is_of_another_template(child, job=job):
+        return _out(reason="Evaluating", message="Its template was changed: its Job is made anew")
     return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
 
 

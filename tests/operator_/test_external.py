@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
@@ -77,6 +78,16 @@ def test_suspended_by_kueue_it_keeps_its_place_while_its_pods_end() -> None:
     obstacle = Obstacle(reason="Evaluating", message="Waiting for the pods of the run before to end")
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True), obstacle=obstacle))
     assert (outcome.status.reason, outcome.actions) == ("ExternallyManaged", ())
+
+
+def test_a_changed_template_counts_from_its_next_start_on() -> None:
+    job = make_job(meta=QUEUED)
+    child = make_child(job, queue="team", suspend=True)
+    made_of = {**child.metadata.annotations, "dovetail.dev/template": "another"}
+    old = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, annotations=made_of))
+    outcome = reconcile(see(job, child=old))
+    assert outcome.actions == (DeleteJob(),)
+    assert outcome.status.message == "Its template was changed: its Job is made anew"
 
 
 def test_with_a_failed_dependency_it_is_cancelled_as_every_other() -> None:
