@@ -23,6 +23,8 @@ from dovetail_extender.metrics import Metrics, Reading
 from dovetail_operator.history import History
 from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.notifying import Notifier
+from dovetail_operator.senders import Nobody
 from dovetail_operator.state import State
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
 from tests.agent.builders import NOON
@@ -66,6 +68,7 @@ def exposed() -> set[str]:
     operator.register(JobsCollector(state))
     store = HistoryStore("sqlite:///never-opened")
     History(client, state, store, keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
+    Notifier(client, Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()
     agent.register(
