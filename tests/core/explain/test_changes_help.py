@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.engine.claims import Ask
+from dovetail.engine.columns import MODE_CODES
 from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import MODE_CODES
 from dovetail.explain.answer import Answer, Change
 from dovetail.explain.asking import answer
 from dovetail.explain.question import KEY, Question
