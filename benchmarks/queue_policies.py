@@ -90,11 +90,18 @@ def main() -> None:
     options.add_argument("--traces", type=Path, help="folder with openb_pod_list_default.csv")
     options.add_argument("--every", type=float, default=4.0, help="hours between estimates (default: %(default)s)")
     options.add_argument("--seed", type=int, default=42, help="of the made-up month (default: %(default)s)")
+    options.add_argument(
+        "--repeated", type=float, default=0.0, help="share of its jobs that run one work again (default: %(default)s)"
+    )
     options.add_argument("--json", type=Path, default=Path("out/queue_policies.json"), help="where it is written too")
     args = options.parse_args()
     if args.nodes < queue_workload.LARGEST:
         options.error(f"--nodes {args.nodes}: at least {queue_workload.LARGEST}, so that every job has room at all")
-    month = queue_workload.synthetic(jobs=args.jobs, nodes=args.nodes, days=args.days, load=args.load, seed=args.seed)
+    if not 0 <= args.repeated <= 1:
+        options.error(f"--repeated {args.repeated:g}: a share from 0 to 1")
+    month = queue_workload.synthetic(
+        jobs=args.jobs, nodes=args.nodes, days=args.days, load=args.load, seed=args.seed, repeated=args.repeated
+    )
     workloads = {"month": (month, args.nodes)}
     if args.traces:
         trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
@@ -237,7 +244,9 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _groups(job: Candidate) -> tuple[str, ...]:
-    return f"limit {job.run_seconds:.0f}", f"{job.workers}x{job.ask.gpu}"
+    """As the operator has them, of one user: the runs of one work by their name first."""
+    limit, what = f"limit {job.run_seconds:.0f}", f"{job.workers}x{job.ask.gpu}"
+    return f"{job.name.rpartition('-')[0]}/{what}/{limit}", f"{what}/{limit}", limit, what
 
 
 def compare(

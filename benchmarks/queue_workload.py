@@ -2,7 +2,8 @@
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,9 @@ _SIZES = ((1, 1, 60), (1, 2, 15), (1, 4, 12), (1, 8, 9), (2, 8, 3), (4, 8, 1))
 # Nodes that the largest job takes.
 LARGEST = max(workers for workers, _, _ in _SIZES)
 _SHARES = (("0.5", 8), ("0.25", 4))
+# Of repeated work: how many runs a work has on the average, and how far the logarithms of their run times spread.
+_RUNS_OF_A_WORK = 20
+_SPREAD_OF_A_WORK = 0.15
 _PRIORITIES = ((10, 85), (50, 12), (100, 3))
 # Limits that people write: the next of these above what the job needs, and they ask for more than that.
 _LIMITS = [hours * 3600.0 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 96)]
@@ -53,23 +57,75 @@ def gpus_of(submission: Submission) -> float:
     return submission.job.workers * gpu.count * gpu.share_milli / 1000
 
 
-def synthetic(*, jobs: int, nodes: int, days: float, load: float, seed: int) -> list[Submission]:
+def synthetic(*, jobs: int, nodes: int, days: float, load: float, seed: int, repeated: float = 0.0) -> list[Submission]:
     """Jobs of a month: more by day and on weekdays, lognormal run times, limits above what is needed.
 
-    Run times are scaled so that all jobs together need `load` of what the nodes have in that time.
+    Run times are scaled so that all jobs together need `load` of what the nodes have in that time. A share of them, of
+    `repeated`, are runs of works that come again and again under one name: of the same size and limit, and nearly as
+    long each time.
     """
     rng = Random(seed)
-    drawn = [_drawn(rng) for _ in range(jobs)]
-    needed = sum(gpus * seconds for *_, gpus, seconds in drawn)
+    works = _works([_drawn(rng) for _ in range(jobs)], repeated=repeated, rng=Random(seed + 1))
+    needed = sum(work.gpus * work.seconds for work in works)
     scale = load * nodes * DEVICES * days * DAY / needed
     moments = sorted(_moments(rng, count=jobs, days=days))
     found = []
-    for at, (moment, (text, workers, _, seconds)) in enumerate(zip(moments, drawn, strict=True)):
-        ran = min(3 * DAY, max(60.0, seconds * scale))
-        limit = next((each for each in _LIMITS if each >= ran * rng.uniform(1.1, 3.0)), _LIMITS[-1])
-        priority = rng.choices([each for each, _ in _PRIORITIES], [weight for _, weight in _PRIORITIES])[0]
+    for at, (moment, work) in enumerate(zip(moments, works, strict=True)):
+        usual = min(3 * DAY, max(60.0, work.usual_seconds * scale))
+        limit = next((each for each in _LIMITS if each >= usual * (work.over or rng.uniform(1.1, 3.0))), _LIMITS[-1])
         found.append(
-            _submission(at, text=text, workers=workers, at_seconds=moment, ran=ran, limit=limit, priority=priority)
+            _submission(
+                at,
+                text=work.text,
+                workers=work.workers,
+                at_seconds=moment,
+                ran=min(limit, max(60.0, min(3 * DAY, work.seconds * scale))),
+                limit=limit,
+                priority=rng.choices([each for each, _ in _PRIORITIES], [weight for _, weight in _PRIORITIES])[0],
+                work=work.name,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One run of a work: what it asks, how long it takes this time and usually, before scaling; how many times what it
+    needs its limit is, 0 where that is drawn for each run; and its name, empty where it runs once."""
+
+    text: str
+    workers: int
+    gpus: float
+    seconds: float
+    usual_seconds: float
+    over: float = 0.0
+    name: str = ""
+
+
+def _works(drawn: Sequence[tuple[str, int, float, float]], *, repeated: float, rng: Random) -> list[_Work]:
+    """The jobs as drawn; but a share of them are runs of the first few instead, of which some come more often."""
+    known = drawn[: max(1, len(drawn) // _RUNS_OF_A_WORK)]
+    over = [rng.uniform(1.3, 3.0) for _ in known]
+    often = [1 / (at + 1) for at in range(len(known))]
+    found = []
+    for each in drawn:
+        if rng.random() >= repeated:
+            text, workers, gpus, seconds = each
+            found.append(_Work(text=text, workers=workers, gpus=gpus, seconds=seconds, usual_seconds=seconds))
+            continue
+        at = rng.choices(range(len(known)), often)[0]
+        text, workers, gpus, usual = known[at]
+        seconds = usual * rng.lognormvariate(0.0, _SPREAD_OF_A_WORK)
+        found.append(
+            _Work(
+                text=text,
+                workers=workers,
+                gpus=gpus,
+                seconds=seconds,
+                usual_seconds=usual,
+                over=over[at],
+                name=f"work-{at}",
+            )
         )
     return found
 
@@ -133,10 +189,10 @@ def nodes_for(submissions: list[Submission], *, load: float) -> int:
 
 
 def _submission(
-    at: int, *, text: str, workers: int, at_seconds: float, ran: float, limit: float, priority: int
+    at: int, *, text: str, workers: int, at_seconds: float, ran: float, limit: float, priority: int, work: str = ""
 ) -> Submission:
     request = parse(text)
-    name = f"bench/job-{at:06d}"
+    name = f"bench/{work or f'job-{at:06d}'}-{at:06d}"
     return Submission(
         job=Candidate(
             key=f"uid-{at:06d}",
