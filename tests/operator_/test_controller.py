@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.state import State
+from tests.background import running
 from tests.core.builders import make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
@@ -50,15 +50,8 @@ class Rig:
             rng=random.Random(7),
         )
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.controller.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return running(self.controller.run())
 
     def status_of(self, name: str = "x", *, nth: int = -1) -> dict[str, Any]:
         """The status in a patch that was sent."""

@@ -26,6 +26,7 @@ from dovetail_operator.history_metrics import MOST_SERIES, OTHERS, UsedCollector
 from dovetail_operator.history_store import HistoryError, HistoryStore
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.state import State
+from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, line, refusal
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state, see
 from tests.operator_.test_history_store import record
@@ -60,13 +61,10 @@ class Keeping:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.history.run())
         try:
-            yield
+            async with running(self.history.run()):
+                yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
             self.history.store.close()
 
     async def until(self, *wanted: str) -> list[JobRecord]:

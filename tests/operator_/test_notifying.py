@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from dovetail_operator.letters import due, letter
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.senders import sender_of
+from tests.background import running
 from tests.core.kube.api import Answer, Api
 from tests.operator_ import mail
 from tests.operator_.builders import at, make_job, see
@@ -110,15 +111,8 @@ class Told:
     def count(self, outcome: str) -> float | None:
         return self.registry.get_sample_value("dovetail_notifications_total", {"outcome": outcome})
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.notifier.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return running(self.notifier.run())
 
 
 async def until(holds: Callable[[], bool]) -> None:
