@@ -79,13 +79,12 @@ def _count(number: int, noun: str) -> str:
 
 async def _look_once(cluster: Cluster) -> Report:
     client = cluster.client
-    # Pods first: a device that is reported later than the pod that holds it is none too few.
+    # Who names is read before what is named: a pod that is bound after its job was read, or a device that is reported
+    # after the pod that holds it, is none too few.
+    jobs = await read_jobs(cluster)
     pods = await client.list(PODS, as_type=Pod)
-    gpunodes, nodes, jobs, rules = await asyncio.gather(
-        client.list(GPUNODES, as_type=GPUNode),
-        client.list(NODES, as_type=Node),
-        read_jobs(cluster),
-        _rules(cluster),
+    gpunodes, nodes, rules = await asyncio.gather(
+        client.list(GPUNODES, as_type=GPUNode), client.list(NODES, as_type=Node), _rules(cluster)
     )
     return audit(nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules)
 

@@ -24,5 +24,10 @@ async def running(sandbox: Cluster, component: str, *, other_than: int | None = 
 async def kill(sandbox: Cluster, component: str) -> int:
     """Kills a component where it runs, and waits for it where it does not; answers with what its process number was."""
     pid = await running(sandbox, component)
-    os.kill(pid, signal.SIGKILL)
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        # It had died of an earlier kill, and the supervisor had not told yet.
+        pid = await running(sandbox, component, other_than=pid)
+        os.kill(pid, signal.SIGKILL)
     return pid

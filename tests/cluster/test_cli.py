@@ -17,6 +17,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
+from dovetail.kube.objects import Pod
 from dovetail.kube.resources import GPUJOBS, GPUQUOTAS, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
@@ -174,7 +175,8 @@ async def test_the_audit_of_a_good_cluster_is_one_line(shell: Shell) -> None:
 
 
 async def test_a_gpu_pod_that_went_past_the_extender_is_found(shell: Shell, client: Client) -> None:
-    await client.create(PODS, past_the_extender(), as_type=dict[str, Any], namespace=shell.namespace)
+    sneak = await client.create(PODS, waiting_for_ever(), as_type=Pod, namespace=shell.namespace)
+    await client.bind(sneak, node="v100-0", annotations={}, deadline_seconds=5.0)
     try:
         done = await asyncio.to_thread(shell.run, "audit", "-o", "json")
     finally:
@@ -184,12 +186,16 @@ async def test_a_gpu_pod_that_went_past_the_extender_is_found(shell: Shell, clie
     assert (finding["kind"], finding["subject"]) == ("NotAllocated", f"{shell.namespace}/sneak")
 
 
-def past_the_extender() -> dict[str, Any]:
+def waiting_for_ever() -> dict[str, Any]:
     resources = {names.GPU_MILLI: "1000"}
     container = {"name": "main", "image": "busybox", "resources": {"requests": resources, "limits": resources}}
     return {
         "metadata": {"name": "sneak"},
-        "spec": {"nodeName": "v100-0", "schedulerName": names.SCHEDULER_NAME, "containers": [container]},
+        "spec": {
+            "schedulerName": names.SCHEDULER_NAME,
+            "nodeSelector": {"no-node": "has-this"},
+            "containers": [container],
+        },
     }
 
 
