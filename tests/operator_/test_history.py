@@ -33,6 +33,7 @@ from tests.operator_.test_history_store import record
 
 QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/team/historyqueries"
 ENDED: dict[str, Any] = {"phase": "Succeeded", "startTime": at(-60), "completionTime": at(0), "gpus": 1}
+FINISHED_WELL = "dovetail_jobs_finished_total", {"phase": "Succeeded"}
 RUNS: dict[str, Any] = {"phase": "Running", "startTime": at(-60), "gpus": 2}
 
 
@@ -90,12 +91,13 @@ async def test_jobs_that_have_ended_are_recorded_once_also_by_the_next_operator(
     first = Keeping(client, store, make_job(status=ENDED), make_job("waits", status={"phase": "Queued"}))
     async with first.running():
         await first.until("x")
-    assert first.registry.get_sample_value("dovetail_jobs_finished_total", {"phase": "Succeeded"}) == 1
+        # It is counted once it is in the store.
+        await until(lambda: first.registry.get_sample_value(*FINISHED_WELL) == 1)
     again = Keeping(client, store, make_job(status=ENDED))
     async with again.running():
         await again.until("x")
         await until(lambda: again.state.dues is not None and again.state.dues.is_kept(make_job()))
-    assert again.registry.get_sample_value("dovetail_jobs_finished_total", {"phase": "Succeeded"}) is None
+    assert again.registry.get_sample_value(*FINISHED_WELL) is None
     used = again.registry.get_sample_value("dovetail_gpu_seconds_total", {"namespace": "team", "user": ""})
     assert used == 60
 

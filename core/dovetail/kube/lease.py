@@ -160,11 +160,23 @@ class Leadership:
         held, self._lease = self._lease, None
         if held is None:
             return
-        spec = msgspec.structs.replace(held.spec, holder_identity="", renew_time=_now())
         try:
-            await self._write(msgspec.structs.replace(held, spec=spec))
+            try:
+                await self._vacate(held)
+            except Conflict:
+                # Our own renewal whose answer was not waited for, or the note of somebody who waits.
+                found = await self._read()
+                if (found.spec.holder_identity, found.spec.lease_transitions) == (
+                    self.identity,
+                    held.spec.lease_transitions,
+                ):
+                    await self._vacate(found)
         except KubeError as error:
             log.warning("the lease was not released and ends by itself", lease=self.name, error=str(error))
+
+    async def _vacate(self, held: Lease) -> None:
+        spec = msgspec.structs.replace(held.spec, holder_identity="", renew_time=_now())
+        await self._write(msgspec.structs.replace(held, spec=spec))
 
     async def _try(self) -> bool:
         try:

@@ -101,6 +101,23 @@ async def test_a_released_lease_is_taken_at_once_in_the_next_term(office: Office
     assert (second.term, second.vacancy) == (2, "released")
 
 
+async def test_a_lease_that_somebody_noted_something_on_is_released_all_the_same(office: Office) -> None:
+    first = await office.holder("one")
+    office.api.leases["it"]["metadata"] |= {"resourceVersion": "9999", "annotations": {"waits": "two"}}
+    await first.release()
+    assert office.spec["holderIdentity"] == ""
+    assert office.api.leases["it"]["metadata"]["annotations"] == {"waits": "two"}
+
+
+async def test_the_next_holder_s_lease_is_not_released_by_the_one_before(office: Office) -> None:
+    first = await office.holder("one")
+    attempt = await is_kept_waiting(office.candidate("two"))
+    office.clock.now += 15.1
+    await attempt
+    await first.release()
+    assert office.spec["holderIdentity"] == "two"
+
+
 async def test_a_process_that_starts_anew_takes_its_own_lease_at_once_in_the_next_term(office: Office) -> None:
     await office.holder("one")
     again = await office.holder("one")
