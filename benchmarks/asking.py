@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from dovetail import names
+from dovetail_extender.decisions import FILTER_LIMIT
 
 WARM_UP = 20
 
@@ -79,18 +80,20 @@ class Asker:
 def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
     """Filter over all `nodes` and prioritize over what it answered, pod after pod, and two rarer kinds.
 
-    A pod's hold from prioritize is a change that the next filter has to take in, as every bind is. Beside it: filter
-    when nothing has changed since the last one; prioritize over all nodes, for pods with wishes of their own; and a
-    model that no node has, which every node refuses.
+    A pod's hold, from filter or from prioritize, is a change that the next filter has to take in, as every bind is.
+    Prioritize is asked about as many nodes as filter names at most. Beside these: the same pod again, when nothing has
+    changed but its own hold; prioritize over all nodes, for pods with wishes of their own; and a model that no node
+    has, which every node refuses.
     """
     asker = Asker(port)
     random = Random(0)
     nowhere = _body(pod("nowhere", gpu="0.5(A100)", milli=500), json.dumps(nodes))
     pods = [pod(f"asking-{at}", gpu="0.5", milli=500) for at in range(requests + WARM_UP)]
     bodies = [_body(asking, json.dumps(_as_found(nodes, random=random))) for asking in pods]
+    few = json.dumps(nodes[:FILTER_LIMIT])
     for asking, body in zip(pods, bodies, strict=True):
-        found = asker.ask("filter", body, as_="filter")
-        asker.ask("prioritize", _body(asking, json.dumps(found["NodeNames"])), as_="prioritize")
+        asker.ask("filter", body, as_="filter")
+        asker.ask("prioritize", _body(asking, few), as_="prioritize")
     fresh = _body(pod("fresh", gpu="0.5", milli=500), json.dumps(nodes))
     for _ in bodies:
         asker.ask("filter", fresh, as_="filter, no change")
