@@ -48,8 +48,7 @@ class Mirror:
             rows, rooms = list(range(ledger.size)), _rooms(ledger, ledger.columns(self._names()))
         for row, room in zip(rows, rooms, strict=True):
             if self._rooms.get(row) != room:
-                self._rooms[row] = room
-                self.columns.become(row, room)
+                self._become(row, room)
         self._position = ledger.changes
 
     def has_seen(self, node: str) -> bool:
@@ -67,11 +66,15 @@ class Mirror:
         with_it, without_it = (
             _rooms(self._ledger, self._ledger.columns([claim.node], without=without))[0] for without in ("", key)
         )
-        self.columns.become(row, without_it)
+        self._become(row, without_it)
         try:
             yield
         finally:
-            self.columns.become(row, with_it)
+            self._become(row, with_it)
+
+    def _become(self, row: int, room: Room) -> None:
+        self._rooms[row] = room
+        self.columns.become(row, room)
 
     def _names(self) -> list[str]:
         return [self._ledger.name(row) for row in range(self._ledger.size)]

@@ -13,6 +13,7 @@ from dovetail.engine.claims import Ask
 from dovetail.engine.fit import Fit, Judgement, check
 from dovetail.engine.fragments import Fragments, FragmentSettings
 from dovetail.engine.ledger import Ledger
+from dovetail.engine.mirror import Mirror
 from dovetail.engine.shapes import Shapes
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.learning import LearningSettings
@@ -108,6 +109,21 @@ def test_a_pod_s_own_hold_does_not_count_against_it() -> None:
 
 
 # --- learning ---------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_looked_past_before_it_was_taken_over_and_then_ended_leaves_no_trace() -> None:
+    ledger = make_ledger(a=2, b=2)
+    mirror = Mirror(ledger)
+    mirror.follow()
+    untouched = mirror.columns.left.tolist()
+    found = check(ledger, make_ask("0.5"), node="b", key="pod")
+    assert isinstance(found, Fit)
+    ledger.commit(found.claim, hold_until=30.0)
+    with mirror.without("pod"):
+        assert mirror.columns.left.tolist() == untouched
+    ledger.release("pod")
+    mirror.follow()
+    assert mirror.columns.left.tolist() == untouched
 
 
 def test_each_pod_arrives_once_however_often_it_is_asked_about() -> None:
