@@ -73,6 +73,22 @@ class Options:
     preemption: Rules = field(default_factory=Rules)
 
 
+def _state_of(options: Options) -> State:
+    ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights)
+    freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
+    state = State(
+        ClusterView(ledger=ledger, freshness=freshness, vendors=options.vendors),
+        default_policy=options.policy,
+        namespace_policies=options.namespace_policies,
+        learning=Learning(default=options.memory_strategy, look_seconds=options.look_seconds),
+        run_times=options.run_times,
+        quotas=Quotas(half_life_seconds=options.half_life_seconds),
+        preemption=options.preemption,
+    )
+    state.leaves_bad_cards = options.leaves_bad_cards
+    return state
+
+
 class Operator:
     """One operator on one connection; `client` is open as long as it runs, and `office` is ours."""
 
@@ -86,20 +102,7 @@ class Operator:
         registry: CollectorRegistry,
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights)
-        learning = Learning(default=options.memory_strategy, look_seconds=options.look_seconds)
-        freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
-        view = ClusterView(ledger=ledger, freshness=freshness, vendors=options.vendors)
-        state = State(
-            view,
-            default_policy=options.policy,
-            namespace_policies=options.namespace_policies,
-            learning=learning,
-            run_times=options.run_times,
-            quotas=Quotas(half_life_seconds=options.half_life_seconds),
-            preemption=options.preemption,
-        )
-        state.leaves_bad_cards = options.leaves_bad_cards
+        state = _state_of(options)
         self._feed = Feed(client, connection, rng=rng)
         self._controller = Controller(
             client,

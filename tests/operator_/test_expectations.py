@@ -8,6 +8,7 @@ import pytest
 from dovetail.queue.foresight import Start
 from dovetail_operator.admission import estimates, survey
 from dovetail_operator.expectations import Expectations, groups_of
+from dovetail_operator.state import State
 from tests.core.queue.test_backfill import make_job as make_candidate
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
@@ -97,13 +98,18 @@ def test_jobs_of_higher_priority_that_came_before_are_reckoned_with() -> None:
     assert list(coming(play=0, above=50)) == []
 
 
-def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
+def one_runs_and_one_waits() -> State:
     state = make_state(a=4)
     runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
     state.put_job(runs)
     state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
     state.pod_changed("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
     state.put_job(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
+    return state
+
+
+def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
+    state = one_runs_and_one_waits()
     for number in range(10):
         has_run(state.expectations, number, seconds=500)
     ((key, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
@@ -113,12 +119,7 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
 
 
 def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and_the_bounds_are_wide() -> None:
-    state = make_state(a=4)
-    runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
-    state.put_job(runs)
-    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
-    state.pod_changed("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
-    state.put_job(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
+    state = one_runs_and_one_waits()
     for number in range(20):
         has_run(state.expectations, number, seconds=50 * (number + 1))
     ((_, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
