@@ -97,6 +97,7 @@ class Controller:
         """A GPUJob was seen."""
         if self.state.put_job(job):
             self._touch(key_of(job.metadata))
+            self._queueing.look_again()
 
     def job_gone(self, job: GPUJob) -> None:
         """A GPUJob is no more."""
@@ -120,14 +121,16 @@ class Controller:
         if type_ == "DELETED":
             # It may have stood in the way.
             self.state.relent(job)
+            self._queueing.look_again()
         self._touch(key)
+        self._queueing.room_changed()
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Any pod has changed."""
         key = self.state.pod_changed(type_, pod)
         if key is not None:
             self.queue.add(key)
-        self._queueing.look_again()
+        self._queueing.room_changed()
 
     def node_event(self, type_: EventType, node: Node) -> None:
         """A Node has changed."""
@@ -135,7 +138,7 @@ class Controller:
             self.state.view.node_gone(node.metadata.name)
         else:
             self.state.view.node_changed(node)
-        self._queueing.look_again()
+        self._queueing.room_changed()
 
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
         """A GPUNode has changed."""
@@ -146,7 +149,7 @@ class Controller:
             self._evictions.changed(gpunode)
             for key in self.state.gpunode_changed(gpunode):
                 self.queue.add(key)
-        self._queueing.look_again()
+        self._queueing.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
         """A GPUQuota has changed."""
@@ -159,11 +162,10 @@ class Controller:
     def time_passes(self) -> None:
         """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
         if self.state.view.time_passes() or self.state.quotas.keep_for_a_time:
-            self._queueing.look_again()
+            self._queueing.room_changed()
 
     def _touch(self, key: str) -> None:
         self.queue.add(key)
-        self._queueing.look_again()
         self._wake_dependents(key)
 
     def _wake_dependents(self, key: str) -> None:
@@ -275,7 +277,7 @@ class Controller:
                     return False
                 if action.spec.get("suspend") is False:
                     self._count_admission(seen.job)
-                self._queueing.look_again()
+                self._queueing.room_changed()
             case DeleteJob():
                 assert seen.child is not None, "only a Job that is there is deleted"
                 await effects.delete_job(self._client, seen.child)
@@ -320,7 +322,7 @@ class Controller:
         if not action.manifest["spec"].get("suspend"):
             self._count_admission(seen.job)
         # Its room is claimed as on the way from now on, by the batch Job that is there.
-        self._queueing.look_again()
+        self._queueing.room_changed()
         return True
 
     def _refuse(self, job: GPUJob, obstacle: Obstacle) -> None:

@@ -28,6 +28,8 @@ from dovetail_operator.plans import Doubts
 from dovetail_operator.state import State
 
 _SETTLING_SECONDS: Final = 0.05
+# The same where nobody waits: plans are still checked against the room that there is, but nobody is held up by that.
+_UNHURRIED_SECONDS: Final = 0.5
 # A cycle may take this part of the time, so that changes that come without end leave room for the rest.
 _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02
@@ -93,6 +95,7 @@ class Queueing:
         self._foreseen: dict[str, QueuePlace] = {}
         self._looked = asyncio.Event()
         self._other_limits = False
+        self._somebody_waits = True
 
     def limits_changed(self) -> None:
         """Limits are not what they were: what was told of them is told anew at once."""
@@ -102,6 +105,13 @@ class Queueing:
     def look_again(self) -> None:
         """Something has changed that the queue goes by."""
         self._unsettled.set()
+
+    def room_changed(self) -> None:
+        """Room was taken or came free: of that a look has to be taken soon where somebody waits for some."""
+        if self._somebody_waits:
+            self._unsettled.set()
+        else:
+            self._renew_later(_UNHURRIED_SECONDS)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -148,7 +158,7 @@ class Queueing:
         self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
         self._teller.forget_all_but(set(cycle.keys))
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
-        breath = Breath()
+        self._somebody_waits = bool(cycle.keys)
         told_anew, self._other_limits = _OF_LIMITS if self._other_limits else frozenset(), False
         for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen)):
             before = self._state.verdicts.get(verdict.key)

@@ -16,6 +16,8 @@ from dovetail_operator.plans import placement_of, resumed
 from dovetail_operator.workload import build_job, is_of_another_template
 
 _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
+# Said when the batch Job is about to be made, and as long as it has no pods: one sentence is one write of the status.
+_UNMADE: Final = "Waiting for the Job controller to create the pods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
     return Stage(
         phase="Starting",
         reason="Evaluating",
-        message="Admitted: waiting for the Job controller to create the pods",
+        message=_UNMADE,
         admitted=True,
         actions=(start,),
     )
@@ -204,7 +206,7 @@ def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str
     if not waiting:
         if leaving:
             return "Evaluating", "Waiting for pods of the run before to end"
-        return "Evaluating", "Waiting for the Job controller to create the pods"
+        return "Evaluating", _UNMADE
     pod = min(waiting, key=worker_of)
     if pod.spec.node_name:
         return _why_not_running(pod)
