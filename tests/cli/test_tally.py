@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.audit import Report
 from dovetail.findings import Finding
@@ -8,6 +9,7 @@ from dovetail_cli.demo import board, showing
 from dovetail_cli.jobrows import View
 from dovetail_cli.replay import live
 from dovetail_cli.replay.campaign import Ended
+from dovetail_cli.replay.holding import held_devices
 from dovetail_cli.replay.report import Summary, summarise
 from dovetail_cli.replay.tally import Tally, quantile
 from tests.cli.builders import NOW, ago, make_gpunode, make_job
@@ -67,6 +69,33 @@ def test_allocation_is_a_peak_and_a_mean_over_time() -> None:
     tally.sample(at=1)
     tally.sample(at=4)
     assert (tally.peak_ratio, tally.mean_ratio) == (0.75, 0.1875)
+
+
+def test_a_device_whose_last_holder_has_not_said_yet_that_it_ended_is_counted_once() -> None:
+    tally = make_tally("x", "y")
+    for number, name in enumerate(["x", "y"], start=1):
+        running = {"phase": "Running", "admitted_time": ago(seconds=-number)}
+        tally.saw(make_job(name, number=number, devices=[("a", 0), ("a", 1)], **running), at=number)
+    tally.sample(at=2)
+    assert tally.peak_ratio == 1
+    assert board.grid(tally) == ["a  ■■  V100"]
+    assert board.node_table(tally.nodes, tally.seen.values()).splitlines()[1].endswith("0: job 2; 1: job 2")
+
+
+def test_shares_beside_each_other_all_count() -> None:
+    tally = make_tally("x", "y", "z")
+    for number, (name, share) in enumerate([("x", 500), ("y", 300), ("z", 200)], start=1):
+        tally.saw(make_job(name, number=number, phase="Running", devices=[("a", 0, share)]), at=1)
+    assert (tally.standing().allocated_milli, len(held_devices(tally.seen.values())["a", 0])) == (1000, 3)
+
+
+def test_a_device_whose_tenants_take_turns_is_held_whole_at_most() -> None:
+    tally = make_tally("x", "y")
+    for number, name in enumerate(["x", "y"], start=1):
+        job = make_job(name, number=number, phase="Running", devices=[("a", 0, 800)])
+        tally.saw(replace(job, spec=replace(job.spec, mode="TimeShared")), at=1)
+    assert tally.standing().allocated_milli == 1000
+    assert held_devices(tally.seen.values()) == {("a", 0): [(1, 800), (2, 800)]}
 
 
 @pytest.mark.parametrize(("ratio", "value"), [(0.5, 6), (0.95, 10), (0.0, 1)])

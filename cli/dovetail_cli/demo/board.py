@@ -1,6 +1,5 @@
 """Who holds which device, as the jobs' statuses have it: the live view's grid and the last tables. Pure."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -8,23 +7,12 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import jobrows, output
+from dovetail_cli.replay.holding import Held, held_devices
 from dovetail_cli.replay.tally import Tally, is_waiting
 
 _FREE, _PART, _FULL = "□", "◧", "■"
 JOB_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "GPUS", "NODELIST(REASON)")
 _MOST_WAITING: Final = 5
-
-Held = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
-
-
-def held_devices(jobs: Iterable[GPUJob]) -> Held:
-    """Job number and share of every holder, by node and index of the device."""
-    held: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for job in jobs:
-        if jobrows.phase_of(job) in {"Starting", "Running"}:
-            for device in job.status.devices:
-                held[device.node, device.index].append((job.status.number or 0, device.share_milli))
-    return held
 
 
 def grid(tally: Tally) -> list[str]:

@@ -9,6 +9,7 @@ from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.requests import WHOLE_MILLI
 from dovetail_cli import jobrows
+from dovetail_cli.replay.holding import allocated_milli
 
 # Reasons that no departure of another job mends: such a job is told, not waited for.
 HOPELESS: Final = frozenset({"ExceedsCapacity", "Invalid"})
@@ -83,7 +84,7 @@ class Tally:
             running=len(self.seen) - len(waiting) - ended,
             succeeded=phases["Succeeded"],
             failed=ended - phases["Succeeded"] + len(self.deleted),
-            allocated_milli=sum(map(allocated_milli, self.seen.values())),
+            allocated_milli=allocated_milli(self.seen.values()),
             reasons=reasons,
         )
 
@@ -124,13 +125,6 @@ class Tally:
 def is_waiting(job: GPUJob) -> bool:
     """Whether the job has no place yet."""
     return jobrows.phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
-
-
-def allocated_milli(job: GPUJob) -> int:
-    """Compute that the job holds now, in thousandths of a device."""
-    if jobrows.phase_of(job) not in {"Starting", "Running"}:
-        return 0
-    return sum(device.share_milli for device in job.status.devices)
 
 
 def quantile(ordered: list[float], ratio: float) -> float | None:
