@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dovetail.api.gpujob import FINISHED, DependencyStatus, GPUJob
 from dovetail.kube.reflector import key_of
 from dovetail.queue.dependencies import Needs, circles, states_of, unmet
+from dovetail_operator import unmade
 from dovetail_operator.observed import Obstacle
 
 
@@ -16,6 +17,8 @@ class Dependencies:
         self._awaited: dict[str, tuple[str, ...]] = {}
         self._dependents: dict[str, set[str]] = {}
         self._circles: dict[str, tuple[str, ...]] = {}
+        # Tasks that jobs wait for and that are not there yet, each with the array that is to make it.
+        self._unmade: dict[str, str] = {}
         self._stale = False
         self._news: set[str] = set()
 
@@ -23,19 +26,20 @@ class Dependencies:
         """The job is there, perhaps with other dependencies than before."""
         key = key_of(job.metadata)
         awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
-        if job.status.phase in FINISHED and key in self._circles:
+        if (job.status.phase in FINISHED and key in self._circles) or key in self._unmade:
             self._stale = True
         if awaited == self._awaited.get(key, ()):
             return
         self._set(key, awaited)
         # A new circle goes through a job that others wait for; where there was one, it may be open now.
         self._stale = self._stale or key in self._dependents or key in self._circles
+        self._stale = self._stale or (unmade.has_tasks(job) and bool(unmade.of(job, self._dependents)))
 
     def drop(self, job: GPUJob) -> None:
         """The job is gone. Those that wait for its name go on waiting."""
         key = key_of(job.metadata)
         self._set(key, ())
-        self._stale = self._stale or key in self._circles
+        self._stale = self._stale or key in self._circles or (unmade.is_task(job) and key in self._dependents)
 
     def dependents_of(self, key: str) -> list[str]:
         """The jobs that name this one."""
@@ -71,9 +75,18 @@ class Dependencies:
             return None
         circle = self._circle_of(job) if missing.reason == "Dependency" else ()
         if circle:
-            way = " → ".join(key.partition("/")[2] for key in circle)
-            return Obstacle(message=f"The dependencies go round in a circle, {way}: change or delete one of these jobs")
+            return Obstacle(message=self._told(circle))
         return Obstacle(reason=missing.reason, message=missing.message)
+
+    def _told(self, circle: tuple[str, ...]) -> str:
+        way = " → ".join(map(_name, circle))
+        tasks = [
+            f"{_name(key)} is a task of {_name(array)}"
+            for key in dict.fromkeys(circle)
+            if (array := self._unmade.get(key)) is not None
+        ]
+        noted = f" ({', '.join(tasks)})" if tasks else ""
+        return f"The dependencies go round in a circle, {way}{noted}: change or delete one of these jobs"
 
     def _has_to_note(self, dependent: GPUJob, name: str) -> bool:
         if dependent.status.phase in FINISHED or dependent.metadata.deletion_timestamp:
@@ -87,14 +100,24 @@ class Dependencies:
     def _circle_of(self, job: GPUJob) -> tuple[str, ...]:
         self._find_circles()
         circle = self._circles.get(key_of(job.metadata), ())
-        ended = any(key not in self._jobs or self._jobs[key].status.phase in FINISHED for key in circle)
-        return () if ended else circle
+        return () if any(map(self._is_over, circle)) else circle
+
+    def _is_over(self, key: str) -> bool:
+        """Whether a job of a circle has ended or is gone, or a task that was still to be made is there."""
+        job = self._jobs.get(key)
+        if key in self._unmade:
+            return job is not None
+        return job is None or job.status.phase in FINISHED
 
     def _find_circles(self) -> None:
         if not self._stale:
             return
-        before, needs = self._circles, {key: self._needs(self._jobs[key]) for key in self._awaited if key in self._jobs}
-        self._circles = circles(needs)
+        waiting = [self._jobs[key] for key in self._awaited if key in self._jobs]
+        self._unmade = unmade.of_all(waiting, [key for key in self._dependents if key not in self._jobs])
+        # A task that is not there yet waits for whatever its array waits for.
+        needs = {task: Needs(keys=(array,)) for task, array in self._unmade.items()}
+        before, needs = self._circles, needs | {key_of(job.metadata): self._needs(job) for job in waiting}
+        self._circles = {key: way for key, way in circles(needs).items() if key in self._jobs}
         self._stale = False
         self._news |= {key for key in {**before, **self._circles} if before.get(key) != self._circles.get(key)}
 
@@ -119,3 +142,7 @@ class Dependencies:
 
 def _key(job: GPUJob, name: str) -> str:
     return f"{job.metadata.namespace}/{name}"
+
+
+def _name(key: str) -> str:
+    return key.partition("/")[2]

@@ -163,3 +163,68 @@ def test_nobody_waits_who_has_ended_or_has_noted_it(status: dict[str, str]) -> N
     for job in (first, dependent):
         state.put_job(job)
     assert not state.dependencies.is_awaited(first)
+
+
+def array_after(*others: str, name: str = "arr", **spec: object) -> GPUJob:
+    """An array of the tasks 0 to 3 that depends on these."""
+    return after(*others, name=name, **({"array": {"indexes": "0-3"}} | spec))
+
+
+CHANGE = "change or delete one of these jobs"
+
+
+def test_an_array_that_waits_for_a_task_of_its_own_is_told_that_this_is_a_circle() -> None:
+    state = make_state(a=1)
+    state.put_job(array_after("arr-t3"))
+    told = f"The dependencies go round in a circle, arr → arr-t3 → arr (arr-t3 is a task of arr): {CHANGE}"
+    assert obstacle(state, "arr") == Obstacle(reason="Invalid", message=told)
+    state.put_job(array_after("arr-t4", name="arr", version=11))
+    assert obstacle(state, "arr") == Obstacle(
+        reason="Dependency", message="Waits for arr-t4 to succeed (there is no such job yet)"
+    )
+
+
+def test_a_sweep_is_told_so_by_the_names_that_its_template_gives() -> None:
+    state = make_state(a=1)
+    sweep = {"parameters": [{"name": "lr", "values": ["0.1", "0.2"]}], "nameTemplate": "lr{lr}"}
+    state.put_job(after("arr-lr0-2", name="arr", sweep=sweep))
+    found = obstacle(state, "arr")
+    assert found is not None
+    assert "arr → arr-lr0-2 → arr (arr-lr0-2 is a task of arr)" in found.message
+
+
+@pytest.mark.parametrize("array_first", [True, False])
+def test_a_circle_that_leads_over_a_task_is_told_to_the_array_and_to_the_job(array_first: bool) -> None:
+    state = make_state(a=1)
+    jobs = [array_after("x"), after("arr-t0")]
+    for job in jobs if array_first else reversed(jobs):
+        state.put_job(job)
+        obstacle(state, job.metadata.name)
+    assert state.dependencies.take_news() == {"team/arr", "team/x"}
+    for name, way in (("arr", "arr → x → arr-t0 → arr"), ("x", "x → arr-t0 → arr → x")):
+        found = obstacle(state, name)
+        assert found is not None
+        assert found.message == f"The dependencies go round in a circle, {way} (arr-t0 is a task of arr): {CHANGE}"
+
+
+def test_a_job_that_waits_for_a_task_of_an_array_that_can_begin_is_in_no_circle() -> None:
+    state = make_state(a=1)
+    state.put_job(make_job("first", status={"phase": "Running"}))
+    state.put_job(array_after("first"))
+    state.put_job(after("arr-t0"))
+    assert obstacle(state) == Obstacle(
+        reason="Dependency", message="Waits for arr-t0 to succeed (there is no such job yet)"
+    )
+
+
+def test_a_circle_over_a_task_ends_once_a_job_of_that_name_is_there_and_is_one_again_when_the_task_goes() -> None:
+    state = make_state(a=1)
+    state.put_job(array_after("x"))
+    state.put_job(after("arr-t0"))
+    assert getattr(obstacle(state), "reason", None) == "Invalid"
+    task = make_job("arr-t0", status={"phase": "Running"}, meta={"labels": {"dovetail.dev/array": "arr"}})
+    state.put_job(task)
+    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for arr-t0 to succeed")
+    assert obstacle(state, "arr") == Obstacle(reason="Dependency", message="Waits for x to succeed")
+    state.drop_job("team/arr-t0", uid="uid-arr-t0")
+    assert getattr(obstacle(state), "reason", None) == "Invalid"
