@@ -1,14 +1,14 @@
 """What would have to change so that one more pod fits: few sentences, the same ones for the same cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from dovetail.cluster import ClusterView, node_facts
-from dovetail.engine.ledger import Ledger
+from dovetail.cluster import ClusterView
 from dovetail.engine.plan import place
 from dovetail.engine.tidy import BestFit
 from dovetail.explain.answer import Change
 from dovetail.explain.departing import departures
+from dovetail.explain.hoping import emptied, fits_whole
 from dovetail.explain.mending import mended
 from dovetail.explain.question import KEY, Question
 from dovetail.explain.relaxing import most_workers, relaxed
@@ -16,30 +16,38 @@ from dovetail.explain.relaxing import most_workers, relaxed
 
 def changes(question: Question) -> list[Change]:
     """What others could do, then what the pod could ask instead; where nothing would do now, what it could ask and wait
-    for, and more nodes."""
+    for, and more nodes. A gang that is too large for the cluster as a whole is told all of the latter."""
     found = [*_of_others(question), *relaxed(question)]
-    return found or [*_later(question), _more(question)]
+    if not found or _is_too_large(question):
+        found += [*_later(question, told={change.text for change in found}), _more(question)]
+    return found
 
 
-def _later(question: Question) -> Iterator[Change]:
-    """What the pod could ask instead on the same nodes, had all others left."""
-    view = ClusterView(ledger=Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights))
-    view.nodes, view.vendors = question.view.nodes, question.view.vendors
-    for name in question.view.ledger.nodes():
-        if name in view.nodes:
-            view.ledger.set_node(node_facts(view.nodes[name], vendors=view.vendors))
-            view.ledger.set_devices(name, question.view.ledger.devices(name))
-    for change in relaxed(replace(question, view=view, tidy=BestFit())):
+def _later(question: Question, *, told: Collection[str]) -> Iterator[Change]:
+    """What the pod could ask instead on the same nodes, had all others left, where that is not `told` already."""
+    for change in relaxed(emptied(question)):
+        if change.text in told:
+            continue
         yield replace(change, text=f"{change.text} once others have left", later=True)
 
 
 def _of_others(question: Question) -> Iterator[Change]:
+    """Of a gang: what gives one more worker a place, where in the end that can give all of them one."""
     if question.workers == 1:
         yield from departures(question)
         yield from mended(question)
         return
-    for change in _of_others(_next_worker(question)):
+    following = _next_worker(question)
+    steps = [*departures(following)] if fits_whole(emptied(question)) else []
+    if not _is_too_large(question):
+        steps += mended(following)
+    for change in steps:
         yield replace(change, text=f"for one more worker: {change.text}")
+
+
+def _is_too_large(question: Question) -> bool:
+    """Whether a gang has no place here whoever leaves and whatever is mended."""
+    return question.workers > 1 and not fits_whole(emptied(question, mended=True))
 
 
 def _next_worker(question: Question) -> Question:
@@ -59,5 +67,6 @@ def _more(question: Question) -> Change:
     if question.ask.resource and not question.view.ledger.serves(question.ask.resource, nodes=question.nodes):
         return Change(kind="MoreNodes", text=f"add a node that advertises {question.ask.resource}", request=str(gpu))
     each = "" if gpu is None else f" with room for {gpu}"
-    count = f"{question.workers} nodes" if question.workers > 1 else "a node"
+    lacking = question.workers - (most_workers(emptied(question), below=question.workers) or 0)
+    count = f"{lacking} nodes" if lacking > 1 else "a node"
     return Change(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))

@@ -157,6 +157,33 @@ def test_a_gang_is_told_how_many_fit_and_what_one_more_waits_for() -> None:
     ]
 
 
+def test_a_gang_that_is_too_large_for_all_nodes_is_told_of_no_departure() -> None:
+    cluster = full(nodes="ab")
+    cluster.ledger.release("a0")
+    question = cluster.question(
+        make_ask("1"), workers=6, holders={"b1": Holder(name="job 17", ends_by="2026-11-21T12:00:00Z")}
+    )
+    assert [text for text in texts(question) if "share" not in text] == [
+        "ask for at most 1 worker instead of 6",
+        "ask for at most 4 workers instead of 6 once others have left",
+        "add 2 nodes with room for 1",
+    ]
+
+
+def test_a_gang_that_is_too_large_for_an_idle_cluster_is_told_once_how_many_fit() -> None:
+    question = Cluster().add(make_node("a")).question(make_ask("1"), workers=3)
+    found = [text for text in texts(question) if "share" not in text]
+    assert found == ["ask for at most 2 workers instead of 3", "add a node with room for 1"]
+
+
+def test_a_gang_that_lacks_a_node_which_people_can_mend_is_told_of_that_alone() -> None:
+    cluster = Cluster().add(make_node("a")).add(make_node("b", cordoned=True))
+    hold_devices(cluster.ledger, "a", 0, key="busy")
+    found = texts(cluster.question(make_ask("1"), workers=4))
+    assert "for one more worker: uncordon node b" in found
+    assert not any("frees on" in text for text in found)
+
+
 def test_where_nothing_helps_more_nodes_would() -> None:
     assert kinds(Cluster().add(make_node("none"), gpus=0).question(make_ask("1(H100)"))) == ["MoreNodes"]
 

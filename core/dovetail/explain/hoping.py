@@ -1,0 +1,34 @@
+"""The same question of a cluster that others have left, or that people have mended too: what may be hoped for."""
+
+from dataclasses import replace
+
+from dovetail.cluster import ClusterView, node_facts
+from dovetail.engine.ledger import Ledger
+from dovetail.engine.plan import Shortage, place
+from dovetail.engine.tidy import BestFit
+from dovetail.explain.question import KEY, Question
+
+
+def emptied(question: Question, *, mended: bool = False) -> Question:
+    """The question as it would be had all others left; `mended`: and were every node ready and every device good."""
+    ledger = Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights)
+    view = ClusterView(ledger=ledger)
+    view.nodes, view.vendors = question.view.nodes, question.view.vendors
+    for name in question.view.ledger.nodes():
+        if name not in view.nodes:
+            continue
+        facts, devices = node_facts(view.nodes[name], vendors=view.vendors), question.view.ledger.devices(name)
+        if mended:
+            facts = replace(facts, obstacle="", cordoned=False)
+            good = {"healthy": True, "cordoned": False, "strangers": False, "foreign_mib": 0}
+            devices = tuple(replace(device, **good) for device in devices)
+        ledger.set_node(facts)
+        ledger.set_devices(name, devices)
+    # Prices are reckoned over the ledger that they were made for.
+    return replace(question, view=view, tidy=BestFit())
+
+
+def fits_whole(question: Question) -> bool:
+    """Whether all workers have a place."""
+    found = place(question.view.ledger, question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
+    return not isinstance(found, Shortage)
