@@ -46,6 +46,7 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
         ({"group": "Café"}, "spec.group", "must be of a-z, 0-9 and '-'"),
         ({"dependencies": [{"name": "Not a job"}]}, "spec.dependencies[0].name", "must be of a-z, 0-9 and '-'"),
         ({"notify": {"emails": ["ada"]}}, "spec.notify.emails[0]", "such as ada@example.com"),
+        ({"retryPolicy": {"exitCodes": [75]}}, "spec", "write backoffLimit: 1 or more, or leave retryPolicy out"),
         ({"activeDeadlineSeconds": 2**63 - 1}, "spec.activeDeadlineSeconds", "2147483647"),
     ],
 )

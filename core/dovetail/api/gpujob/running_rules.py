@@ -40,6 +40,11 @@ SPEC: Final[list[Rule]] = [
         "podFailurePolicy write Never, which tries the whole job again",
     },
     {
+        "rule": "!has(self.retryPolicy) || self.backoffLimit > 0",
+        "message": "retryPolicy says which ends are tried again, and backoffLimit how many times: with backoffLimit 0, "
+        "which is the default, none is; write backoffLimit: 1 or more, or leave retryPolicy out",
+    },
+    {
         "rule": "!has(self.retryPolicy) || !has(self.retryPolicy.onTimeout) || !self.retryPolicy.onTimeout || "
         "has(self.activeDeadlineSeconds)",
         "message": "retryPolicy.onTimeout needs activeDeadlineSeconds: the time after which a run is tried again",
