@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,12 +19,19 @@ from dovetail_operator.ownership import owner_reference
 Manifest = dict[str, Any]
 
 _TASK_IDS: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID)
+# What a parameter cannot be called: it would not be seen, or hide which devices there are.
+_RESERVED: Final = frozenset(
+    {
+        *_TASK_IDS, names.ENV_JOB_ID, names.ENV_GPU_UUIDS, names.ENV_VISIBLE_DEVICES, names.ENV_CUDA_DEVICES,
+        names.ENV_MPS_PERCENTAGE, names.ENV_MPS_MEMORY, names.ENV_MPS_PIPE,
+    }
+)  # fmt: skip
 # What the parent waits for or does itself, and no task of it.
 _PARENTS_OWN: Final = (
     "array", "sweep", "suspend", "cancel", "beginTime", "dependencies", "dependencyPolicy", "onDependencyFailure",
 )  # fmt: skip
 _NAME_LIMIT: Final = 58
-_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([^{}]*)\}")
 _CONTAINERS: Final = ("containers", "initContainers")
 
 
@@ -99,6 +106,7 @@ def _of_sweep(name: str, sweep: SweepSpec) -> list[Task]:
     _check_count(count, what="sweep")
     rows = itertools.product(*values) if sweep.combine == "Product" else zip(*values, strict=True)
     _check_template(sweep.name_template, known={"index", *keys})
+    _check_parameters(keys)
     tasks = []
     for index, row in enumerate(rows):
         parameters = dict(zip(keys, row, strict=True))
@@ -116,7 +124,9 @@ def _name(parent: str, sweep: SweepSpec, index: int, parameters: Mapping[str, st
     if not sweep.name_template:
         return _numbered(parent, index)
     said = _filled(sweep.name_template, {**parameters, "index": str(index)})
-    return re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9-]", "-", f"{parent}-{said}".lower())).strip("-")[:_NAME_LIMIT]
+    fit = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
+    # Of a value that no name can have nothing may be left.
+    return f"{parent}-{fit}"[:_NAME_LIMIT].rstrip("-") if fit else _numbered(parent, index)
 
 
 def _check_names(tasks: Sequence[Task]) -> None:
@@ -124,8 +134,8 @@ def _check_names(tasks: Sequence[Task]) -> None:
     for task in tasks:
         if task.name in seen:
             raise TasksError(
-                f"sweep.nameTemplate gives tasks {seen[task.name]} and {task.index} the same name {task.name}: "
-                "name every parameter in it, or {index}"
+                f"sweep.nameTemplate gives tasks {seen[task.name]} and {task.index} the same name {task.name}: name "
+                f"every parameter in it, or begin it with {{index}} (a name has {_NAME_LIMIT} of a-z, 0-9 and '-')"
             )
         seen[task.name] = task.index
 
@@ -135,6 +145,12 @@ def _check_template(template: str, *, known: Collection[str]) -> None:
         if word not in known:
             words = ", ".join(f"{{{each}}}" for each in sorted(known))
             raise TasksError(f'sweep.nameTemplate "{template}" names {{{word}}}, which is none of {words}')
+
+
+def _check_parameters(keys: Iterable[str]) -> None:
+    for key in keys:
+        if key in _RESERVED:
+            raise TasksError(f"sweep parameter {key} is a variable that Dovetail sets itself: give it another name")
 
 
 def _check_count(count: int, *, what: str) -> None:
@@ -165,6 +181,5 @@ def _container(container: Manifest, task: Task) -> Manifest:
 
 def _filled(text: str, parameters: Mapping[str, str]) -> str:
     """The text with `{name}` replaced; `${name}` is the shell's own business, and finds the variable."""
-    for name, value in parameters.items():
-        text = re.sub(rf"(?<!\$)\{{{name}\}}", value.replace("\\", r"\\"), text)
-    return text
+    # In one go: a value that looks like another parameter is a value.
+    return _PLACEHOLDER.sub(lambda found: parameters.get(found[1], found[0]), text)

@@ -136,6 +136,49 @@ def test_a_name_template_that_gives_two_tasks_one_name_is_refused() -> None:
         tasks_of(sweep(nameTemplate="{lr}"))
 
 
+def one_parameter(*values: str, **more: Any) -> GPUJob:
+    container = {"name": "main", "command": ["echo", "{lr}", "{bs}"]}
+    parameters = [{"name": "lr", "values": list(values)}]
+    return make_job(sweep={"parameters": parameters, **more}, template={"spec": {"containers": [container]}})
+
+
+@pytest.mark.parametrize(
+    ("values", "template", "names"),
+    [
+        (("", " ", "ü"), "{lr}", ["x-t0", "x-t1", "x-t2"]),
+        (("日本", "a"), "{index}-{lr}", ["x-0", "x-1-a"]),
+        (("a", "b"), "{index}" + "-" * 70 + "{lr}", ["x-0-a", "x-1-b"]),
+        (("a", "b"), "{index}" + "y" * 54 + "-{lr}", ["x-0" + "y" * 54, "x-1" + "y" * 54]),
+    ],
+)
+def test_whatever_a_template_gives_the_tasks_have_names_that_jobs_can_have(
+    values: tuple[str, ...], template: str, names: list[str]
+) -> None:
+    assert [task.name for task in tasks_of(one_parameter(*values, nameTemplate=template))] == names
+
+
+def test_values_that_only_differ_in_what_no_name_can_have_are_told_what_helps() -> None:
+    with pytest.raises(TasksError, match=r"the same name x-va: name every parameter in it, or begin it with \{index\}"):
+        tasks_of(one_parameter("a", "A", nameTemplate="v{lr}"))
+
+
+def test_a_value_that_looks_like_a_parameter_is_left_as_it_is() -> None:
+    parameters = [{"name": "lr", "values": ["{bs}", r"a\1"]}, {"name": "bs", "values": ["9"]}]
+    parent = make_job(sweep={"parameters": parameters}, template=one_parameter("1").spec.template)
+    commands = [
+        manifest_of(task, parent=parent)["spec"]["template"]["spec"]["containers"][0]["command"]
+        for task in tasks_of(parent)
+    ]
+    assert commands == [["echo", "{bs}", "9"], ["echo", r"a\1", "9"]]
+
+
+@pytest.mark.parametrize("name", ["SLURM_ARRAY_TASK_ID", "CUDA_VISIBLE_DEVICES", "DOVETAIL_JOB_ID"])
+def test_a_parameter_that_is_called_like_a_variable_of_ours_is_refused(name: str) -> None:
+    status = seen_with(make_job(sweep={"parameters": [{"name": name, "values": ["1"]}]})).status
+    told = f"sweep parameter {name} is a variable that Dovetail sets itself: give it another name"
+    assert (status.reason, status.message) == ("Invalid", told)
+
+
 def test_a_name_template_that_names_no_parameter_is_refused() -> None:
     status = seen_with(sweep(nameTemplate="{index}-{rate}")).status
     assert (status.phase, status.reason) == ("Queued", "Invalid")

@@ -10,6 +10,7 @@ Rule = dict[str, str]
 _READABLE: Final = f"self.indexes.matches(r'{INDEXES_PATTERN}')"
 _PARTS: Final = "self.indexes.split('%')[0].split(',')"
 _FIRST: Final = "int(each.split(':')[0].split('-')[0])"
+_SAID: Final = "'array.indexes \"' + self.indexes + '\""
 _LAST: Final = "int(each.split(':')[0].split('-')[1])"
 
 
@@ -66,16 +67,16 @@ RESERVATION: Final[list[Rule]] = [
 ARRAY: Final[list[Rule]] = [
     {
         "rule": _READABLE,
-        "message": "array.indexes must be such as 0-15, 0-15:2, 1,3,7-9 or 0-15%4 (four at a time)",
+        "messageExpression": f"{_SAID} must be such as 0-15, 0-15:2, 1,3,7-9 or 0-15%4 (four at a time)'",
     },
     {
         "rule": f"!{_READABLE} || {_PARTS}.all(each, !each.contains('-') || {_FIRST} <= {_LAST})",
-        "message": "array.indexes has a range that ends before it starts: write the smaller index first",
+        "messageExpression": f"{_SAID} has a range that ends before it starts: write the smaller index first'",
     },
     {
         "rule": f"!{_READABLE} || {_PARTS}.map(each, each.contains('-') ? ({_LAST} - {_FIRST}) / "
         f"(each.contains(':') ? int(each.split(':')[1]) : 1) + 1 : 1).sum() <= {MAX_TASKS}",
-        "message": f"array.indexes names too many tasks: {MAX_TASKS} are allowed, make several jobs of it",
+        "messageExpression": f"{_SAID} names too many tasks: {MAX_TASKS} are allowed, make several jobs of it'",
     },
     {
         "rule": "!self.indexes.contains('%') || !has(self.parallelism)",
