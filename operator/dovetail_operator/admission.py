@@ -145,8 +145,9 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     gate = partial(state.quotas.gate, counted, children=children)
     yield from _note_arrivals(state, cycle)
     coming = state.expectations.coming(now=cycle.now)
+    windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)
     for start in foresee_with_range(
-        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming
+        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
     ):
         yield None if start is None else (start.key, state.expectations.place(start, now=cycle.now))
 

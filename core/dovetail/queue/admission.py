@@ -6,7 +6,7 @@ where they do not delay it: beside what is kept for it, or because their own tim
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dovetail.api.gpujob import QueuePlace, Reason
@@ -17,7 +17,7 @@ from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.gate import Gate, Open
-from dovetail.queue.preemption import Evictor, Rules
+from dovetail.queue.preemption import Beside, Evictor, Rules
 from dovetail.queue.reservation import Reservation, kept_now, reserve, set_aside
 from dovetail.queue.windows import Windows
 
@@ -107,8 +107,12 @@ class Look:
         self._ends: dict[str, Leaving] = {}
         self._due: list[tuple[float, Leaving]] = []
         self._expect(leaving)
+        for each in self._windows.ends():
+            heapq.heappush(self._due, (each.expected_seconds, each))
         self.reservation: Reservation | None = None
         self._tried: set[object] = set()
+        self._empty: tuple[Ledger, Shapes] | None = None
+        self._hope: dict[object, bool] = {}
         self._kept: dict[tuple[str, ...], tuple[Ledger, Shapes]] = {}
         self._refused: dict[object, Shortage] = {}
         self._refused_before: dict[object, Shortage] = {}
@@ -162,15 +166,18 @@ class Look:
             refused = self._gate.refusal(job)
             if refused is not None:
                 return Waits(key=job.key, reason=refused.reason, message=refused.message)
-        if isinstance(found, Room):
-            return self._let_go(job, found)
-        cleared = self._evictor.cleared(job, ledger=self._ledger, sites=self._sites)
+        waits = self._let_go(job, found) if isinstance(found, Room) else _short_of(job, found)
+        if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
+            return waits
+        cleared = self._evictor.cleared(
+            job, ledger=self._ledger, sites=self._sites, beside=self._beside_windows(job, in_seconds=0.0)
+        )
         if cleared is not None:
             return self._let_go(job, cleared)
-        shortage = found
-        if self.reservation is None and shortage.reason not in _HOPELESS:
+        if self.reservation is None and waits.reason not in _HOPELESS:
             self._reserve(job)
-        return Waits(key=job.key, reason=shortage.reason, message=shortage.message, kept=self._kept_for(job))
+        kept = self._kept_for(job)
+        return waits if kept is None else replace(waits, kept=kept)
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
         if job.ask.gpu is None:
@@ -185,12 +192,50 @@ class Look:
         return found.shortage
 
     def _reserve(self, job: Candidate) -> None:
-        if job.shape not in self._tried and len(self._tried) < _TRIES:
-            self._tried.add(job.shape)
-            ledger, sites = self._ledger, self._sites
-            by_itself = reserve(job, ledger=ledger, sites=sites, leaving=self.leaving)
-            made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself)
-            self.reservation = made or by_itself
+        if job.shape in self._tried or not self._is_worth_a_try(job):
+            return
+        self._tried.add(job.shape)
+        ledger, sites = self._ledger, self._sites
+        by_itself = reserve(job, ledger=self._with_windows(job), sites=sites, leaving=self.leaving)
+        beside = self._beside_windows(job, in_seconds=self._evictor.takes_seconds)
+        made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
+        self.reservation = made or by_itself
+
+    def _is_worth_a_try(self, job: Candidate) -> bool:
+        """Whether a reservation is looked for: after some in vain only where all known ends together make room."""
+        if not _TRIES <= len(self._tried) < 2 * _TRIES:
+            return len(self._tried) < _TRIES
+        if job.shape not in self._hope:
+            if self._empty is None:
+                # Later looks know of no more room than this.
+                empty = self._ledger.copy()
+                for key in self._ends:
+                    empty.release(key)
+                self._empty = empty, Shapes(empty)
+            ledger, shapes = self._empty
+            found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
+            self._hope[job.shape] = isinstance(found, Room)
+        return self._hope[job.shape]
+
+    def _with_windows(self, job: Candidate) -> Ledger:
+        """The ledger with a promise of all that is kept for a time and for others, in use or not."""
+        against = self._windows.against(job, start_seconds=self._now)
+        ledger = self._ledger.copy() if against else self._ledger
+        for each in against:
+            for claim in each.claims:
+                ledger.commit(claim)
+        return ledger
+
+    def _beside_windows(self, job: Candidate, *, in_seconds: float) -> Beside:
+        """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""
+
+        def beside(ledger: Ledger) -> Ledger:
+            at = self._now + in_seconds
+            for each in self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at):
+                ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
+            return ledger
+
+        return beside
 
     def _kept_for(self, job: Candidate) -> Kept | None:
         reserved = self.reservation
@@ -225,7 +270,8 @@ class Look:
         reserved = self.reservation
         others = [] if reserved is None or reserved.job.key == job.key else [reserved]
         end = self._now + job.run_seconds if job.limited else float("inf")
-        return [each for each in (*self._windows.against(job), *others) if end > each.at_seconds]
+        for_a_time = self._windows.against(job, start_seconds=self._now)
+        return [*for_a_time, *(each for each in others if end > each.at_seconds)]
 
     def _beside(self, job: Candidate, kept: tuple[Reservation, ...]) -> Room | Shortage:
         """The room of a job beside all that is kept."""
@@ -266,6 +312,10 @@ class Look:
         for ledger, _ in self._kept.values():
             commit(room.claims, job=job, ledger=ledger)
         return Admitted(key=job.key, claims=room.claims, ask=room.ask)
+
+
+def _short_of(job: Candidate, shortage: Shortage) -> Waits:
+    return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
 
 
 def _kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:

@@ -16,6 +16,7 @@ from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.foresight import FORESEEN_JOBS, Start, play
 from dovetail.queue.gate import Gate
+from dovetail.queue.windows import Windows
 
 # So many futures are played, or fewer where that takes very many looks.
 _PLAYS: Final = 15
@@ -45,6 +46,7 @@ def foresee_with_range(
     leaving: Iterable[Leaving],
     gate: Callable[[], Gate | None] = lambda: None,
     coming: Coming = nobody,
+    windows: Windows | None = None,
 ) -> Iterator[Start | None]:
     """The starts of the first jobs that have to wait, in the midst of those that were played, with their ranges.
 
@@ -52,7 +54,7 @@ def foresee_with_range(
     """
     jobs, ends = order(waiting), list(leaving)
     central, seen = list[Start](), _Seen()
-    for start in play(jobs, look=Look(ledger.copy(), sites=sites, leaving=ends, gate=gate())):
+    for start in play(jobs, look=Look(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)):
         central += [] if start is None else [start]
         yield None
     known = any(job.likely_range for job in jobs) or any(end.likely_range for end in ends)
@@ -64,7 +66,7 @@ def foresee_with_range(
         # One by one: of thousands that wait only the first are looked at.
         drawn = (_drawn(job, job=job.key, play=number) for job in jobs)
         come = ((at, _drawn(job, job=job.key, play=number)) for at, job in coming(play=number, above=above))
-        look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate())
+        look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
         for start in play(drawn, look=look, coming=come):
             seen.add(start)
             yield None

@@ -4,16 +4,19 @@ The victims are the fewest, then those of the lowest priority, then the youngest
 here: the jobs that were told to make way come in again with the next look, and the proof is made anew.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
-from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, NoRoom, Room, Sites, find_room
 from dovetail.queue.reservation import Reservation
+from dovetail.requests import WHOLE_MILLI
+
+# The ledger as it is left to the job that is looked at, beside what is kept for others.
+Beside = Callable[[Ledger], Ledger]
 
 # Sets of victims that are tried one by one, so many at most; beyond that victims are added until it fits, and spared
 # again where it fits without them.
@@ -63,6 +66,10 @@ class _Proof:
     room: Room
 
 
+def _alone(ledger: Ledger) -> Ledger:
+    return ledger
+
+
 @dataclass(slots=True)
 class Evictor:
     """Finds victims for one look at the queue; `orders` are what it comes to, those that stood before among them."""
@@ -71,6 +78,11 @@ class Evictor:
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
 
+    @property
+    def takes_seconds(self) -> float:
+        """How long it takes at most until those have left who are told to now."""
+        return self.rules.grace_seconds + ENDING_SECONDS
+
     def making_way_for(self, key: str) -> str:
         """What the waiting job is told of those that make way for it; empty where nobody does."""
         count = sum(order.by.key == key for order in self.orders.values())
@@ -78,7 +90,7 @@ class Evictor:
             return ""
         return f"; {count} job{'s' if count > 1 else ''} of lower priority make{'' if count > 1 else 's'} way for it"
 
-    def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> Room | None:
+    def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, beside: Beside = _alone) -> Room | None:
         """The room of a job for which others have made way: they have all left, though their pods may not be gone.
 
         What they held is released in `ledger` then.
@@ -86,7 +98,7 @@ class Evictor:
         told = self._told_for(job)
         if not told or not all(each.left for each in told):
             return None
-        proof = _proven(job, told, ledger=ledger, sites=sites)
+        proof = _Proofs(job=job, ledger=ledger, sites=sites, beside=beside).without(told)
         if proof is None:
             return None
         for victim in told:
@@ -95,48 +107,55 @@ class Evictor:
         return proof.room
 
     def make_way(
-        self, job: Candidate, *, ledger: Ledger, sites: Sites, otherwise: Reservation | None
+        self,
+        job: Candidate,
+        *,
+        ledger: Ledger,
+        sites: Sites,
+        otherwise: Reservation | None,
+        beside: Beside = _alone,
     ) -> Reservation | None:
         """What is kept for `job` where others make way for it: those that were told so, or new ones.
 
-        None where nobody may or has to, or where it would start as soon by itself, as `otherwise` says.
+        None where nobody may or has to, or where it would start as soon by itself, as `otherwise` says. `beside` tells
+        what of a ledger is left to the job.
         """
-        proof = self._still(job, ledger=ledger, sites=sites)
+        proofs = _Proofs(job=job, ledger=ledger, sites=sites, beside=beside)
+        proof = self._still(proofs)
         if proof is None:
-            at = self.rules.grace_seconds + ENDING_SECONDS
-            if otherwise is not None and otherwise.at_seconds <= at:
+            if otherwise is not None and otherwise.at_seconds <= self.takes_seconds:
                 return None
-            proof = self._new(job, ledger=ledger, sites=sites)
+            proof = self._new(proofs)
         if proof is None:
             return None
         self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
-        at = self.rules.grace_seconds + ENDING_SECONDS
-        return Reservation(job=job, at_seconds=at, claims=proof.room.claims)
+        return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
     def _told_for(self, job: Candidate) -> list[Running]:
         return [each for each in self.running if each.yields_to == job.key]
 
-    def _still(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> _Proof | None:
+    def _still(self, proofs: "_Proofs") -> _Proof | None:
         """The proof over those that were told to make way already, without those that need not any more."""
-        told = self._told_for(job)
+        told = self._told_for(proofs.job)
         if not told or not self.rules.gap:
             return None
-        proof = _proven(job, told, ledger=ledger, sites=sites)
-        return None if proof is None else _spared(job, proof, ledger=ledger, sites=sites)
+        proof = proofs.without(told)
+        return None if proof is None else proofs.spared(proof)
 
-    def _new(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> _Proof | None:
-        if any(each.left for each in self._told_for(job)):
+    def _new(self, proofs: "_Proofs") -> _Proof | None:
+        if any(each.left for each in self._told_for(proofs.job)):
             # They have made way and something came between: nobody else is sent away for that.
             return None
-        willing = self._willing(job)
-        if not willing or _proven(job, willing, ledger=ledger, sites=sites) is None:
-            return None
+        willing = self._willing(proofs.job)
         most = min(self.rules.left, len(willing))
+        if not most or proofs.without(willing) is None:
+            return None
         for victims in _sets(willing, most=most):
-            proof = _proven(job, victims, ledger=ledger, sites=sites)
+            proof = proofs.without(victims)
             if proof is not None:
                 return proof
-        return self._by_adding(job, willing, most=most, ledger=ledger, sites=sites)
+        found = proofs.fewest(willing)
+        return found if len(found.victims) <= most else None
 
     def _willing(self, job: Candidate) -> list[Running]:
         """Those that may make way for `job`, the first to go first."""
@@ -153,23 +172,6 @@ class Evictor:
             and not each.left
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
-
-    def _by_adding(
-        self, job: Candidate, willing: Sequence[Running], *, most: int, ledger: Ledger, sites: Sites
-    ) -> _Proof | None:
-        """Victims added one by one until it fits; then those are spared without whom it fits as well."""
-        low, high = 1, len(willing)
-        while low < high:
-            middle = (low + high) // 2
-            if _proven(job, willing[:middle], ledger=ledger, sites=sites) is None:
-                low = middle + 1
-            else:
-                high = middle
-        proof = _proven(job, willing[:low], ledger=ledger, sites=sites)
-        if proof is None:
-            return None
-        proof = _spared(job, proof, ledger=ledger, sites=sites)
-        return proof if len(proof.victims) <= most else None
 
 
 def _sets(willing: Sequence[Running], *, most: int) -> Iterator[tuple[Running, ...]]:
@@ -188,23 +190,74 @@ def _up_to(sets: Iterable[tuple[Running, ...]], count: int) -> Iterator[tuple[Ru
         yield each
 
 
-def _spared(job: Candidate, proof: _Proof, *, ledger: Ledger, sites: Sites) -> _Proof:
-    """The proof without those victims, the last to go first, without whom there is room as well."""
-    for victim in reversed(proof.victims):
-        if victim.left:
-            continue
-        others = [each for each in proof.victims if each is not victim]
-        found = _proven(job, others, ledger=ledger, sites=sites)
-        proof = found or proof
-    return proof
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proofs:
+    """Tries who has to leave so that one job has room. The ledger is as before when a method returns."""
+
+    job: Candidate
+    ledger: Ledger
+    sites: Sites
+    beside: Beside
+
+    def without(self, victims: Sequence[Running], *, nodes: Sequence[str] | None = None) -> _Proof | None:
+        """The room of the job once the victims have left, on `nodes` where these are named."""
+        sites = self.sites if nodes is None else {self.job.site: nodes}
+        with self.ledger.aside(key for each in victims for key in each.claims):
+            left = self.beside(self.ledger)
+            found = find_room(self.job, ledger=left, shapes=Shapes(left), sites=sites)
+        return None if isinstance(found, NoRoom) else _Proof(victims=tuple(victims), room=found)
+
+    def spared(self, proof: _Proof) -> _Proof:
+        """The proof without those victims, the last to go first, without whom there is room as well."""
+        for victim in reversed(proof.victims):
+            if victim.left:
+                continue
+            others = [each for each in proof.victims if each is not victim]
+            proof = self.without(others) or proof
+        return proof
+
+    def fewest(self, willing: Sequence[Running]) -> _Proof:
+        """The fewest of many for whom not every set can be tried; all of them together are known to be enough.
+
+        They are added one by one until it fits, in their order and the largest first, for one worker also node by
+        node; then those are spared without whom it fits as well.
+        """
+        by_size = sorted(willing, key=lambda each: -self._milli(each))
+        found = [proof for each in (willing, by_size) if (proof := self._by_adding(each)) is not None]
+        if self.job.workers == 1:
+            found += self._on_one_node(by_size)
+        fewest = min(len(each.victims) for each in found)
+        return min((self.spared(each) for each in found if len(each.victims) == fewest), key=_cost)
+
+    def _by_adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> _Proof | None:
+        low, high = 1, len(ordered)
+        while low < high:
+            middle = (low + high) // 2
+            if self.without(ordered[:middle], nodes=nodes) is None:
+                low = middle + 1
+            else:
+                high = middle
+        proof = self.without(ordered[:low], nodes=nodes)
+        return None if proof is None else self.spared(proof)
+
+    def _on_one_node(self, ordered: Sequence[Running]) -> list[_Proof]:
+        """A proof for each node that the job may go to and that some of them are on."""
+        there: dict[str, list[Running]] = {}
+        for each in ordered:
+            for node in {claim.node for key in each.claims if (claim := self.ledger.claim(key)) is not None}:
+                there.setdefault(node, []).append(each)
+        allowed = self.sites.get(self.job.site)
+        if allowed is not None:
+            there = {node: there[node] for node in there.keys() & set(allowed)}
+        return [proof for node, few in there.items() if (proof := self._by_adding(few, nodes=[node])) is not None]
+
+    def _milli(self, victim: Running) -> int:
+        claims = [claim for key in victim.claims if (claim := self.ledger.claim(key)) is not None]
+        return sum(device.share_milli for claim in claims for device in claim.devices) + sum(
+            WHOLE_MILLI * claim.unnamed for claim in claims
+        )
 
 
-def _proven(job: Candidate, victims: Sequence[Running], *, ledger: Ledger, sites: Sites) -> _Proof | None:
-    """The room of `job` once the victims have left; the ledger is as before when this returns."""
-    gone: list[Claim] = [claim for each in victims for key in each.claims if (claim := ledger.release(key)) is not None]
-    try:
-        found = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites)
-    finally:
-        for claim in gone:
-            ledger.commit(claim)
-    return None if isinstance(found, NoRoom) else _Proof(victims=tuple(victims), room=found)
+def _cost(proof: _Proof) -> tuple[int, list[tuple[int, float, str]]]:
+    """The fewest first, then those of the lowest priority, then the youngest."""
+    return len(proof.victims), sorted((each.priority, each.run_seconds, each.key) for each in proof.victims)

@@ -15,12 +15,16 @@ from dovetail.queue.candidates import Candidate, Leaving, NoRoom, Room, Sites, f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """`job` is to start `at_seconds` from now with `claims`; `words` say for whom that is kept, where it is no job."""
+    """`job` is to start `at_seconds` from now with `claims`; `words` say for whom that is kept, where it is no job.
+
+    Nothing is kept from `until_seconds` on.
+    """
 
     job: Candidate
     at_seconds: float
     claims: tuple[Claim, ...]
     words: str = ""
+    until_seconds: float = float("inf")
 
     @property
     def devices(self) -> int:
@@ -67,8 +71,15 @@ def set_aside(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Lea
 
 
 def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leaving]) -> list[Claim]:
-    """What of the reservation is free now and has to stay so: the rest comes from those who leave before."""
-    gone = [ledger.claim(each.key) for each in leaving if each.at_seconds <= reservation.at_seconds]
+    """What of the reservation is free now and has to stay so: the rest comes from those who leave before.
+
+    What is kept for a time and for no job counts on nobody whose end is but a guess.
+    """
+    gone = [
+        ledger.claim(each.key)
+        for each in leaving
+        if each.at_seconds <= reservation.at_seconds and not (reservation.words and each.assumed)
+    ]
     return _beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
 
 

@@ -19,9 +19,10 @@ from dovetail.requests import WHOLE_MILLI, GPURequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """`gpus` whole GPUs are kept for the jobs of a quota, from `at_seconds` from now on; `until` is for people.
+    """`gpus` whole GPUs are kept for the jobs of a quota, from `at_seconds` from now on, to `until_seconds`.
 
-    `nodes` are those of its pool, None for any. `resources` are the ways in which GPUs are asked, in order.
+    `until` is for people. `nodes` are those of its pool, None for any. `resources` are the ways in which GPUs are
+    asked, in order.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Window:
     at_seconds: float
     gpus: int
     until: str
+    until_seconds: float = float("inf")
     nodes: Sequence[str] | None = None
     resources: Sequence[str] = ("",)
 
@@ -40,41 +42,76 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """What is kept for a time, and the quotas that each job is bound by, by the job's key: those are its own."""
+    """What is `wanted` for a time, where that is now, and the quotas that each job is bound by, by the job's key: those
+    are its own."""
 
     reservations: Mapping[str, Sequence[Reservation]] = field(default_factory=dict)
     quotas_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    wanted: Sequence[Window] = ()
 
-    def against(self, job: Candidate) -> list[Reservation]:
-        """What is kept for others than the job."""
+    def against(self, job: Candidate, *, start_seconds: float = 0.0) -> list[Reservation]:
+        """What is kept for others than the job and in its way if it starts then: unless it ends before."""
+        return self._in_the_way(job, self.reservations, start_seconds=start_seconds)
+
+    def after(
+        self, job: Candidate, *, ledger: Ledger, leaving: Sequence[Leaving], start_seconds: float
+    ) -> list[Reservation]:
+        """The same where it would be once the ledger is as it is handed over: what is freed may be kept then."""
+        return self._in_the_way(job, placed(self.wanted, ledger=ledger, leaving=leaving), start_seconds=start_seconds)
+
+    def ends(self) -> list[Leaving]:
+        """When what is kept is not kept any more, as ends at which a look may look again."""
+        kept = [each for found in self.reservations.values() for each in found if each.until_seconds != float("inf")]
+        return [Leaving(at_seconds=each.until_seconds, key=each.job.key, job=each.job.key) for each in kept]
+
+    def _in_the_way(
+        self, job: Candidate, reservations: Mapping[str, Sequence[Reservation]], *, start_seconds: float
+    ) -> list[Reservation]:
         own = self.quotas_of.get(job.key, frozenset())
-        return [each for quota, kept in self.reservations.items() if quota not in own for each in kept]
+        end = start_seconds + job.run_seconds if job.limited else float("inf")
+        return [
+            each
+            for quota, kept in reservations.items()
+            if quota not in own
+            for each in kept
+            if each.at_seconds < end and start_seconds < each.until_seconds
+        ]
 
 
 def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leaving]) -> dict[str, list[Reservation]]:
     """Where each window's GPUs are going to be, by quota: on devices that are free by then as far as can be known.
 
-    No device is kept twice. The ledger is as before when this returns.
+    No device is kept twice for one time. The ledger is as before when this returns.
     """
     found: dict[str, list[Reservation]] = {}
-    taken: list[Claim] = []
-    for window in sorted(windows, key=lambda each: (each.at_seconds, each.key)):
+    before: list[Reservation] = []
+    # Those of a pool first: the others may have what is left.
+    for window in sorted(windows, key=lambda each: (each.nodes is None, each.at_seconds, each.key)):
         future = ledger.copy()
         for each in leaving:
             if each.at_seconds <= window.at_seconds and not each.assumed:
                 future.release(each.key)
-        for claim in taken:
-            future.commit(claim)
-        claims = _claims(window, ledger=future)
-        taken += claims
-        if claims:
-            found.setdefault(window.quota, []).append(_reservation(window, claims))
+        for other in before:
+            # Times that only touch do not overlap.
+            if window.at_seconds < other.until_seconds and other.at_seconds < window.until_seconds:
+                for claim in other.claims:
+                    future.commit(claim)
+        if claims := _claims(window, ledger=future):
+            before.append(_reservation(window, claims))
+            found.setdefault(window.quota, []).append(before[-1])
     return found
 
 
 def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Sequence[Leaving]) -> list[Claim]:
-    """What of these reservations is free now and has to stay so."""
-    return [claim for each in reservations for claim in kept_now(each, ledger=ledger, leaving=leaving)]
+    """What of these reservations is free now and has to stay so; a device that is kept for several times, once."""
+    found: list[Claim] = []
+    devices: set[str] = set()
+    for each in reservations:
+        for claim in kept_now(each, ledger=ledger, leaving=leaving):
+            if devices.isdisjoint(of_it := {device.uuid for device in claim.devices}):
+                found.append(claim)
+                devices |= of_it
+    return found
 
 
 def _claims(window: Window, *, ledger: Ledger) -> list[Claim]:
@@ -99,4 +136,10 @@ def _one(resource: str) -> Ask:
 def _reservation(window: Window, claims: Sequence[Claim]) -> Reservation:
     job = Candidate(key=window.key, ask=_one(window.resources[0]), workers=window.gpus, name=window.key)
     words = f"{gpus(window.gpus)} are kept by GPUQuota {window.quota} until {window.until} (reservation {window.name})"
-    return Reservation(job=job, at_seconds=max(0.0, window.at_seconds), claims=tuple(claims), words=words)
+    return Reservation(
+        job=job,
+        at_seconds=max(0.0, window.at_seconds),
+        claims=tuple(claims),
+        words=words,
+        until_seconds=window.until_seconds,
+    )

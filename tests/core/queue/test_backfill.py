@@ -343,3 +343,14 @@ def test_the_first_job_that_does_not_fit_says_what_is_kept_for_it() -> None:
     assert [(claim.node, len(claim.devices)) for claim in kept.claims] == [("a", 3)]
     assert [(claim.node, len(claim.devices)) for claim in kept.now] == [("a", 1)]
     assert kept_for("y", make_job("x", "3"), make_job("y", "3", at=1), ledger=ledger, leaving=leaving) is None
+
+
+def test_jobs_that_no_end_makes_room_for_do_not_take_the_next_ones_turn() -> None:
+    """Whatever their shapes are and however many they are: the first that could start some day keeps its start."""
+    ledger = make_ledger(n=8)
+    hold_devices(ledger, "n", 0)
+    leaving = run(ledger, make_job("r", "4", hours=1))
+    hopeless = [make_job(f"h{number}", "8", cpu=number, at=number) for number in range(7)]
+    waiting = [*hopeless, make_job("large", "6", at=8), make_job("small", "2", at=9)]
+    found = list(admit(waiting, ledger=ledger, sites={}, leaving=leaving))
+    assert [each.reason for each in found[-2:] if isinstance(each, Waits)] == ["Resources", "Reserved"]

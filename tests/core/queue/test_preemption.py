@@ -13,6 +13,7 @@ from dovetail.engine.shapes import Shapes
 from dovetail.queue.admission import Admitted, Waits, admit
 from dovetail.queue.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption import Evictor, Rules, Running
+from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import hold_devices, make_ledger
 from tests.core.queue.test_backfill import make_job
 
@@ -250,6 +251,91 @@ def test_many_small_jobs_make_way_without_every_set_of_them_being_tried() -> Non
     chosen = {f"uid-{name}" for name in victims(boss, ledger=ledger, running=running)}
     assert len(chosen) == 8
     assert starts(boss, ledger=ledger, without=[each for each in running if each.key in chosen])
+
+
+def test_of_many_jobs_the_one_that_is_large_enough_goes_rather_than_many_young_ones() -> None:
+    ledger = make_ledger(large=8, **{f"n{number:02d}": 8 for number in range(9)})
+    old = start(ledger, make_job("old", "8"), run_seconds=9000.0)
+    crowd = [start(ledger, make_job(f"r{number:02d}", "1"), run_seconds=500.0 + number) for number in range(72)]
+    boss = make_job("boss", "8", priority=50)
+    assert victims(boss, ledger=ledger, running=[old, *crowd]) == {"old": "boss"}
+
+
+def test_of_many_jobs_the_fewest_on_one_node_go_rather_than_the_youngest_of_all() -> None:
+    """Two of four GPUs on the last node; the young ones hold one each."""
+    ledger = make_ledger(**{f"n{number:02d}": 8 for number in range(9)}, z=8)
+    crowd = [start(ledger, make_job(f"r{number:02d}", "1"), run_seconds=500.0 + number) for number in range(72)]
+    pair = [start(ledger, make_job(name, "4"), run_seconds=9000.0) for name in ("p", "q")]
+    boss = make_job("boss", "8", priority=50)
+    assert set(victims(boss, ledger=ledger, running=[*crowd, *pair])) == {"p", "q"}
+
+
+# --- beside what is kept for a time ----------------------------------------------------------------------------------
+
+KEPT = Window(name="class", quota="vision", at_seconds=0.0, until_seconds=7200.0, gpus=2, until="later")
+
+
+def leaves_beside(
+    boss: Candidate, *, ledger: Ledger, running: list[Running], window: Window = KEPT
+) -> tuple[set[str], bool]:
+    """Who is told to leave beside what is kept, and whether the boss starts once they have left."""
+
+    def look(running: list[Running], *, ledger: Ledger) -> tuple[set[str], bool]:
+        windows = Windows(reservations=placed([window], ledger=ledger, leaving=()), wanted=[window])
+        evictor = Evictor(running=running, rules=RULES)
+        (verdict,) = admit([boss], ledger=ledger.copy(), sites={}, evictor=evictor, windows=windows)
+        return set(evictor.orders), isinstance(verdict, Admitted)
+
+    told, _ = look(running, ledger=ledger)
+    left = [replace(each, yields_to=boss.key, left=True) for each in running if each.key in told]
+    for key in (key for each in left for key in each.claims):
+        ledger.release(key)
+    stay = [each for each in running if each.key not in told]
+    return told, look([*stay, *(replace(each, claims=()) for each in left)], ledger=ledger)[1]
+
+
+def test_nobody_makes_way_for_a_job_that_what_is_kept_for_others_would_keep_back_then() -> None:
+    ledger = make_ledger(n=4)
+    running = [start(ledger, make_job("a", "2"))]
+    assert leaves_beside(BOSS, ledger=ledger, running=running) == (set(), False)
+
+
+def test_nobody_makes_way_where_others_have_what_they_leave() -> None:
+    """More is kept than is free: what the victims leave goes to those it is kept for."""
+    ledger = make_ledger(n=4)
+    running = [start(ledger, make_job(name, "2")) for name in "ab"]
+    boss = make_job("boss", "2", priority=50)
+    assert leaves_beside(boss, ledger=ledger, running=running, window=replace(KEPT, gpus=4)) == (set(), False)
+
+
+def test_others_make_way_for_a_job_that_then_has_room_beside_what_is_kept() -> None:
+    ledger = make_ledger(n=4)
+    running = [start(ledger, make_job("a", "2"))]
+    boss = make_job("boss", "2", priority=50)
+    assert leaves_beside(boss, ledger=ledger, running=running) == ({"uid-a"}, True)
+
+
+def test_what_is_kept_does_not_concern_a_job_that_ends_before() -> None:
+    ledger = make_ledger(n=4)
+    running = [start(ledger, make_job("a", "2"))]
+    boss = make_job("boss", "4", priority=50, hours=0.5)
+    later = replace(KEPT, at_seconds=3600.0)
+    assert leaves_beside(boss, ledger=ledger, running=running, window=later) == ({"uid-a"}, True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(crowds, st.sampled_from(["1", "2", "3", "4"]), st.integers(1, 6), st.booleans())
+def test_whoever_leaves_beside_what_is_kept_leaves_for_a_start(
+    crowd: list[tuple[str, int, float]], gpu: str, kept: int, begun: bool
+) -> None:
+    ledger, running = make_ledger(a=4, b=2), []
+    for number, (asked, priority, seconds) in enumerate(crowd):
+        job = make_job(f"r{number}", asked, priority=priority)
+        if isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room):
+            running.append(start(ledger, job, run_seconds=seconds))
+    window = replace(KEPT, gpus=kept, at_seconds=0.0 if begun else 600.0)
+    told, starts_then = leaves_beside(make_job("boss", gpu, priority=50), ledger=ledger, running=running, window=window)
+    assert starts_then or not told
 
 
 # --- the whole way: told, something happens, proven anew, left, started ----------------------------------------------

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import Admitted, Waits, admit
+from dovetail.queue.admission import Admitted, Look, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving
+from dovetail.queue.futures import foresee_with_range
 from dovetail.queue.windows import Window, Windows, kept_of, placed
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, make_job, run
@@ -112,3 +113,65 @@ def test_what_the_first_takes_beside_it_the_next_cannot_have() -> None:
         windows=Windows(reservations=placed([SOON], ledger=ledger, leaving=())),
     )
     assert [isinstance(each, Admitted) for each in found] == [True, False]
+
+
+# --- several at a time, and one after the other ---------------------------------------------------------------------
+
+LATER = replace(SOON, name="late", quota="nlp", at_seconds=5 * HOUR, until_seconds=7 * HOUR)
+
+
+def test_what_is_kept_at_other_times_may_be_the_same_devices() -> None:
+    first = replace(SOON, until_seconds=3 * HOUR)
+    kept = placed([first, LATER], ledger=make_ledger(n=2), leaving=())
+    assert [len(each.claims) for found in kept.values() for each in found] == [2, 2]
+
+
+def test_whose_time_comes_first_does_not_run_into_the_next() -> None:
+    first = replace(SOON, until_seconds=3 * HOUR)
+    own = frozenset({"uid-x"})
+    ledger, windows = make_ledger(n=2), (first, LATER)
+    assert decide(make_job("x", "2"), ledger=ledger, own=own, windows=windows) == {"x": "Reserved"}
+    assert decide(make_job("x", "2", hours=4), ledger=ledger, own=own, windows=windows) == {"x": ""}
+
+
+def test_devices_that_are_kept_for_several_times_are_told_once() -> None:
+    first = replace(SOON, until_seconds=3 * HOUR)
+    again = replace(LATER, quota="vision")
+    ledger = make_ledger(n=2)
+    kept = placed([first, again], ledger=ledger, leaving=())["vision"]
+    assert sum(len(claim.devices) for claim in kept_of(kept, ledger=ledger, leaving=())) == 2
+
+
+def test_a_reservation_that_any_node_serves_leaves_the_nodes_of_a_pool_to_one_that_needs_them() -> None:
+    anywhere = replace(SOON, name="a", gpus=2)
+    in_pool = replace(SOON, name="z", quota="nlp", gpus=2, nodes=["m"])
+    kept = placed([anywhere, in_pool], ledger=make_ledger(m=2, n=2), leaving=())
+    assert {quota: {claim.node for each in found for claim in each.claims} for quota, found in kept.items()} == {
+        "vision": {"n"},
+        "nlp": {"m"},
+    }
+
+
+def test_a_job_that_only_a_reservation_keeps_back_is_foreseen_to_start_when_that_is_over() -> None:
+    ledger = make_ledger(n=2)
+    window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
+    windows = Windows(reservations=placed([window], ledger=ledger, leaving=()), wanted=[window])
+    starts = foresee_with_range([make_job("x", "2")], ledger=ledger, sites={}, leaving=(), windows=windows)
+    assert [start.in_seconds for start in starts if start is not None] == [2 * HOUR]
+
+
+def test_who_is_kept_back_by_a_reservation_is_not_passed_for_ever() -> None:
+    """It has its own earliest start beside what is kept, and jobs without a limit do not pass it for what ends."""
+    ledger = make_ledger(n=4)
+    leaving = [*run(ledger, make_job("r", "1", hours=0.5)), *run(ledger, make_job("s", "1", hours=0.6))]
+    waiting = [make_job("large", "2", at=1), make_job("small", "1", at=2)]
+    kept = placed([SOON], ledger=ledger, leaving=())
+    windows = Windows(reservations=kept, wanted=[SOON])
+    look = Look(ledger, sites={}, leaving=leaving, windows=windows)
+    for job in waiting:
+        assert isinstance(look.at(job), Waits)
+    assert look.reservation is not None
+    assert look.reservation.job.name == waiting[0].name
+    look.advance()
+    small = look.at(waiting[1])
+    assert isinstance(small, Waits), "what has ended is kept for the one before"
