@@ -1,25 +1,22 @@
 """A cycle of the queue over the operator's state: who waits, who is on the way, and what each is told. No I/O."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, QueuePlace
+from dovetail.api.gpujob import QueuePlace
 from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
-from dovetail.kube.reflector import key_of
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Admitted, Verdict, Waits, admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.futures import foresee_with_range
 from dovetail.queue.preemption import Evictor, Order
 from dovetail.queue.rules import rules_now
-from dovetail.quotas import spec_in_pools
 from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.evictions import running_jobs
@@ -34,14 +31,13 @@ from dovetail_operator.plans import (
     reserved_room,
     sized,
 )
-from dovetail_operator.runtimes import is_limited, leaving_soon
+from dovetail_operator.runtimes import leaving_soon
 from dovetail_operator.state import State
 
 # A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
 RENEWED_JOBS: Final = 100
 RENEWAL_SECONDS: Final = 30.0
-_WHERE: Final = ("nodeSelector", "tolerations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +66,7 @@ class Cycle:
 def survey(state: State, *, now: datetime) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
     cycle, running = Cycle(now=now), set()
+    of = partial(state.candidacies.of, state=state, sites=cycle.sites)
     for key, job in state.jobs.items():
         child = state.child_of(job)
         if is_on_the_way(job, child) and child is not None:
@@ -82,16 +79,17 @@ def survey(state: State, *, now: datetime) -> Cycle:
                 )
             )
             workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
-            if workers and (candidate := _candidate(state, job, workers=workers, sites=cycle.sites)) is not None:
+            nodes = open_nodes(job, pods, workers=workers) if workers else ()
+            candidate = of(job, workers=len(nodes) or workers, nodes=nodes) if workers else None
+            if candidate is not None:
                 cycle.planned[job.metadata.uid] = key
-                nodes = open_nodes(job, pods, workers=workers)
-                cycle.on_the_way.append(replace(candidate, nodes=nodes, workers=len(nodes) or workers))
+                cycle.on_the_way.append(candidate)
                 if nodes and refused_since(pods) is not None:
                     cycle.doubts[job.metadata.uid] = doubt_of_refusal(job)
         elif wants_admission(job, child) and state.obstacle_of(job, now=now) is None:
             verdict = state.verdicts.get(job.metadata.uid)
             workers = sized(job, child=child, verdict=verdict).spec.workers
-            candidate = _candidate(state, job, workers=workers, sites=cycle.sites)
+            candidate = of(job, workers=workers)
             if candidate is None or state.number_of(job) is None:
                 continue
             cycle.keys[job.metadata.uid] = key
@@ -155,7 +153,9 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
 def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
     """Learn what came, the oldest first."""
     for job in state.expectations.new(state.jobs.values()):
-        state.expectations.came(job, _candidate(state, job, workers=job.spec.workers, sites=cycle.sites))
+        state.expectations.came(
+            job, state.candidacies.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
+        )
         yield None
 
 
@@ -218,51 +218,3 @@ def _keeps_other_room(verdict: Waits, before: Waits) -> bool:
     known = before.queue.reserved if before.queue else None
     news = verdict.queue.reserved if verdict.queue else None
     return (known and known.kept) != (news and news.kept)
-
-
-def _candidate(state: State, job: GPUJob, *, workers: int, sites: dict[str, list[str]]) -> Candidate | None:
-    ways = state.ways_of(job)
-    ask = state.chosen_of(job, ways)
-    if ask is None:
-        return None
-    # Pods of a batch Job that is at work ask in one way, and that does not change.
-    child = state.child_of(job)
-    at_work = child is not None and not child.spec.suspend
-    others = () if at_work else tuple(way for way in ways if way != ask)
-    return Candidate(
-        key=job.metadata.uid,
-        ask=ask,
-        others=others,
-        workers=workers,
-        least=job.spec.min_workers,
-        likely_seconds=state.expectations.run_seconds(job),
-        likely_range=state.expectations.range_seconds(job),
-        priority=job.spec.priority,
-        created=job.metadata.creation_timestamp,
-        name=key_of(job.metadata),
-        site=_site(state, job, sites=sites),
-        run_seconds=state.run_times.run_seconds(job),
-        limited=is_limited(job),
-        share=state.quotas.level_of(job),
-    )
-
-
-def _site(state: State, job: GPUJob, *, sites: dict[str, list[str]]) -> str:
-    """The nodes that the job's pods may go to, noted once for all jobs that say the same about them."""
-    pools = state.quotas.pools_of(job)
-    known = state.site_texts.get(job.metadata.uid)
-    if known is None or known[:2] != (job.metadata.generation, pools):
-        known = (job.metadata.generation, pools, _site_text(spec_in_pools(written_spec(job), pools)))
-        state.site_texts[job.metadata.uid] = known
-    site = known[2]
-    if site not in sites:
-        sites[site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), pools))
-    return site
-
-
-def _site_text(spec: Mapping[str, Any]) -> str:
-    said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
-    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
-    if node_affinity:
-        said["affinity"] = {"nodeAffinity": node_affinity}
-    return json.dumps(said, sort_keys=True)

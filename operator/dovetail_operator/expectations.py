@@ -32,6 +32,7 @@ class Expectations:
         self.misses = Misses()
         self._arrivals = Arrivals()
         self._ended: set[str] = set()
+        self._learned = 0
         self._came: set[str] = set()
 
     def put(self, job: GPUJob) -> None:
@@ -44,6 +45,7 @@ class Expectations:
         if status.phase in _BY_ITSELF and status.completion_time and limit and uid not in self._ended:
             self._ended.add(uid)
             ran = max(0.0, (moment(status.completion_time) - started).total_seconds())
+            self._learned += 1
             self._used.ended(groups_of(job), ran_seconds=ran, limit_seconds=limit)
 
     def drop(self, job: GPUJob) -> None:
@@ -51,6 +53,10 @@ class Expectations:
         self._ended.discard(job.metadata.uid)
         self._came.discard(job.metadata.uid)
         self.misses.forget(job.metadata.uid)
+
+    def learned_of(self, job: GPUJob) -> int:
+        """Goes up with each end that may say more of how long the job runs."""
+        return 0 if job.spec.active_deadline_seconds is None else self._learned
 
     def run_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> float | None:
         """How long the job is likely to run in all; None where it has no limit, or nothing is known of jobs like it."""

@@ -167,6 +167,10 @@ class Learning:
         self._peaks[uid] = _higher(self._peaks.get(uid, told), peak)
         return (peak.limited and not told.limited) or peak.mib > told.mib * _NEWS_RATIO
 
+    def estimates(self, job: GPUJob) -> bool:
+        """Whether what the job is promised goes by what its runs have used."""
+        return (job.spec.memory.strategy or self._default) == "Dynamic"
+
     def use_of(
         self, job: GPUJob, ask: Ask | None, *, child: Job | None, most_mib: Callable[[], int]
     ) -> MemoryUse | None:

@@ -24,6 +24,7 @@ from dovetail.vendor import Vendors, asks_by_kind
 from dovetail_operator.arrays import TaskIndex, has_to_note, parent_key, parent_uid
 from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
+from dovetail_operator.candidacies import Candidacies
 from dovetail_operator.cpufallback import fell_back, on_cpu
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.durations import moment
@@ -74,8 +75,7 @@ class State:
         # Who tells people what becomes of jobs; None where nobody does.
         self.notifier: Notifier | None = None
         self.verdicts: dict[str, Verdict] = {}
-        # What jobs say of where they may go, by UID: with the generation and the pools of which it is told.
-        self.site_texts: dict[str, tuple[int, object, str]] = {}
+        self.candidacies = Candidacies()
         # How many jobs run or start, as the queue last saw them.
         self.at_work = 0
         # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.
@@ -302,6 +302,11 @@ class State:
             job, next(iter(self._read(job)[0]), None), child=self.child_of(job), most_mib=self._most_mib
         )
 
+    def estimate_of(self, job: GPUJob) -> int | None:
+        """The memory in MiB that was learned for the job; None where its strategy goes by none, or nothing is known."""
+        use = self.memory_of(job) if self.learning.estimates(job) else None
+        return None if use is None else use.estimate_mib
+
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
         """Why the job cannot be started as it stands; of several causes the first by precedence."""
         _, obstacle = self._read(job)
@@ -400,13 +405,13 @@ class State:
         self.learning.drop(job)
         self.expectations.drop(job)
         self.dependencies.drop(job)
+        self.candidacies.forget(job.metadata.uid)
         if self.dues is not None:
             self.dues.drop(job)
         if self.notifier is not None:
             self.notifier.drop(job)
         for memory in (
             self._asks,
-            self.site_texts,
             self._refused,
             self.verdicts,
             self.overtaken,
