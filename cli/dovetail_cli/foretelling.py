@@ -14,7 +14,7 @@ from dovetail.plans import planned_nodes
 from dovetail.queue.admission import Admitted, Waits
 from dovetail.queue.candidates import Candidate, order
 from dovetail.queue.dependencies import states_of, unmet
-from dovetail.queue.foresight import Start, foresee
+from dovetail.queue.foresight import Start, play
 from dovetail.queue.preemption import Evictor
 from dovetail.quotas import Counted
 from dovetail.requests import RequestError
@@ -68,15 +68,14 @@ def _told(job: GPUJob, asked: Candidate, counted: Counted, *, queue: Queue, othe
 
 def _start_by_itself(waiting: Sequence[Candidate], *, counted: Counted, queue: Queue) -> Start | None:
     """When it starts by the ends of others that are foreseen."""
-    gate, ledger = queue.gate(counted), queue.view.ledger.copy()
-    starts = foresee(waiting, ledger=ledger, sites=queue.sites, leaving=queue.leaving, gate=gate)
+    starts = play(order(waiting), look=queue.look(counted))
     return next((start for start in starts if start is not None and start.key == ASKED), None)
 
 
 def _by_itself(start: Start | None, verdict: Waits, *, now: datetime) -> str:
     if start is not None:
         return _at(start, now=now)
-    # What a quota keeps for a time says itself until when.
+    # What is kept for others says itself for whom.
     return "" if verdict.reason == "Reserved" else "No end that is known makes room for it."
 
 

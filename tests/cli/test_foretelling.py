@@ -169,6 +169,7 @@ def test_gpus_that_are_kept_for_a_time_are_free_for_those_who_end_before_it() ->
     assert "Reserved: " in found
     assert found.endswith(
         "5 GPUs are kept by GPUQuota course until 2026-01-01T18:00:00Z from 2026-01-01T14:00:00Z on (reservation exam)."
+        " It would start in about 6h00m, at 2026-01-01T18:00:00Z: A reservation is over by then."
     )
     assert told(asked("1", limit=3600), quotas=[quota]).startswith("It would start now")
 

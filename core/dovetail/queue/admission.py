@@ -155,6 +155,11 @@ class Look:
         return self._now
 
     @property
+    def is_after_windows(self) -> bool:
+        """Whether something that was kept for a time is over by now."""
+        return any(end.at_seconds <= self._now for end in self._windows.ends())
+
+    @property
     def leaving(self) -> list[Leaving]:
         """The ends that are expected, those of admitted jobs among them."""
         return list(self._ends.values())

@@ -67,7 +67,7 @@ def play(
                 left.append(job)
             elif job.key in foreseen:
                 foreseen.remove(job.key)
-                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims), gpus=job.gpus)
+                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims, at=look), gpus=job.gpus)
         pending = left
 
 
@@ -110,12 +110,12 @@ class _Over:
             if leaving.expected_seconds < leaving.at_seconds:
                 self._early.add(leaving.job)
 
-    def basis(self, claims: Iterable[Claim]) -> str:
+    def basis(self, claims: Iterable[Claim], *, at: Look) -> str:
         """What has to have ended on the nodes of `claims`."""
         nodes = sorted({claim.node for claim in claims})
         ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}
         if not ended:
-            return "Its turn comes after jobs before it"
+            return "A reservation is over by then" if at.is_after_windows else "Its turn comes after jobs before it"
         where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
         who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
         assumed = sum(ended.values())
