@@ -175,3 +175,14 @@ def test_who_is_kept_back_by_a_reservation_is_not_passed_for_ever() -> None:
     look.advance()
     small = look.at(waiting[1])
     assert isinstance(small, Waits), "what has ended is kept for the one before"
+
+
+@pytest.mark.parametrize(
+    ("begun", "small"), [(True, "Reserved"), (False, "")], ids=["it has begun", "it is yet to begin"]
+)
+def test_a_job_that_starts_when_a_reservation_is_over_keeps_that_start(begun: bool, small: str) -> None:
+    """For one that is yet to begin nothing stands idle so long before."""
+    window = replace(SOON, at_seconds=0.0 if begun else HOUR, until_seconds=2 * HOUR)
+    waiting = [make_job("large", "4", at=1), make_job("small", "1", at=2), make_job("short", "1", hours=1, at=3)]
+    found = decide(*waiting, ledger=make_ledger(n=4), windows=(window,))
+    assert found == {"large": "Reserved", "small": small, "short": ""}
