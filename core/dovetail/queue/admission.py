@@ -18,8 +18,8 @@ from dovetail.engine.shapes import Shapes
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.gate import Gate, Open
 from dovetail.queue.preemption import Beside, Evictor, Rules
-from dovetail.queue.reservation import Reservation, kept_now, reserve, set_aside
-from dovetail.queue.windows import Windows
+from dovetail.queue.reservation import Reservation, kept_now, set_aside
+from dovetail.queue.windows import Windows, reserve_beside
 
 # Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
 _TRIES: Final = 3
@@ -201,7 +201,10 @@ class Look:
             return
         self._tried.add(job.shape)
         ledger, sites = self._ledger, self._sites
-        by_itself = self._by_itself(job)
+        against = self._windows.against(job, start_seconds=self._now)
+        by_itself = reserve_beside(
+            job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
+        )
         beside = self._beside_windows(job, in_seconds=self._evictor.takes_seconds)
         made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
         self.reservation = made or by_itself
@@ -221,25 +224,6 @@ class Look:
             found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
             self._hope[job.shape] = isinstance(found, Room)
         return self._hope[job.shape]
-
-    def _by_itself(self, job: Candidate) -> Reservation | None:
-        """The earliest start beside what is kept for a time and for others, else after it where that has begun."""
-        ledger, sites, leaving = self._ledger, self._sites, self.leaving
-        against = self._windows.against(job, start_seconds=self._now)
-        if not against:
-            return reserve(job, ledger=ledger, sites=sites, leaving=leaving)
-        kept = ledger.copy()
-        for claim in (claim for each in against for claim in each.claims):
-            kept.commit(claim)
-        beside = reserve(job, ledger=kept, sites=sites, leaving=leaving)
-        if beside is not None or any(each.at_seconds > self._now for each in against):
-            return beside
-        over = max(each.until_seconds for each in against)
-        room = find_room(job, ledger=ledger, shapes=self._shapes, sites=sites)
-        if isinstance(room, Room):
-            return Reservation(job=job, at_seconds=over, claims=room.claims)
-        after = reserve(job, ledger=ledger, sites=sites, leaving=leaving)
-        return None if after is None else replace(after, at_seconds=max(over, after.at_seconds))
 
     def _beside_windows(self, job: Candidate, *, in_seconds: float) -> Beside:
         """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""

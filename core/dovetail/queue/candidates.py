@@ -213,8 +213,8 @@ def _claim_on(
     asked = [(job.key, worker, job.ask) for job, worker in workers]
     claims = standing.claims(node, asked)
     if claims is not None:
-        for (job, _), claim in zip(workers, claims, strict=True):
-            claimed.leaving.extend(commit([claim], job=job, ledger=ledger))
+        ledger.commit_all(claims)
+        claimed.leaving.extend(_end_of(claim, job=job) for (job, _), claim in zip(workers, claims, strict=True))
         return
     found, late = [], False
     for job, worker in workers:
@@ -257,20 +257,20 @@ def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, shapes: Sha
 
 def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_seconds: float = 0.0) -> list[Leaving]:
     """Promise `claims` to a job that starts `at_seconds` from now, and say when they are taken to end."""
-    leaving = []
-    for claim in claims:
-        ledger.commit(claim)
-        end = at_seconds + job.run_seconds
-        likely = None if job.likely_seconds is None else at_seconds + job.likely_seconds
-        reach = None if job.likely_range is None else tuple(at_seconds + each for each in job.likely_range)
-        leaving.append(
-            Leaving(
-                key=claim.key,
-                job=job.key,
-                at_seconds=end,
-                assumed=not job.limited,
-                likely_seconds=likely,
-                likely_range=reach,
-            )
-        )
-    return leaving
+    claims = list(claims)
+    ledger.commit_all(claims)
+    return [_end_of(claim, job=job, at_seconds=at_seconds) for claim in claims]
+
+
+def _end_of(claim: Claim, *, job: Candidate, at_seconds: float = 0.0) -> Leaving:
+    """When a claim of the job is taken to end if the job starts `at_seconds` from now."""
+    likely = None if job.likely_seconds is None else at_seconds + job.likely_seconds
+    reach = None if job.likely_range is None else tuple(at_seconds + each for each in job.likely_range)
+    return Leaving(
+        key=claim.key,
+        job=job.key,
+        at_seconds=at_seconds + job.run_seconds,
+        assumed=not job.limited,
+        likely_seconds=likely,
+        likely_range=reach,
+    )

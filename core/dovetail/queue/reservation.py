@@ -80,7 +80,7 @@ def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leav
         for each in leaving
         if each.at_seconds <= reservation.at_seconds and not (reservation.words and each.assumed)
     ]
-    return _beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
+    return beyond(reservation.claims, given=[claim for claim in gone if claim is not None])
 
 
 class _Future:
@@ -115,7 +115,7 @@ def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str] | None)
     return list(first.values())
 
 
-def _beyond(claims: Iterable[Claim], *, given: Iterable[Claim]) -> list[Claim]:
+def beyond(claims: Iterable[Claim], *, given: Iterable[Claim]) -> list[Claim]:
     """What `claims` take beyond that which the claims `given` give back, node by node and device by device."""
     left = _Given()
     for claim in given:

@@ -12,8 +12,8 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
-from dovetail.queue.candidates import Candidate, Leaving
-from dovetail.queue.reservation import Reservation, kept_now
+from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, find_room
+from dovetail.queue.reservation import Reservation, beyond, kept_now, reserve
 from dovetail.requests import WHOLE_MILLI, GPURequest
 
 
@@ -100,6 +100,47 @@ def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leavi
             before.append(_reservation(window, claims))
             found.setdefault(window.quota, []).append(before[-1])
     return found
+
+
+def reserve_beside(
+    job: Candidate,
+    *,
+    against: Sequence[Reservation],
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Sequence[Leaving],
+    now_seconds: float,
+) -> Reservation | None:
+    """The earliest start of a job beside what is kept `against` it; else after that, where all of it has begun.
+
+    None where no end that is known makes room for it. For what is yet to begin nothing stands idle so long before.
+    """
+    if not against:
+        return reserve(job, ledger=ledger, sites=sites, leaving=leaving)
+    kept = ledger.copy()
+    for claim in (claim for each in against for claim in each.claims):
+        kept.commit(claim)
+    beside = reserve(job, ledger=kept, sites=sites, leaving=leaving)
+    if beside is not None or any(each.at_seconds > now_seconds for each in against):
+        return beside
+    return _after(job, against, ledger=ledger, sites=sites, leaving=leaving)
+
+
+def _after(
+    job: Candidate, against: Sequence[Reservation], *, ledger: Ledger, sites: Sites, leaving: Sequence[Leaving]
+) -> Reservation | None:
+    """The earliest start when nothing is kept any more; until then that is for those whom it is kept for."""
+    at = max(each.until_seconds for each in against)
+    now = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites)
+    if isinstance(now, Room):
+        claims = now.claims
+    else:
+        found = reserve(job, ledger=ledger, sites=sites, leaving=leaving)
+        if found is None:
+            return None
+        at, claims = max(at, found.at_seconds), found.claims
+    left = beyond(claims, given=[claim for each in against for claim in each.claims])
+    return Reservation(job=job, at_seconds=at, claims=tuple(left))
 
 
 def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Sequence[Leaving]) -> list[Claim]:

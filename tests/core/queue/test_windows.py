@@ -186,3 +186,10 @@ def test_a_job_that_starts_when_a_reservation_is_over_keeps_that_start(begun: bo
     waiting = [make_job("large", "4", at=1), make_job("small", "1", at=2), make_job("short", "1", hours=1, at=3)]
     found = decide(*waiting, ledger=make_ledger(n=4), windows=(window,))
     assert found == {"large": "Reserved", "small": small, "short": ""}
+
+
+def test_those_for_whom_it_is_kept_start_whoever_waits_for_its_end() -> None:
+    window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
+    waiting = [make_job("large", "4", at=1, priority=50), make_job("theirs", "2", at=2)]
+    found = decide(*waiting, ledger=make_ledger(n=4), windows=(window,), own=frozenset({"uid-theirs"}))
+    assert found == {"large": "Reserved", "theirs": ""}
