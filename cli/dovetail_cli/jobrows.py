@@ -9,6 +9,7 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
 from dovetail.requests import RequestError
+from dovetail.runs import end_of_run
 from dovetail_cli import projects
 from dovetail_cli.errors import UsageError
 from dovetail_cli.times import elapsed, run_seconds
@@ -73,7 +74,7 @@ def _devices(devices: Sequence[AssignedDevice], view: View) -> str:
 
 
 def _time(job: GPUJob, view: View) -> str:
-    return elapsed(run_seconds(job.status.start_time, job.status.completion_time, now=view.now))
+    return elapsed(run_seconds(job.status.start_time, end_of_run(job.status), now=view.now))
 
 
 def _memory(job: GPUJob, _view: View) -> str:
@@ -175,7 +176,7 @@ def sort_jobs(jobs: Sequence[GPUJob], fields: Sequence[str], *, view: View) -> l
 def _sort_key(field: str, *, view: View) -> Callable[[GPUJob], Any]:
     numbers: dict[str, Callable[[GPUJob], float]] = {
         "JOBID": lambda job: job.status.number or 0,
-        "TIME": lambda job: run_seconds(job.status.start_time, job.status.completion_time, now=view.now) or 0,
+        "TIME": lambda job: run_seconds(job.status.start_time, end_of_run(job.status), now=view.now) or 0,
         "TIMELIMIT": lambda job: job.spec.active_deadline_seconds or float("inf"),
         "MEMORY": _host_mib,
         "POSITION": lambda job: job.status.queue.position if job.status.queue else 0,
@@ -218,7 +219,7 @@ def record(job: GPUJob, *, view: View) -> dict[str, Any]:
             }
             for device in status.devices
         ],
-        "run_seconds": run_seconds(status.start_time, status.completion_time, now=view.now),
+        "run_seconds": run_seconds(status.start_time, end_of_run(status), now=view.now),
         "time_limit_seconds": job.spec.active_deadline_seconds,
         "submit_time": job.metadata.creation_timestamp,
         "start_time": status.start_time,

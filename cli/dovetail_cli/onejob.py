@@ -9,6 +9,7 @@ from dovetail import names
 from dovetail.api.gpujob import ENDS, AssignedDevice, GPUJob
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
 from dovetail.kube.objects import Event
+from dovetail.runs import end_of_run
 from dovetail_cli import happened, jobrows, output, past, projects, selection, times
 from dovetail_cli.cluster import Cluster, list_jobs, work
 from dovetail_cli.errors import MissingError, UsageError
@@ -97,7 +98,7 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
     """A job that is there."""
     status, spec = job.status, job.spec
     place = jobrows.place_or_reason(job, jobrows.View(now=times.utc_now()))
-    running = times.run_seconds(status.start_time, status.completion_time, now=times.utc_now())
+    running = times.run_seconds(status.start_time, end_of_run(status), now=times.utc_now())
     limit = spec.active_deadline_seconds
     return [
         (

@@ -11,6 +11,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
 from dovetail.api.historyquery import Grouping, HistorySums, JobRecord
+from dovetail.runs import end_of_run
 
 _MOST_DEVICES: Final = 64
 _MOST_NODES: Final = 64
@@ -27,7 +28,8 @@ def record_of(job: GPUJob) -> JobRecord:
     """The record of a job as its status tells it."""
     status = job.status
     phase: Phase = status.phase if status.phase in FINISHED else "Running"
-    run_seconds = status.earlier_run_seconds + _seconds(status.start_time, status.completion_time)
+    stopped = end_of_run(status) if phase in FINISHED else None
+    run_seconds = status.earlier_run_seconds + _seconds(status.start_time, stopped)
     gpus = _gpus(status.devices, otherwise=status.gpus)
     measured = status.measured
     return JobRecord(
@@ -58,10 +60,10 @@ def record_of(job: GPUJob) -> JobRecord:
     )
 
 
-def cut_short(record: JobRecord, *, now: datetime, message: str) -> JobRecord:
-    """The record of a job whose object was deleted before it had ended."""
+def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | None = None) -> JobRecord:
+    """The record of a job whose object was deleted before it had ended; `stopped` is when its run was, if it was."""
     ended = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    run_seconds = record.run_seconds + _seconds(record.started, ended)
+    run_seconds = record.run_seconds + _seconds(record.started, stopped or ended)
     return msgspec.structs.replace(
         record,
         phase="Cancelled",

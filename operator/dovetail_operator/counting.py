@@ -9,6 +9,7 @@ from dovetail.queue.admission import Admitted
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import milli_of
 from dovetail.quotas import Counted, subject_of
+from dovetail.runs import end_of_run
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
 from dovetail_operator.state import State
@@ -68,7 +69,7 @@ def _ended(state: State, job: GPUJob) -> Counted | None:
         subject=subject_of(job),
         milli=milli_of(state.ask_of(job), workers=job.spec.workers),
         start=moment(start),
-        end=moment(end),
+        end=moment(end_of_run(job.status) or end),
     )
 
 
@@ -76,7 +77,7 @@ def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
     """What a job has used that is deleted now; None where nobody counts it."""
     if job.status.start_time is None or not state.quotas.wants_use_until(now):
         return None
-    end = job.status.completion_time
+    end = end_of_run(job.status)
     return Counted(
         uid=job.metadata.uid,
         subject=subject_of(job),

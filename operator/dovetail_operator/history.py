@@ -20,6 +20,7 @@ from dovetail.history import cut_short, record_of
 from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
+from dovetail.runs import end_of_run
 from dovetail_operator.history_due import Due, Dues
 from dovetail_operator.history_logs import last_lines
 from dovetail_operator.history_metrics import UsedCollector
@@ -105,7 +106,8 @@ class History:
             found = record_of(due.job)
             if due.job.status.phase not in FINISHED:
                 message = "Its object was deleted before it had ended"
-                return cut_short(found, now=self._now(), message=message) if due.gone else found
+                stopped = end_of_run(due.job.status)
+                return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
             pods = self._state.pods_of(self._state.child_of(due.job))
             if due.gone or behind or not pods:
                 return found

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpujob import ENDS, FINISHED, GPUJob, NotifyEvent
+from dovetail.runs import end_of_run
 from dovetail_operator.durations import human, moment
 
 MOST_NOTED: Final = 32
@@ -110,7 +111,7 @@ def _reason(job: GPUJob, change: Change) -> str:
 
 
 def _run_time(job: GPUJob) -> str:
-    start, end = job.status.start_time, job.status.completion_time
+    start, end = job.status.start_time, end_of_run(job.status)
     return human((moment(end) - moment(start)).total_seconds()) if start and end else ""
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.kube.objects import Job, Pod
+from dovetail.runs import earlier_end
 from dovetail_operator import arrays, attempts, external, preempting
 from dovetail_operator.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.conditions import conditions_of
@@ -89,7 +90,9 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
     request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
     placement = _placement(seen, stage)
-    elapsed = _elapsed(seen, stage, start=start, end=end) if start else ""
+    conditions = conditions_of(seen, stage)
+    stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
+    elapsed = _elapsed(seen, stage, start=start, end=stopped) if start else ""
     status = GPUJobStatus(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
@@ -121,16 +124,17 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         retries=before.retries,
         attempts=before.attempts,
         earlier_run_seconds=attempts.used_seconds(seen) if start is None else before.earlier_run_seconds,
-        device=_device(seen, stage),
+        device=_device(seen, stage, start=start),
         lease=_lease(seen, stage, start=start),
         notified=before.notified,
-        conditions=conditions_of(seen, stage),
+        conditions=conditions,
     )
     return attempts.noted(status, stage.ended)
 
 
-def _device(seen: Observed, stage: Stage) -> DeviceKind | None:
-    if stage.phase in FINISHED and seen.job.status.device is not None:
+def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | None:
+    if stage.phase in FINISHED and (seen.job.status.device is not None or start is None):
+        # One that never began ran on nothing.
         return seen.job.status.device
     if seen.ask is None or stage.phase not in {"Starting", "Running", *FINISHED}:
         return None

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import QueuePlace
+from dovetail.api.meta import Condition
 from dovetail_cli import jobrows, listing, selection
 from dovetail_cli.errors import MissingError, UsageError
 from dovetail_cli.jobrows import View
@@ -38,6 +39,13 @@ def test_what_waits_or_runs_is_listed_by_default() -> None:
         "6      held  H   00:00:00  1      (Held)\n"
         "-      new   PD  00:00:00  0      (Evaluating: no operator has seen it yet)"
     )
+
+
+def test_the_time_of_a_suspended_job_stands_still() -> None:
+    held = Condition(type="Suspended", status="True", reason="", message="", last_transition_time=ago(minutes=50))
+    job = make_job(phase="Suspended", start_time=ago(hours=1), conditions=[held])
+    assert jobrows.row(job, ["TIME"], view=VIEW) == {"TIME": "00:10:00"}
+    assert jobrows.record(job, view=VIEW)["run_seconds"] == 600
 
 
 def test_finished_jobs_come_with_all() -> None:

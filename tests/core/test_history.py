@@ -68,6 +68,27 @@ def test_a_job_that_was_deleted_while_it_ran_has_used_its_devices_until_then() -
     assert found.gpu_seconds == 120
 
 
+HELD = {
+    "type": "Suspended",
+    "status": "True",
+    "reason": "Held",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T12:03:00Z",
+}
+
+
+def test_a_job_that_was_cancelled_while_it_was_suspended_has_used_nothing_since() -> None:
+    found = record_of(job(RAN | {"phase": "Cancelled", "conditions": [HELD]}))
+    assert (found.run_seconds, found.gpu_seconds, found.ended) == (120, 240, "2026-01-01T12:11:00Z")
+
+
+def test_a_job_that_was_deleted_while_it_was_suspended_has_used_nothing_since() -> None:
+    held = record_of(job(RAN | {"phase": "Suspended", "completionTime": None, "conditions": [HELD]}))
+    now = datetime(2026, 1, 1, 13, tzinfo=UTC)
+    found = cut_short(held, now=now, message="gone", stopped=HELD["lastTransitionTime"])
+    assert (found.run_seconds, found.ended) == (120, "2026-01-01T13:00:00Z")
+
+
 @pytest.mark.parametrize(
     ("status", "kept"),
     [

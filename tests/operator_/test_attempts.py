@@ -225,6 +225,16 @@ def test_time_before_a_suspension_counts_in_all_and_not_in_the_limit_of_a_run() 
     assert action.spec["activeDeadlineSeconds"] == 70
 
 
+@pytest.mark.parametrize(("spec", "phase"), [({"suspend": True}, "Suspended"), ({"cancel": True}, "Cancelled")])
+def test_the_run_time_that_is_told_ends_with_the_suspension(spec: dict[str, bool], phase: str) -> None:
+    held = condition("Suspended", seconds=-55) | {"observedGeneration": 1}
+    status = {"phase": "Suspended", "startTime": at(-60), "elapsed": "0s", "conditions": [held]}
+    job = make_job(status=status, **spec)
+    child = make_child(job, suspend=True, status={"conditions": [condition("Suspended", seconds=-55)]})
+    told = reconcile(see(job, child=child)).status
+    assert (told.phase, told.elapsed) == (phase, "5s")
+
+
 def test_a_job_that_has_used_up_its_time_does_not_start_again() -> None:
     job = make_job(maximumExecutionTimeSeconds=50, status={"earlierRunSeconds": 50})
     status = reconcile(see(job, verdict=LET_GO)).status

@@ -102,7 +102,7 @@ def test_a_job_whose_dependency_failed_is_cancelled_or_waits(choice: str, phase:
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     status = reconcile(seen).status
-    assert (status.phase, status.reason) == (phase, "DependencyFailed")
+    assert (status.phase, status.reason, status.device) == (phase, "DependencyFailed", None)
     assert status.message == "A dependency cannot be met: first did not succeed"
     assert [each.state for each in status.dependencies] == ["Failed"]
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from dovetail.cluster import ClusterView, node_facts
+from dovetail.engine.facts import DeviceFacts
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
 from dovetail.engine.tidy import BestFit
@@ -20,12 +21,15 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
         facts, devices = node_facts(view.nodes[name], vendors=view.vendors), question.view.ledger.devices(name)
         if mended:
             facts = replace(facts, obstacle="", cordoned=False)
-            good = {"healthy": True, "cordoned": False, "strangers": False, "foreign_mib": 0}
-            devices = tuple(replace(device, **good) for device in devices)
+            devices = tuple(map(_good, devices))
         ledger.set_node(facts)
         ledger.set_devices(name, devices)
     # Prices are reckoned over the ledger that they were made for.
     return replace(question, view=view, tidy=BestFit())
+
+
+def _good(device: DeviceFacts) -> DeviceFacts:
+    return replace(device, healthy=True, cordoned=False, strangers=False, foreign_mib=0)
 
 
 def fits_whole(question: Question) -> bool:
