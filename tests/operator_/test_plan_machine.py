@@ -20,6 +20,7 @@ from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Waits
 from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
 from dovetail_operator.admission import decide, survey
+from dovetail_operator.candidacies import Candidacies
 from dovetail_operator.observed import worker_of
 from dovetail_operator.plans import Doubts, is_told_first
 from dovetail_operator.reconcile import reconcile
@@ -278,6 +279,12 @@ class PlanMachine(RuleBasedStateMachine):
             if status.phase == "Starting":
                 assert status.reason
                 assert status.placement is not None
+
+    @invariant()
+    def what_is_kept_of_jobs_is_as_if_it_were_made_anew(self) -> None:
+        kept = survey(self.state, now=self.now)
+        self.state.candidacies = Candidacies()
+        assert survey(self.state, now=self.now) == kept
 
     @invariant()
     def a_worker_is_bound_on_its_planned_node_alone(self) -> None:

@@ -144,15 +144,13 @@ class Ledger:
         With `hold_until` the promise is a hold, dropped by `expire_holds` once the clock passes that time. What is
         promised already touches nothing: a bound pod's every change of status comes here.
         """
-        known, entry = self._entries.get(claim.key), _Entry(claim, hold_until)
-        if known is not None and known.claim == claim and known.is_hold == entry.is_hold:
-            self._entries[claim.key] = entry
-            return
-        if known is not None and known.claim.node != claim.node:
-            self.release(claim.key)
-        self._entries[claim.key] = entry
-        self._on_node.setdefault(claim.node, set()).add(claim.key)
-        self._recount(claim.node)
+        if self._enter(_Entry(claim, hold_until)):
+            self._recount(claim.node)
+
+    def commit_all(self, claims: Iterable[Claim]) -> None:
+        """Promise what all of `claims` say, as `commit` does for one, and sum up each of their nodes once."""
+        for node in dict.fromkeys(claim.node for claim in claims if self._enter(_Entry(claim, None))):
+            self._recount(node)
 
     def release(self, key: str) -> Claim | None:
         """Take back what is promised under `key`; None when there is nothing."""
@@ -328,6 +326,18 @@ class Ledger:
         return other
 
     # --- inside ------------------------------------------------------------------------------------------------
+
+    def _enter(self, entry: _Entry) -> bool:
+        """Take an entry over; whether its node has to be summed up anew."""
+        claim, known = entry.claim, self._entries.get(entry.claim.key)
+        if known is not None and known.claim == claim and known.is_hold == entry.is_hold:
+            self._entries[claim.key] = entry
+            return False
+        if known is not None and known.claim.node != claim.node:
+            self.release(claim.key)
+        self._entries[claim.key] = entry
+        self._on_node.setdefault(claim.node, set()).add(claim.key)
+        return True
 
     def _touch(self, row: int) -> None:
         self._touched.append(row)

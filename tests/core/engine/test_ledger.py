@@ -184,6 +184,23 @@ def test_what_is_promised_already_touches_no_node_and_a_hold_that_becomes_firm_d
     assert not ledger.is_hold("pod")
 
 
+def test_what_is_promised_together_is_promised_as_one_by_one_and_each_node_is_summed_up_once() -> None:
+    together, one_by_one = make_ledger(a=4, b=2), make_ledger(a=4, b=2)
+    claims = []
+    for key, node in (("p", "a"), ("q", "a"), ("r", "b"), ("p", "b")):
+        found = check(one_by_one, make_ask("1"), node=node, key=key)
+        assert isinstance(found, Fit)
+        one_by_one.commit(found.claim)
+        claims.append(found.claim)
+    before = together.changes
+    together.commit_all(claims[:3])
+    assert together.changes == before + 2
+    together.commit_all(claims)
+    assert {claim.key: claim for claim in together.claims()} == {claim.key: claim for claim in one_by_one.claims()}
+    assert together.totals() == one_by_one.totals()
+    assert str(together.columns(["a", "b"])) == str(one_by_one.columns(["a", "b"]))
+
+
 def test_a_node_tells_when_it_changed_last() -> None:
     ledger = make_ledger(a=1, b=1)
     before = ledger.changed_at("a"), ledger.changed_at("b")
