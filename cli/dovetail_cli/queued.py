@@ -121,6 +121,8 @@ def _counted(job: GPUJob, *, uid: str, milli: int, queued: bool, quotas: Quotas)
         milli=milli,
         start=None if start is None else moment(start),
         queued=queued,
+        workers=job.spec.workers,
+        least=job.spec.min_workers,
         group=job.spec.group or "",
         max_concurrent=job.spec.max_concurrent,
         refused=pools if isinstance(pools, Refused) else None,

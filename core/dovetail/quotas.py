@@ -30,7 +30,10 @@ _MOST_USES: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What one job or pod takes: `milli` thousandths of GPUs from `start` on. It is `queued` while it waits."""
+    """What one job or pod takes: `milli` thousandths of GPUs from `start` on. It is `queued` while it waits.
+
+    One that waits and may start with no more than `least` of its `workers` would take less then.
+    """
 
     uid: str
     subject: Subject
@@ -41,6 +44,8 @@ class Counted:
     group: str = ""
     max_concurrent: int | None = None
     refused: Refused | None = None
+    workers: int = 1
+    least: int | None = None
     # Of a pod: the batch Job that it says it is of.
     owner: str = ""
 
@@ -140,7 +145,14 @@ class Quotas:
         return any(quota.status.as_of is None or moment(quota.status.as_of) < end for quota in sharing)
 
     def _terms(self, counted: Counted) -> Terms:
-        found = limits.limits_of(self._quotas.values(), counted.subject, milli=counted.milli, jobs=int(counted.is_job))
+        found = limits.limits_of(
+            self._quotas.values(),
+            counted.subject,
+            milli=counted.milli,
+            jobs=int(counted.is_job),
+            workers=counted.workers,
+            least=counted.least if counted.queued else None,
+        )
         start = found.start
         if counted.group:
             namespace = counted.subject.namespace

@@ -12,6 +12,7 @@ from dovetail.quotas import Counted, subject_of
 from dovetail.runs import end_of_run
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
+from dovetail_operator.plans import sized
 from dovetail_operator.state import State
 
 
@@ -28,8 +29,9 @@ def counted_jobs(state: State, *, waiting: Container[str]) -> list[Counted]:
         elif is_on_the_way(job, child := state.child_of(job)):
             each = _counted(state, job, child=child)
         elif job.metadata.uid in waiting:
-            let_go = isinstance(state.verdicts.get(job.metadata.uid), Admitted)
-            each = _counted(state, job, child=None, queued=not let_go)
+            verdict = state.verdicts.get(job.metadata.uid)
+            sizes = sized(job, child=None, verdict=verdict)
+            each = _counted(state, sizes, child=None, queued=not isinstance(verdict, Admitted))
         else:
             continue
         if each is not None:
@@ -53,6 +55,8 @@ def _counted(state: State, job: GPUJob, *, child: Job | None, queued: bool = Fal
         milli=milli_of(state.ask_of(job), workers=job.spec.workers if workers is None else workers),
         start=None if start is None else moment(start),
         queued=queued,
+        workers=job.spec.workers,
+        least=job.spec.min_workers,
         group=job.spec.group or "",
         max_concurrent=job.spec.max_concurrent,
         refused=pools if isinstance(pools, Refused) else None,

@@ -58,6 +58,37 @@ def test_jobs_that_run_and_pods_that_are_no_jobs_count_together() -> None:
     assert large.message == "Namespace team may run 3 GPUs, 2 run, this job needs 2 (GPUQuota q)"
 
 
+def test_an_elastic_job_starts_with_as_many_workers_as_its_limits_leave() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(namespaces=["team"], gpus=5))
+    state.pod_changed("ADDED", plain())
+    add(state, make_job("elastic", gpu=1, workers=6, minWorkers=2))
+    add(state, make_job("next", gpu=1, meta={"creationTimestamp": at(-100)}))
+    found = verdicts(state)
+    elastic = found["elastic"]
+    assert isinstance(elastic, Admitted)
+    assert len(elastic.claims) == 4
+    # What it was let go with counts from then on, and not what it asked for.
+    state.verdicts["uid-elastic"] = elastic
+    assert sum(each.milli for each in counted_jobs(state, waiting={"uid-elastic"})) == 4000
+    told = found["next"]
+    assert isinstance(told, Waits)
+    assert told.message == "Namespace team may run 5 GPUs, 5 run, this job needs 1 (GPUQuota q)"
+
+
+def test_an_elastic_job_is_told_what_its_fewest_workers_need() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(namespaces=["team"], gpus=2))
+    state.pod_changed("ADDED", plain())
+    add(state, make_job("elastic", gpu=1, workers=6, minWorkers=2))
+    add(state, make_job("large", gpu=1, workers=6, minWorkers=3))
+    found = [verdict for verdict in verdicts(state).values() if isinstance(verdict, Waits)]
+    assert [each.message for each in found] == [
+        "Namespace team may run 2 GPUs, 1 run, this job needs at least 2 (GPUQuota q)",
+        "Namespace team may run 2 GPUs, 1 run, this job would never fit, it needs at least 3 (GPUQuota q)",
+    ]
+
+
 def test_a_pod_that_merely_says_that_it_is_a_jobs_counts() -> None:
     state = make_state(a=8)
     state.quotas.put(make_quota(gpus=1))

@@ -166,6 +166,8 @@ class Look:
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
+        if job.least is not None:
+            job = replace(job, workers=self._gate.workers(job))
         found = self._room_for(job)
         if isinstance(found, Room) or found.reason != "ExceedsCapacity":
             refused = self._gate.refusal(job)
@@ -306,7 +308,7 @@ class Look:
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
             self._forget_kept()
-        self._gate.started(job)
+        self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         for ledger, _ in self._kept.values():
             commit(room.claims, job=job, ledger=ledger)

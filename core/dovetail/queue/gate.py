@@ -24,8 +24,11 @@ class Gate(Protocol):
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job back now; None where it may start if there is room."""
 
+    def workers(self, job: Candidate) -> int:
+        """With how many of its workers a job that may have fewer may start by its limits now."""
+
     def started(self, job: Candidate) -> None:
-        """The look has let the job go."""
+        """The look has let the job go, with so many workers as it says."""
 
     def ended(self, key: str) -> None:
         """While looking ahead, the job `key` is taken to have ended."""
@@ -37,6 +40,10 @@ class Open:
     def refusal(self, job: Candidate) -> Refused | None:  # noqa: ARG002 - the protocol's
         """None."""
         return None
+
+    def workers(self, job: Candidate) -> int:
+        """All."""
+        return job.workers
 
     def started(self, job: Candidate) -> None:
         """Count nothing."""

@@ -29,26 +29,40 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """No more than `most` at a time of what `counter` counts, of which the job takes `need`; GPUs in thousandths."""
+    """No more than `most` at a time of what `counter` counts, of which the job takes `need`; GPUs in thousandths.
+
+    Of a job that may have fewer workers each takes `each`, and the fewest together `least`.
+    """
 
     counter: CounterKey
     most: int
     need: int
     who: str
     quota: str = ""
+    each: int = 0
+    least: int | None = None
 
     def refusal(self, used: int) -> Refused | None:
         """Why the job has to wait when so much is used; None where it may go on."""
-        if used + self.need <= self.most:
+        if used + self._fewest <= self.most:
             return None
         source = f" (GPUQuota {self.quota})" if self.quota and not self.who.startswith(KIND) else ""
         return Refused(reason="Quota", message=f"{self.who[0].upper()}{self.who[1:]} {self._numbers(used)}{source}")
 
+    def taken(self, job: Candidate) -> int:
+        """What the job takes with the workers that it has."""
+        return self.need if self.least is None else self.each * job.workers
+
+    @property
+    def _fewest(self) -> int:
+        return self.need if self.least is None else self.least
+
     def _numbers(self, used: int) -> str:
         match self.counter[2]:
             case "GPUs":
-                needs = "this job needs" if self.need <= self.most else "this job would never fit, it needs"
-                return f"may run {_gpus(self.most)}, {_amount(used)} run, {needs} {_amount(self.need)}"
+                needs = "this job needs" if self._fewest <= self.most else "this job would never fit, it needs"
+                amount = _amount(self._fewest) if self.least is None else f"at least {_amount(self._fewest)}"
+                return f"may run {_gpus(self.most)}, {_amount(used)} run, {needs} {amount}"
             case "queued":
                 return f"may have {_jobs(self.most)} in the queue, {used} are before this one"
             case _:
@@ -70,6 +84,9 @@ class Terms:
         return bool(self.start or self.queue or self.refused)
 
 
+_NO_TERMS: Final = Terms()
+
+
 class LimitGate:
     """The queue's gate over the terms of jobs, by their UIDs. `running` are those that take of their limits already.
 
@@ -81,10 +98,10 @@ class LimitGate:
     ) -> None:
         self._terms = terms
         self._used: Counter[CounterKey] = Counter(used or {})
-        self._counted: set[str] = set()
+        self._counted: dict[str, list[tuple[CounterKey, int]]] = {}
         self._queued: dict[CounterKey, set[str]] = {}
         for key in running:
-            self._count(key)
+            self._count(key, [(limit.counter, limit.need) for limit in self._terms_of(key).start])
 
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job back now. A job that it does not keep out of the queue counts as queued."""
@@ -101,24 +118,34 @@ class LimitGate:
             self._queued[limit.counter].add(job.key)
         return next((refused for limit in terms.start if (refused := limit.refusal(self._used[limit.counter]))), None)
 
+    def workers(self, job: Candidate) -> int:
+        """With how many of its workers the job may start by its limits now."""
+        if job.least is None:
+            return job.workers
+        elastic = [limit for limit in self._terms_of(job.key).start if limit.each]
+        allowed = [(limit.most - self._used[limit.counter]) // limit.each for limit in elastic]
+        return max(job.least, min([job.workers, *allowed]))
+
     def started(self, job: Candidate) -> None:
         """The job takes of its limits from now on, and stands in no queue."""
-        for limit in self._terms[job.key].queue if job.key in self._terms else ():
+        terms = self._terms_of(job.key)
+        for limit in terms.queue:
             self._queued[limit.counter].discard(job.key)
-        self._count(job.key)
+        self._count(job.key, [(limit.counter, limit.taken(job)) for limit in terms.start])
 
     def ended(self, key: str) -> None:
         """What the job took is there again."""
-        if key in self._counted:
-            self._counted.remove(key)
-            for limit in self._terms[key].start:
-                self._used[limit.counter] -= limit.need
+        for counter, amount in self._counted.pop(key, ()):
+            self._used[counter] -= amount
 
-    def _count(self, key: str) -> None:
-        if key in self._terms and key not in self._counted:
-            self._counted.add(key)
-            for limit in self._terms[key].start:
-                self._used[limit.counter] += limit.need
+    def _terms_of(self, key: str) -> Terms:
+        return self._terms.get(key) or _NO_TERMS
+
+    def _count(self, key: str, takes: list[tuple[CounterKey, int]]) -> None:
+        if key not in self._counted:
+            self._counted[key] = takes
+            for counter, amount in takes:
+                self._used[counter] += amount
 
 
 def binds(spec: GPUQuotaSpec, subject: Subject) -> bool:
@@ -135,8 +162,20 @@ def whom(spec: GPUQuotaSpec, subject: Subject) -> str | None:
     return "" if spec.per == "Together" else subject.user
 
 
-def limits_of(quotas: Iterable[GPUQuota], subject: Subject, *, milli: int, jobs: int = 1) -> Terms:
-    """The terms under which a subject may start that takes so many thousandths of GPUs; `jobs` is 0 for a pod."""
+def limits_of(
+    quotas: Iterable[GPUQuota],
+    subject: Subject,
+    *,
+    milli: int,
+    jobs: int = 1,
+    workers: int = 1,
+    least: int | None = None,
+) -> Terms:
+    """The terms under which a subject may start that takes so many thousandths of GPUs; `jobs` is 0 for a pod.
+
+    With `least` it may start with no more of its `workers` than that.
+    """
+    each = 0 if least is None else milli // workers
     start: list[Limit] = []
     queue: list[Limit] = []
     for quota in quotas:
@@ -146,7 +185,18 @@ def limits_of(quotas: Iterable[GPUQuota], subject: Subject, *, milli: int, jobs:
         name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted)
         if spec.gpus is not None and milli:
             most = spec.gpus * WHOLE_MILLI
-            start.append(Limit(counter=(name, counted, "GPUs"), most=most, need=milli, who=who, quota=name))
+            fewest = None if least is None else each * least
+            start.append(
+                Limit(
+                    counter=(name, counted, "GPUs"),
+                    most=most,
+                    need=milli,
+                    who=who,
+                    quota=name,
+                    each=each,
+                    least=fewest,
+                )
+            )
         if spec.running_jobs is not None and jobs:
             key: CounterKey = (name, counted, "jobs")
             start.append(Limit(counter=key, most=spec.running_jobs, need=jobs, who=who, quota=name))

@@ -22,6 +22,9 @@ class AtMost:
             return None
         return Refused(reason="Quota", message=f"{self.running} of {self.most} jobs run already")
 
+    def workers(self, job: Candidate) -> int:
+        return job.workers
+
     def started(self, job: Candidate) -> None:
         self.running += 1
 
