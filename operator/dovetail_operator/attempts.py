@@ -33,6 +33,10 @@ _SHORT_RUN_SECONDS: Final = 600
 _KEPT: Final = 16
 _NODES_NOTED: Final = 16
 _DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
+# Before the user's.
+_OUR_RULES: Final = 1
+_NAMED_RULE: Final = re.compile(r"podFailurePolicy\.rules\[(\d+)\]")
+_MATCHED: Final = re.compile(r" matching \w+ rule at index \d+")
 _RULE_NUMBER: Final = re.compile(r"rule at index (\d+)")
 
 
@@ -90,6 +94,27 @@ def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again |
     if seen.job.status.retries >= spec.backoff_limit:
         return None
     return Again(counted=True, reason=failed.reason or "Failed", message=how)
+
+
+def why_final(job: GPUJob, failed: Condition) -> str:
+    """What of the spec makes this failure the last one, to be put behind how it failed; empty where nothing does."""
+    rules, number = _users_rules(job), _rule_of(failed)
+    if failed.reason != "PodFailurePolicy" or number < 1:
+        return ""
+    if number <= len(rules):
+        return f", which by spec.podFailurePolicy.rules[{number - 1}] fails the job at once"
+    codes = sorted(set(job.spec.retry_policy.exit_codes)) if job.spec.retry_policy is not None else []
+    return f", which is none of spec.retryPolicy.exitCodes ({', '.join(map(str, codes))})"
+
+
+def without_rule(text: str) -> str:
+    """What the Job controller says of a failure without the rule that it names by our number."""
+    return _MATCHED.sub("", text)
+
+
+def as_users_rules(text: str) -> str:
+    """What the API server says of a batch Job's rules, with the numbers that they have in the GPUJob."""
+    return _NAMED_RULE.sub(lambda found: f"podFailurePolicy.rules[{int(found[1]) - _OUR_RULES}]", text)
 
 
 def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
@@ -206,8 +231,7 @@ def _may_retry_timeout(seen: Observed) -> bool:
 
 
 def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Again | None:
-    found = _RULE_NUMBER.search(failed.message)
-    number = int(found[1]) if found else -1
+    number = _rule_of(failed)
     if number == 0:
         message = "A worker was disrupted, which costs no retry"
         return Again(counted=False, reason="DisruptionTarget", message=f"{message}: {how}" if how else message)
@@ -217,6 +241,12 @@ def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Again | None:
     return None
 
 
+def _rule_of(failed: Condition) -> int:
+    """The number of the batch Job's rule that failed it; -1 where its condition names none."""
+    found = _RULE_NUMBER.search(failed.message)
+    return int(found[1]) if found else -1
+
+
 def _users_rules(job: GPUJob) -> list[FailureRule]:
     policy = job.spec.pod_failure_policy
     return [] if policy is None else policy.rules
@@ -224,5 +254,8 @@ def _users_rules(job: GPUJob) -> list[FailureRule]:
 
 def _failing(rule: FailureRule) -> dict[str, Any]:
     written: dict[str, Any] = msgspec.to_builtins(rule)
+    if rule.on_exit_codes is not None:
+        # A batch Job takes them in their order alone.
+        written["onExitCodes"]["values"] = sorted(set(rule.on_exit_codes.values))
     # What costs no try begins the whole job anew, and not one worker beside the others.
     return written | {"action": "FailJob" if rule.action == "Ignore" else rule.action}

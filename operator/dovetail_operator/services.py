@@ -7,6 +7,7 @@ from dovetail.api.meta import Described, ObjectMeta
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, StatusError, TooManyRequests, Unauthorized
 from dovetail.kube.resources import SERVICES
+from dovetail_operator.attempts import as_users_rules
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.ownership import is_of_an_earlier_one, is_owned
 
@@ -45,4 +46,4 @@ def refusal(error: StatusError, *, kind: str) -> Obstacle:
     if isinstance(error, (Conflict, TooManyRequests, Unauthorized)) or error.code >= 500:
         raise error
     reason: Reason = "Quota" if "exceeded quota" in error.message else "Invalid"
-    return Obstacle(reason=reason, message=f"The API server refuses the {kind}: {error.message}")
+    return Obstacle(reason=reason, message=f"The API server refuses the {kind}: {as_users_rules(error.message)}")

@@ -238,12 +238,15 @@ def _ended(seen: Observed, child: Job) -> Stage:
     failed = true_condition(child, "Failed")
     assert failed is not None, "a Job that has ended is Complete or Failed"
     late = failed.reason == "DeadlineExceeded"
-    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or failed.message
+    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or attempts.without_rule(failed.message)
     if (why := attempts.again(seen, child, failed, how=message)) is not None:
         ended = attempts.ended_attempt(seen, child, why)
         return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
+    message += attempts.why_final(seen.job, failed)
     if seen.job.spec.backoff_limit and seen.job.status.attempts:
-        message = f"{message} (attempt {seen.job.status.attempt}, {seen.job.status.retries} retries used)"
+        retries = seen.job.status.retries
+        used = f"{retries} {'retry' if retries == 1 else 'retries'} used"
+        message = f"{message} (attempt {seen.job.status.attempt}, {used})"
     return Stage(
         phase="TimedOut" if late else "Failed", reason=failed.reason or "Failed", message=message, admitted=True
     )

@@ -47,6 +47,11 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
         ({"dependencies": [{"name": "Not a job"}]}, "spec.dependencies[0].name", "must be of a-z, 0-9 and '-'"),
         ({"notify": {"emails": ["ada"]}}, "spec.notify.emails[0]", "such as ada@example.com"),
         ({"retryPolicy": {"exitCodes": [75]}}, "spec", "write backoffLimit: 1 or more, or leave retryPolicy out"),
+        (
+            {"podFailurePolicy": {"rules": [{"action": "Count", "onExitCodes": {"operator": "In", "values": [3, 0]}}]}},
+            "spec.podFailurePolicy.rules[0]",
+            "allowed are exit codes from 1 to 255",
+        ),
         ({"activeDeadlineSeconds": 2**63 - 1}, "spec.activeDeadlineSeconds", "2147483647"),
     ],
 )

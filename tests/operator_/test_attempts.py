@@ -8,12 +8,14 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
+from dovetail.kube.errors import Status, StatusError
 from dovetail.kube.objects import Job
 from dovetail_operator import attempts
 from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_on_the_way, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
+from dovetail_operator.services import refusal
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, see
 
 EXCEEDED = condition("Failed", reason="BackoffLimitExceeded", message="Job has reached the backoff limit")
@@ -208,6 +210,45 @@ def test_rules_stand_in_their_order_behind_the_one_on_disruptions() -> None:
         {"action": "FailJob", "onPodConditions": [{"type": "ConfigIssue"}]},
         {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [3, 4]}},
     ]
+
+
+def test_exit_codes_are_handed_on_in_their_order_and_once() -> None:
+    rule = {"action": "Count", "onExitCodes": {"operator": "In", "values": [9, 3, 9]}}
+    (_, ours) = attempts.failure_rules(make_job(podFailurePolicy={"rules": [rule]}))
+    assert ours["onExitCodes"]["values"] == [3, 9]
+
+
+RULES = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [8]}}]}
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (1, "exit code 8, which by spec.podFailurePolicy.rules[0] fails the job at once"),
+        (2, "exit code 8, which is none of spec.retryPolicy.exitCodes (7, 75)"),
+    ],
+)
+def test_a_failure_that_is_not_tried_again_says_what_of_the_spec_it_hangs_on(number: int, told: str) -> None:
+    job = make_job(backoffLimit=1, podFailurePolicy=RULES, retryPolicy={"exitCodes": [75, 7]}, status=RAN)
+    status = failed(job, by_rule(number), make_pod(phase="Failed", exit_code=8, started=-60)).status
+    assert status.phase == "Failed"
+    assert status.message.endswith(told)
+
+
+def test_where_no_pod_tells_any_more_the_job_controller_does_without_its_own_number_of_the_rule() -> None:
+    why = by_rule(1) | {
+        "message": "Container main for pod a/x-0 failed with exit code 8 matching FailJob rule at index 1"
+    }
+    status = failed(make_job(podFailurePolicy=RULES, status=RAN), why).status
+    assert status.message.endswith(
+        "failed with exit code 8, which by spec.podFailurePolicy.rules[0] fails the job at once"
+    )
+
+
+def test_what_the_api_server_says_of_a_rule_has_the_number_that_the_user_knows() -> None:
+    said = 'Job.batch "x" is invalid: spec.podFailurePolicy.rules[1].onExitCodes.containerName: Invalid value: "y"'
+    found = refusal(StatusError(Status(code=422, reason="Invalid", message=said)), kind="Job")
+    assert "spec.podFailurePolicy.rules[0].onExitCodes" in found.message
 
 
 def test_time_before_a_suspension_counts_in_all_and_not_in_the_limit_of_a_run() -> None:

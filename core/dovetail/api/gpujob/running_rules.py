@@ -95,6 +95,10 @@ FAILURE_RULE: Final[list[Rule]] = [
         "rule": "has(self.onExitCodes) != (has(self.onPodConditions) && size(self.onPodConditions) > 0)",
         "message": "a rule of podFailurePolicy needs exactly one of onExitCodes and onPodConditions",
     },
+    {
+        "rule": "!has(self.onExitCodes) || self.onExitCodes.operator != 'In' || !(0 in self.onExitCodes.values)",
+        "message": "onExitCodes with operator In names 0, which is success: allowed are exit codes from 1 to 255",
+    },
 ]
 
 
