@@ -53,6 +53,8 @@ log = get_logger("dovetail.operator")
 
 WORKERS: Final = 64
 _CLOCK_SECONDS: Final = 5.0
+# What happens to a batch Job and its pods comes in bursts: one look at the job sees all of it.
+_BURST_SECONDS: Final = 0.1
 _UNPROCESSABLE: Final = 422
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
@@ -96,7 +98,8 @@ class Controller:
     def job_changed(self, job: GPUJob) -> None:
         """A GPUJob was seen."""
         if self.state.put_job(job):
-            self._touch(key_of(job.metadata))
+            self.queue.add(key_of(job.metadata))
+            self._wake_dependents(key_of(job.metadata))
             self._queueing.look_again()
 
     def job_gone(self, job: GPUJob) -> None:
@@ -122,14 +125,15 @@ class Controller:
             # It may have stood in the way.
             self.state.relent(job)
             self._queueing.look_again()
-        self._touch(key)
+        self.queue.add_later(key, seconds=_BURST_SECONDS)
+        self._wake_dependents(key)
         self._queueing.room_changed()
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Any pod has changed."""
         key = self.state.pod_changed(type_, pod)
         if key is not None:
-            self.queue.add(key)
+            self.queue.add_later(key, seconds=_BURST_SECONDS)
         self._queueing.room_changed()
 
     def node_event(self, type_: EventType, node: Node) -> None:
@@ -148,7 +152,7 @@ class Controller:
         else:
             self._evictions.changed(gpunode)
             for key in self.state.gpunode_changed(gpunode):
-                self.queue.add(key)
+                self.queue.add_later(key, seconds=_BURST_SECONDS)
         self._queueing.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
@@ -163,10 +167,6 @@ class Controller:
         """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
         if self.state.view.time_passes() or self.state.quotas.keep_for_a_time:
             self._queueing.room_changed()
-
-    def _touch(self, key: str) -> None:
-        self.queue.add(key)
-        self._wake_dependents(key)
 
     def _wake_dependents(self, key: str) -> None:
         """What became of a job decides on those that wait for it."""

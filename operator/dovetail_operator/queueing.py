@@ -29,7 +29,7 @@ from dovetail_operator.state import State
 
 _SETTLING_SECONDS: Final = 0.05
 # The same where nobody waits: plans are still checked against the room that there is, but nobody is held up by that.
-_UNHURRIED_SECONDS: Final = 1.0
+_UNHURRIED_SECONDS: Final = 2.0
 # A cycle may take this part of the time, so that changes that come without end leave room for the rest.
 _CYCLE_SHARE: Final = 0.2
 _SLICE_SECONDS: Final = 0.02

@@ -15,8 +15,9 @@ FAKE_NODE: Final = "kwok.x-k8s.io/node"
 SERVICE_ADDRESS: Final = "10.0.0.1"  # the first of kube-apiserver's default service range, by which pods reach it
 PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok")
 _MAX_PODS: Final = "110"
-# Go's collector of garbage takes a fifth of what a busy API server computes: while its memory is small it runs seldom.
-_SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "2GiB"}]
+# Go's collector of garbage takes a fifth of what a busy API server computes: while their memory is small, the API server
+# and those that it keeps busy are told to run it seldom.
+_SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
 
 
 def manifest(node: SimulatedNode) -> dict[str, Any]:
@@ -123,12 +124,17 @@ def _patches(*, pki: Path, real_node: bool) -> list[dict[str, Any]]:
     if real_node:
         # The node comes in over a network interface of its own; everything else listens on loopback only.
         api_server.append(_argument("bind-address", "0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
+    # One of each is all there is: on a busy machine it would lose a Lease to nobody, end, and stay away.
+    alone = _argument("leader-elect", "false")
     return [
         # What is lost when the machine fails is thrown away anyway.
-        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", "true")]},
+        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", "true")], "extraEnvs": _SELDOM_COLLECTED},
         {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _SELDOM_COLLECTED},
+        {"name": "kube-controller-manager", "extraArgs": [alone], "extraEnvs": _SELDOM_COLLECTED},
+        {"name": "kube-scheduler", "extraArgs": [alone]},
         {
             "name": "kwok-controller",
+            "extraEnvs": _SELDOM_COLLECTED,
             "extraArgs": [
                 _argument("manage-all-nodes", "false", override=True),
                 _argument("manage-nodes-with-annotation-selector", f"{FAKE_NODE}=fake"),
