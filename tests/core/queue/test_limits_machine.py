@@ -1,0 +1,286 @@
+"""The queue with limits, reservations for a time, elastic jobs and preemption over time, as a state machine.
+
+The operator's part is played by the machine: who is told to make way is gone with the next look where the proof still
+holds. Beside the queue it keeps who holds what since when, whose limits are used, and nothing else.
+"""
+
+from dataclasses import dataclass, replace
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dovetail.engine.claims import Claim
+from dovetail.queue.admission import Admitted, Look, Waits
+from dovetail.queue.candidates import Candidate, Leaving, order
+from dovetail.queue.limits import Limit, LimitGate, Terms
+from dovetail.queue.preemption import Evictor, Rules, Running
+from dovetail.queue.windows import Window, Windows, placed
+from tests.core.engine.builders import make_ask, make_ledger
+
+HOUR = 3600.0
+GUESS = 6 * HOUR
+SHAPES = ["1", "2", "4", "0.5"]
+RULES = Rules(gap=10, min_run_seconds=0.0, grace_seconds=10.0)
+# All jobs of the quota together.
+MOST_GPUS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    job: Candidate
+    since: float
+    claims: tuple[Claim, ...]
+
+    @property
+    def milli(self) -> int:
+        return sum(device.share_milli for claim in self.claims for device in claim.devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Between these times so many GPUs are for the jobs of the quota."""
+
+    start: float
+    end: float
+    gpus: int
+
+
+class LimitsMachine(RuleBasedStateMachine):
+    """Jobs whose names begin with `own` are bound by the quota: its limit is theirs, and its reservations are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = make_ledger(a=4, b=2)
+        self.now = 0.0
+        self.submitted = 0
+        self.kept: list[Kept] = []
+        self.waiting: dict[str, Candidate] = {}
+        self.running: dict[str, Run] = {}
+        # Who makes way for whom, as the last look said.
+        self.told: dict[str, str] = {}
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    @rule(
+        own=st.booleans(),
+        shape=st.sampled_from(SHAPES),
+        workers=st.integers(1, 3),
+        least=st.one_of(st.none(), st.integers(1, 3)),
+        hours=st.one_of(st.none(), st.integers(1, 4)),
+        priority=st.sampled_from([10, 10, 20, 30]),
+    )
+    def submit(self, own: bool, shape: str, workers: int, least: int | None, hours: int | None, priority: int) -> None:
+        key = f"{'own' if own else 'other'}-{self.submitted:03d}"
+        self.submitted += 1
+        self.waiting[key] = Candidate(
+            key=key,
+            ask=make_ask(shape),
+            workers=workers,
+            least=None if least is None else min(least, workers),
+            priority=priority,
+            created=f"{self.submitted:03d}",
+            name=f"team/{key}",
+            run_seconds=GUESS if hours is None else hours * HOUR,
+            limited=hours is not None,
+        )
+        self.look()
+
+    @rule(begins=st.integers(0, 3), hours=st.integers(1, 3), gpus=st.integers(1, 6))
+    def keep(self, begins: int, hours: int, gpus: int) -> None:
+        if len(self.kept) < 3:
+            start = self.now + begins * HOUR
+            self.kept.append(Kept(start=start, end=start + hours * HOUR, gpus=gpus))
+            self.look()
+
+    @rule()
+    def keep_no_more(self) -> None:
+        self.kept = []
+        self.look()
+
+    @rule(hours=st.sampled_from([0.5, 1.0, 3.0]))
+    def pass_time(self, hours: float) -> None:
+        self.now += hours * HOUR
+        for key, run in list(self.running.items()):
+            if run.job.limited and run.since + run.job.run_seconds <= self.now:
+                self.end(key)
+        self.look()
+
+    @rule(data=st.data())
+    def end_early(self, data: st.DataObject) -> None:
+        if self.running:
+            self.end(data.draw(st.sampled_from(sorted(self.running))))
+            self.look()
+
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        if self.waiting:
+            del self.waiting[data.draw(st.sampled_from(sorted(self.waiting)))]
+            self.look()
+
+    @rule()
+    def make_way(self) -> None:
+        """The time of those who were told has come: the proof is made once more, and they are gone."""
+        self.look()
+        if not self.told:
+            return
+        (by,) = set(self.told.values())
+        for key in self.told:
+            self.waiting[key] = self.running[key].job
+            self.end(key)
+        self.look(left=dict.fromkeys(self.told, by))
+        assert by in self.running, "whoever others made way for starts"
+
+    # --- the operator's part -----------------------------------------------------------------------------------
+
+    def look(self, *, left: dict[str, str] | None = None) -> None:
+        evictor = Evictor(running=self.evictable(left or {}), rules=RULES)
+        look = Look(
+            self.ledger.copy(),
+            sites={},
+            leaving=self.leaving(),
+            gate=self.gate(),
+            evictor=evictor,
+            windows=self.windows(),
+        )
+        for job in order(self.waiting.values()):
+            verdict = look.at(job)
+            if isinstance(verdict, Admitted):
+                self.start(job, verdict)
+            else:
+                assert isinstance(verdict, Waits)
+                assert verdict.message
+        self.told = {key: each.by.key for key, each in evictor.orders.items()}
+
+    def evictable(self, left: dict[str, str]) -> list[Running]:
+        runs = [
+            Running(
+                key=run.job.key,
+                priority=run.job.priority,
+                run_seconds=self.now - run.since,
+                claims=tuple(claim.key for claim in run.claims),
+                yields_to=self.told.get(run.job.key, ""),
+            )
+            for run in self.running.values()
+        ]
+        return [*runs, *(Running(key=k, priority=0, run_seconds=0.0, claims=(), yields_to=by, left=True)
+                         for k, by in left.items())]  # fmt: skip
+
+    def gate(self) -> LimitGate:
+        everyone = [*self.waiting.values(), *(run.job for run in self.running.values())]
+        terms = {job.key: self.terms(job) for job in everyone if is_own(job)}
+        used = {("quota", "", "GPUs"): sum(run.milli for run in self.running.values() if is_own(run.job))}
+        return LimitGate(terms, used=used)  # type: ignore[arg-type]
+
+    def terms(self, job: Candidate) -> Terms:
+        each = int(1000 * job.gpus) // job.workers
+        limit = Limit(
+            counter=("quota", "", "GPUs"),
+            most=MOST_GPUS * 1000,
+            need=each * job.workers,
+            who="team",
+            each=each,
+            least=None if job.least is None else each * job.least,
+        )
+        return Terms(start=(limit,))
+
+    def windows(self) -> Windows:
+        wanted = [
+            Window(
+                name=f"w{number}",
+                quota="quota",
+                at_seconds=max(0.0, each.start - self.now),
+                until_seconds=each.end - self.now,
+                until="then",
+                gpus=each.gpus,
+            )
+            for number, each in enumerate(self.kept)
+            if each.end > self.now
+        ]
+        own = {job.key: frozenset({"quota"}) for job in self.waiting.values() if is_own(job)}
+        reservations = placed(wanted, ledger=self.ledger, leaving=self.leaving())
+        return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
+
+    def leaving(self) -> list[Leaving]:
+        return [
+            Leaving(
+                key=claim.key,
+                job=run.job.key,
+                at_seconds=max(run.since + run.job.run_seconds - self.now, 60.0),
+                assumed=not run.job.limited,
+            )
+            for run in self.running.values()
+            for claim in run.claims
+        ]
+
+    def start(self, job: Candidate, verdict: Admitted) -> None:
+        fewest = job.workers if job.least is None else job.least
+        assert fewest <= len(verdict.claims) <= job.workers, "a gang starts whole, an elastic one with its fewest"
+        del self.waiting[job.key]
+        self.running[job.key] = Run(job=job, since=self.now, claims=verdict.claims)
+        for claim in verdict.claims:
+            self.ledger.commit(claim)
+        if not is_own(job):
+            self.check_kept(job)
+
+    def check_kept(self, job: Candidate) -> None:
+        """Nobody starts who would still be there while what he takes is kept: as much is free as was before."""
+        end = self.now + job.run_seconds if job.limited else float("inf")
+        taken = {device.uuid for claim in self.running[job.key].claims for device in claim.devices}
+        others = {
+            device.uuid
+            for key, run in self.running.items()
+            if key != job.key
+            if not run.job.limited or run.since + run.job.run_seconds > end
+            for claim in run.claims
+            for device in claim.devices
+        }
+        for each in self.kept:
+            if each.start < end and each.end > self.now:
+                before, after = 6 - len(others), 6 - len(others | taken)
+                assert after >= min(each.gpus, before) or after == before
+
+    def end(self, key: str) -> None:
+        for claim in self.running.pop(key).claims:
+            self.ledger.release(claim.key)
+
+    # --- what always holds -------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_device_is_promised_beyond_itself(self) -> None:
+        promised: dict[str, int] = {}
+        for run in self.running.values():
+            for claim in run.claims:
+                for device in claim.devices:
+                    promised[device.uuid] = promised.get(device.uuid, 0) + device.share_milli
+        assert all(milli <= 1000 for milli in promised.values())
+
+    @invariant()
+    def the_quota_is_kept(self) -> None:
+        assert sum(run.milli for run in self.running.values() if is_own(run.job)) <= MOST_GPUS * 1000
+
+    @invariant()
+    def those_who_are_told_to_go_are_less_important_by_far(self) -> None:
+        for key, by in self.told.items():
+            assert self.running[key].job.priority + RULES.gap <= self.waiting[by].priority
+
+    def teardown(self) -> None:
+        """When nothing more comes and nothing is kept, every job that could ever run has its turn."""
+        self.kept = []
+        self.look()
+        while self.running:
+            self.end(min(self.running))
+            self.look()
+        for job in self.waiting.values():
+            look = Look(
+                make_ledger(a=4, b=2), sites={}, gate=LimitGate({job.key: self.terms(job)} if is_own(job) else {})
+            )
+            assert isinstance(look.at(replace(job)), Waits)
+
+
+def is_own(job: Candidate) -> bool:
+    return job.key.startswith("own")
+
+
+TestLimits = LimitsMachine.TestCase
+TestLimits.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
