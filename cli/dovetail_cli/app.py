@@ -178,9 +178,19 @@ def _invoke(app: "typer.Typer", arguments: Sequence[str], *, prog: str) -> int:
         # Not standalone: usage errors come here and are told like all others, in one sentence.
         ended = get_command(app).main(args=list(arguments), prog_name=prog, standalone_mode=False)
     except TyperException as error:
-        message = error.format_message().rstrip(".").replace("\n", " ").replace("\t", "")
+        message = _wrong_value(error) or error.format_message().rstrip(".").replace("\n", " ").replace("\t", "")
         raise UsageError(f"{message} (see `{prog} --help`)") from error
     return ended if isinstance(ended, int) else 0
+
+
+def _wrong_value(error: Exception) -> str:
+    """An option with a value that is not allowed: both, and what is allowed; empty for any other error."""
+    found, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if not callable(found) or param is None:
+        return ""
+    (first, *_) = found()
+    allowed = first["msg"].removeprefix("Input ").partition(",")[0]
+    return f'{max(param.opts, key=len)} "{first["input"]}": {allowed}'
 
 
 def _tell(error: Exception) -> int:

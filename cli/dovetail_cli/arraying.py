@@ -1,6 +1,7 @@
 """gbatch's arrays and parameter sweeps: out of --array, --param and --param-file into the job. Reads the file alone."""
 
 import csv
+import io
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Final
 from dovetail.api.gpujob import MAX_TASKS, ArraySpec, SweepParameter, SweepSpec
 from dovetail.api.gpujob.running import INDEXES_PATTERN
 from dovetail.indexes import IndexesError, indexes_in
-from dovetail_cli.errors import UsageError
+from dovetail_cli.errors import CommandError, UsageError
+from dovetail_cli.files import read_text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
@@ -68,8 +70,12 @@ def _array(text: str, *, limit: int | None) -> ArraySpec:
 def _parameter(text: str) -> tuple[str, list[str]]:
     """`lr=0.1,0.01` or `seed=1:5` (both ends, in steps of 1 or as a third number says)."""
     name, equals, said = text.partition("=")
-    if not equals or not said or not _NAME.fullmatch(name):
+    if not equals or not said:
         raise UsageError(f'--param "{text}": write a name and values, such as lr=0.1,0.01 or seed=1:5')
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f'--param "{text}": "{name}" is no name: letters, digits and "_" are, not beginning with a digit'
+        )
     values = _range(text, said) if ":" in said and "," not in said else said.split(",")
     if not all(values):
         raise UsageError(f'--param "{text}": a value between two commas is missing')
@@ -94,12 +100,16 @@ def _range(text: str, said: str) -> list[str]:
 
 def _rows(path: Path) -> list[dict[str, str]]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
-            names = list(reader.fieldnames or ())
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = read_text(path)
+    except CommandError as error:
+        raise UsageError(f"--param-file {error}") from error
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        rows = list(reader)
+        names = list(reader.fieldnames or ())
+    except csv.Error as error:
         raise UsageError(f"--param-file {path}: {error}") from error
+    _check_once(names)
     if not rows or not all(_NAME.fullmatch(name or "") for name in names):
         raise UsageError(
             f"--param-file {path}: the first line names the parameters (such as lr,bs), each other is a task"

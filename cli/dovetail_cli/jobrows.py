@@ -129,11 +129,11 @@ def parse_fields(text: str | None) -> list[str]:
     """The columns that `-f` names, in any case. Raises `UsageError` for one that there is not."""
     if text is None:
         return list(DEFAULT_FIELDS)
-    fields = [field.strip().upper() for field in text.split(",") if field.strip()]
+    fields = [field.strip() for field in text.split(",") if field.strip()]
     for field in fields:
-        if field not in COLUMNS:
+        if field.upper() not in COLUMNS:
             raise UsageError(f'-f "{field}": unknown field, allowed are {", ".join(COLUMNS)}')
-    return fields or list(DEFAULT_FIELDS)
+    return [field.upper() for field in fields] or list(DEFAULT_FIELDS)
 
 
 def parse_states(text: str | None) -> frozenset[str]:

@@ -60,7 +60,8 @@ def test_several_parameters_are_combined_each_with_each() -> None:
 
 def test_each_line_of_a_file_is_a_task_with_each_value_of_the_parameters(tmp_path: Path) -> None:
     path = tmp_path / "params.csv"
-    path.write_text('lr,note\n0.1,"a, b"\n0.2,c\n')
+    # As spreadsheets write it: with a byte order mark.
+    path.write_text('lr,note\n0.1,"a, b"\n0.2,c\n', encoding="utf-8-sig")
     sweep = read(param_file=str(path), params=["seed=1,2"]).sweep
     assert sweep is not None
     assert sweep.combine == "Zip"
@@ -82,7 +83,7 @@ def test_each_line_of_a_file_is_a_task_with_each_value_of_the_parameters(tmp_pat
         ({"max_concurrent": 2}, "--max-concurrent is about several tasks"),
         ({"max_concurrent": 0, "array": "1"}, "--max-concurrent 0: allowed are 1 to 1000"),
         ({"params": ["lr"]}, '--param "lr": write a name and values'),
-        ({"params": ["1r=2"]}, "write a name and values"),
+        ({"params": ["1r=2"]}, '"1r" is no name'),
         ({"params": ["lr=1,,2"]}, "a value between two commas is missing"),
         ({"params": ["n=1:5:0"]}, "1 never comes to 5 in steps of 0"),
         ({"params": ["n=1:5:-1"]}, "1 never comes to 5 in steps of -1"),
@@ -90,7 +91,7 @@ def test_each_line_of_a_file_is_a_task_with_each_value_of_the_parameters(tmp_pat
         ({"params": ["a=1:100", "b=1:100"]}, "10000 combinations, and 1000 tasks are allowed"),
         ({"params": ["a=1", "a=2"]}, "a is given twice"),
         ({"params": ["a=1"], "name_template": "x{b}"}, "{b} is none of {a}, {index}"),
-        ({"param_file": "/does/not/exist.csv"}, "No such file"),
+        ({"param_file": "/does/not/exist.csv"}, "--param-file /does/not/exist.csv: there is no such file"),
     ],
 )
 def test_what_cannot_be_is_named(options: dict[str, Any], says: str) -> None:
@@ -106,6 +107,7 @@ def test_what_cannot_be_is_named(options: dict[str, Any], says: str) -> None:
         ("lr\n", "first line names"),
         ("1,2\n3,4\n", "first line names"),
         ("a,b\n1\n", "line 2"),
+        ("a,a\n1,2\n", "a is given twice"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str, says: str) -> None:
