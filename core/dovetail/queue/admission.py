@@ -118,7 +118,7 @@ class Look:
         self._refused_before: dict[object, Shortage] = {}
         self._freed: set[str] = set()
         self._kept_from: dict[tuple[tuple[str, ...], object], Shortage] = {}
-        self._now = 0.0
+        self._now = self._before = 0.0
         self._early = False
 
     def advance(self) -> list[tuple[Leaving, Claim]] | None:
@@ -128,6 +128,7 @@ class Look:
         """
         if not self._due:
             return None
+        self._before = self._now
         first = max(self._now, self._due[0][0])
         until = first + max(_STEP_SECONDS, first * _STEP_SHARE)
         gone = []
@@ -156,8 +157,10 @@ class Look:
 
     @property
     def is_after_windows(self) -> bool:
-        """Whether something that was kept for a time is over by now."""
-        return any(end.at_seconds <= self._now for end in self._windows.ends())
+        """Whether something that was kept for a time has just ended."""
+        return self._before < self._now and any(
+            self._before < end.at_seconds <= self._now for end in self._windows.ends()
+        )
 
     @property
     def leaving(self) -> list[Leaving]:

@@ -1,6 +1,6 @@
 """When the waiting jobs are going to start: the queue's own looks, played from one predicted end to the next."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,8 +114,12 @@ class _Over:
         """What has to have ended on the nodes of `claims`."""
         nodes = sorted({claim.node for claim in claims})
         ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}
+        over = "a reservation is over by then"
         if not ended:
-            return "A reservation is over by then" if at.is_after_windows else "Its turn comes after jobs before it"
+            return over.capitalize() if at.is_after_windows else "Its turn comes after jobs before it"
+        return self._of_jobs(nodes, ended) + (f", and {over}" if at.is_after_windows else "")
+
+    def _of_jobs(self, nodes: Sequence[str], ended: Mapping[str, bool]) -> str:
         where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
         who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
         assumed = sum(ended.values())

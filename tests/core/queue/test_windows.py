@@ -193,3 +193,14 @@ def test_those_for_whom_it_is_kept_start_whoever_waits_for_its_end() -> None:
     waiting = [make_job("large", "4", at=1, priority=50), make_job("theirs", "2", at=2)]
     found = decide(*waiting, ledger=make_ledger(n=4), windows=(window,), own=frozenset({"uid-theirs"}))
     assert found == {"large": "Reserved", "theirs": ""}
+
+
+def test_what_a_start_rests_on_names_the_reservation_that_is_over() -> None:
+    ledger = make_ledger(n=4)
+    leaving = run(ledger, make_job("r", "2", hours=0.5))
+    window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
+    windows = Windows(reservations=placed([window], ledger=ledger, leaving=leaving), wanted=[window])
+    starts = foresee_with_range([make_job("x", "4")], ledger=ledger, sites={}, leaving=leaving, windows=windows)
+    assert [(start.in_seconds, start.basis) for start in starts if start is not None] == [
+        (2 * HOUR, "1 job has ended on n by then at the latest, by the time limits, and a reservation is over by then")
+    ]
