@@ -109,7 +109,7 @@ def test_json_has_numbers_and_full_devices() -> None:
 @pytest.mark.parametrize(
     ("parse", "problem"),
     [
-        (lambda: jobrows.parse_fields("JOBID,foo"), '-f "FOO": unknown field, allowed are JOBID, NAME'),
+        (lambda: jobrows.parse_fields("JOBID,foo"), '-f "foo": unknown field, allowed are JOBID, NAME'),
         (lambda: jobrows.parse_sort("-foo"), '-r "-FOO": unknown field, allowed are JOBID, NAME'),
         (lambda: jobrows.parse_states("PD,zz"), '-s "zz": unknown state, allowed are QUEUED PD, HOLD H'),
         (lambda: listing.parse_limit("0"), '-n "0"'),
