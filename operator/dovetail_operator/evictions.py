@@ -1,6 +1,6 @@
 """Who may make way for whom, out of the operator's state, and what those are told who do. No I/O."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -19,7 +19,12 @@ def running_jobs(state: State, *, now: datetime) -> list[Running]:
     """The jobs that run, and those that have just made way; none where nobody ever does."""
     if not state.preemption.gap:
         return []
-    return [found for key, job in state.jobs.items() if (found := _running(state, key, job, now=now)) is not None]
+    served = _served(state.jobs.values())
+    return [
+        found
+        for key, job in state.jobs.items()
+        if (found := _running(state, key, job, served=served, now=now)) is not None
+    ]
 
 
 def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
@@ -33,9 +38,28 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
     }  # fmt: skip
 
 
-def _running(state: State, key: str, job: GPUJob, *, now: datetime) -> Running | None:
+def _served(jobs: Iterable[GPUJob]) -> frozenset[str]:
+    """Those jobs, by UID, that have had the run for which they last sent somebody away."""
+    known = list(jobs)
+    left: dict[str, datetime] = {}
+    for job in known:
+        made = job.status.preemption
+        if made is not None and made.by and made.at is None and made.last_time is not None:
+            left[made.by] = max(left.get(made.by, moment(made.last_time)), moment(made.last_time))
+    return frozenset(
+        job.metadata.uid for job in known if job.metadata.uid in left and _ran_after(job, left[job.metadata.uid])
+    )
+
+
+def _ran_after(job: GPUJob, then: datetime) -> bool:
+    made = job.status.preemption
+    runs = [each.start_time for each in job.status.attempts[-1:]] + [made.last_time if made is not None else None]
+    return any(at is not None and moment(at) >= then for at in runs)
+
+
+def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now: datetime) -> Running | None:
     child, made = state.child_of(job), job.status.preemption
-    yields_to = made.by if made is not None else ""
+    yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
     if job.status.phase in FINISHED or is_external(job):
         # Kueue would let go again what we suspend, and nobody would have its place.
         return None

@@ -108,3 +108,39 @@ def test_once_the_victim_is_suspended_the_other_is_let_go_over_its_devices() -> 
     boss = found["uid-boss"]
     assert isinstance(boss, Admitted)
     assert [claim.node for claim in boss.claims] == ["a"]
+
+
+def returned(**status: Any) -> State:
+    """The boss waits again; a job that left for it a minute ago waits too, and another runs in its place."""
+    state = with_boss()
+    made = {"by": "uid-boss", "count": 1, "lastTime": at(-60)}
+    state.put_job(make_job("gone", gpu=2, priority=10, status={"phase": "Preempted", "preemption": made}))
+    state.put_job(make_job("boss", gpu=2, priority=50, status=status, meta={"resourceVersion": "11"}))
+    return state
+
+
+def test_who_sent_somebody_away_and_did_not_start_sends_nobody_else_away() -> None:
+    assert look(returned())[0].orders == {}
+    earlier = {
+        "number": 1,
+        "reason": "Failed",
+        "message": "x",
+        "counted": True,
+        "startTime": at(-300),
+        "endTime": at(-200),
+    }
+    assert look(returned(attempts=[earlier]))[0].orders == {}
+
+
+def test_who_has_had_its_run_and_waits_anew_may_send_others_away() -> None:
+    failed = {
+        "number": 1,
+        "reason": "Failed",
+        "message": "x",
+        "counted": True,
+        "startTime": at(-40),
+        "endTime": at(-20),
+    }
+    made_way = {"count": 1, "lastTime": at(-10), "by": "uid-other"}
+    for status in ({"attempts": [failed]}, {"preemption": made_way}):
+        assert set(look(returned(**status))[0].orders) == {"uid-low"}
