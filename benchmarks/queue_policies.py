@@ -5,7 +5,8 @@
 - `skip`: gflow's way: by priority and age, each that fits starts, those that do not are passed over.
 - `dovetail`: priority, age, and EASY backfill, as the operator does it.
 
-Played on a month that is made up, and with `--traces FOLDER` on the trace's own arrivals and run times. Estimates are
+Played on a month that is made up, or with `--published` on one as studies of real clusters describe it (its jobs follow
+from nodes and days); and with `--traces FOLDER` on the trace's own arrivals and run times. Estimates are
 renewed while jobs wait (each `--every` hours), with bounds learned from the misses so far. Each counts as it stands
 when it is told, against the start that came true; a job that is told often counts as much as one that is told once.
 
@@ -15,13 +16,14 @@ when it is told, against the start that came true; a job that is told often coun
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
+import queue_month
 import queue_workload
 from matplotlib.figure import Figure
 from queue_plane import percentiles
@@ -93,29 +95,39 @@ def main() -> None:
     options.add_argument(
         "--repeated", type=float, default=0.0, help="share of its jobs that run one work again (default: %(default)s)"
     )
+    options.add_argument("--published", action="store_true", help="a month as studies of real clusters describe it")
+    options.add_argument("--ours", action="store_true", help="play dovetail's queue alone")
     options.add_argument("--json", type=Path, default=Path("out/queue_policies.json"), help="where it is written too")
     args = options.parse_args()
-    if args.nodes < queue_workload.LARGEST:
-        options.error(f"--nodes {args.nodes}: at least {queue_workload.LARGEST}, so that every job has room at all")
+    largest = queue_month.LARGEST if args.published else queue_workload.LARGEST
+    if args.nodes < largest:
+        options.error(f"--nodes {args.nodes}: at least {largest}, so that every job has room at all")
     if not 0 <= args.repeated <= 1:
         options.error(f"--repeated {args.repeated:g}: a share from 0 to 1")
-    month = queue_workload.synthetic(
-        jobs=args.jobs, nodes=args.nodes, days=args.days, load=args.load, seed=args.seed, repeated=args.repeated
-    )
-    workloads = {"month": (month, args.nodes)}
+    workloads = {"month": (month_of(args), args.nodes)}
     if args.traces:
         trace = queue_workload.traced(args.traces / "openb_pod_list_default.csv", jobs=args.jobs)
         workloads["trace"] = (trace, queue_workload.nodes_for(trace, load=args.load))
     found: dict[str, Any] = {}
     drawn: dict[str, dict[str, list[float]]] = {}
     for name, (jobs, nodes) in workloads.items():
-        results, waits, estimates = compare(jobs, nodes=nodes, every_hours=args.every)
+        played = {"dovetail": POLICIES["dovetail"]} if args.ours else POLICIES
+        results, waits, estimates = compare(jobs, nodes=nodes, every_hours=args.every, policies=played)
         print(table(f"{name}: {len(jobs)} jobs, {nodes} nodes x {DEVICES} GPUs", results, estimates), flush=True)
         found[name] = {"nodes": nodes, "policies": [asdict(each) for each in results], "estimates": asdict(estimates)}
         drawn[name] = waits
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(found, indent=2) + "\n")
     draw(drawn).savefig(args.json.with_suffix(".png"), dpi=110)
+
+
+def month_of(args: argparse.Namespace) -> list[Submission]:
+    """The jobs of the month that was asked for."""
+    if args.published:
+        return queue_month.published(nodes=args.nodes, days=args.days, load=args.load, seed=args.seed)
+    return queue_workload.synthetic(
+        jobs=args.jobs, nodes=args.nodes, days=args.days, load=args.load, seed=args.seed, repeated=args.repeated
+    )
 
 
 def fifo(scene: Scene) -> Started:
@@ -250,12 +262,12 @@ def _groups(job: Candidate) -> tuple[str, ...]:
 
 
 def compare(
-    jobs: Sequence[Submission], *, nodes: int, every_hours: float
+    jobs: Sequence[Submission], *, nodes: int, every_hours: float, policies: Mapping[str, Policy]
 ) -> tuple[list[Result], dict[str, list[float]], Estimates]:
-    """All policies on the same jobs; the waits in hours, by policy; and the estimates of ours."""
+    """The policies on the same jobs; the waits in hours, by policy; and the estimates of ours."""
     results, waits = [], {}
     foreseeing = Foreseeing(every_seconds=every_hours * 3600)
-    for name, policy in POLICIES.items():
+    for name, policy in policies.items():
         ours = name == "dovetail"
         hooks: dict[str, Callable[..., None]] = (
             {each: getattr(foreseeing, each) for each in ("came", "watch", "started", "ended")} if ours else {}

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -29,9 +29,9 @@ _SHARES = (("0.5", 8), ("0.25", 4))
 # Of repeated work: how many runs a work has on the average, and how far the logarithms of their run times spread.
 _RUNS_OF_A_WORK = 20
 _SPREAD_OF_A_WORK = 0.15
-_PRIORITIES = ((10, 85), (50, 12), (100, 3))
+PRIORITIES = ((10, 85), (50, 12), (100, 3))
 # Limits that people write: the next of these above what the job needs, and they ask for more than that.
-_LIMITS = [hours * 3600.0 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 96)]
+LIMITS = [hours * 3600.0 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 96)]
 
 
 def cluster(nodes: int) -> Ledger:
@@ -68,20 +68,20 @@ def synthetic(*, jobs: int, nodes: int, days: float, load: float, seed: int, rep
     works = _works([_drawn(rng) for _ in range(jobs)], repeated=repeated, rng=Random(seed + 1))
     needed = sum(work.gpus * work.seconds for work in works)
     scale = load * nodes * DEVICES * days * DAY / needed
-    moments = sorted(_moments(rng, count=jobs, days=days))
+    moments = sorted(moment(rng, days=days) for _ in range(jobs))
     found = []
-    for at, (moment, work) in enumerate(zip(moments, works, strict=True)):
+    for at, (at_seconds, work) in enumerate(zip(moments, works, strict=True)):
         usual = min(3 * DAY, max(60.0, work.usual_seconds * scale))
-        limit = next((each for each in _LIMITS if each >= usual * (work.over or rng.uniform(1.1, 3.0))), _LIMITS[-1])
+        limit = next((each for each in LIMITS if each >= usual * (work.over or rng.uniform(1.1, 3.0))), LIMITS[-1])
         found.append(
-            _submission(
+            submission(
                 at,
                 text=work.text,
                 workers=work.workers,
-                at_seconds=moment,
+                at_seconds=at_seconds,
                 ran=min(limit, max(60.0, min(3 * DAY, work.seconds * scale))),
                 limit=limit,
-                priority=rng.choices([each for each, _ in _PRIORITIES], [weight for _, weight in _PRIORITIES])[0],
+                priority=rng.choices([each for each, _ in PRIORITIES], [weight for _, weight in PRIORITIES])[0],
                 work=work.name,
             )
         )
@@ -139,16 +139,14 @@ def _drawn(rng: Random) -> tuple[str, int, float, float]:
     return text, workers, gpus, rng.lognormvariate(math.log(2400), 1.6)
 
 
-def _moments(rng: Random, *, count: int, days: float) -> Iterator[float]:
-    def moment() -> float:
-        while True:
-            at = rng.uniform(0, days * DAY)
-            day, hour = int(at // DAY), at % DAY / 3600
-            busy = (0.35 if day % 7 >= 5 else 1.0) * (0.55 - 0.45 * math.cos((hour - 3) / 24 * 2 * math.pi))
-            if rng.random() < busy:
-                return at
-
-    return (moment() for _ in range(count))
+def moment(rng: Random, *, days: float) -> float:
+    """When a job is submitted: more by day and on weekdays."""
+    while True:
+        at = rng.uniform(0, days * DAY)
+        day, hour = int(at // DAY), at % DAY / 3600
+        busy = (0.35 if day % 7 >= 5 else 1.0) * (0.55 - 0.45 * math.cos((hour - 3) / 24 * 2 * math.pi))
+        if rng.random() < busy:
+            return at
 
 
 def traced(path: Path, *, jobs: int) -> list[Submission]:
@@ -159,15 +157,18 @@ def traced(path: Path, *, jobs: int) -> list[Submission]:
     rng = Random(1)
     found = []
     with path.open(newline="", encoding="utf-8") as file:
-        rows = (row for row in csv.DictReader(file) if int(row["num_gpu"]) > 0 and row["deletion_time"])
-        ordered = sorted(rows, key=lambda row: float(row["creation_time"]))
+        rows = [row for row in csv.DictReader(file) if int(row["num_gpu"]) > 0 and row["deletion_time"]]
+        # Pods that were still there when the trace ended have that as their end: nobody knows how long they ran.
+        end = max(float(row["deletion_time"]) for row in rows)
+        ended = (row for row in rows if float(row["deletion_time"]) < end)
+        ordered = sorted(ended, key=lambda row: float(row["creation_time"]))
         for at, row in enumerate(islice(ordered, _SPARSE, _SPARSE + jobs)):
             begin = float(row["scheduled_time"] or row["creation_time"])
             ran = max(60.0, float(row["deletion_time"]) - begin)
             whole = int(row["gpu_milli"]) >= 1000
             text = row["num_gpu"] if whole else f"{int(row['gpu_milli']) / 1000:g}"
             found.append(
-                _submission(
+                submission(
                     at,
                     text=text,
                     workers=1,
@@ -188,7 +189,7 @@ def nodes_for(submissions: list[Submission], *, load: float) -> int:
     return max(1, round(needed / (end - begin) / DEVICES / load))
 
 
-def _submission(
+def submission(
     at: int, *, text: str, workers: int, at_seconds: float, ran: float, limit: float, priority: int, work: str = ""
 ) -> Submission:
     request = parse(text)

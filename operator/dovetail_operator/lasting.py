@@ -12,12 +12,12 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import ConfigMap
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.logs import get_logger
-from dovetail.queue.misses import Misses
+from dovetail.queue.misses import Factors, Misses
 
 log = get_logger("dovetail.operator.lasting")
 
 CONFIGMAP_NAME: Final = "dovetail-estimates"
-KEY: Final = "factor"
+KEY: Final = "factors"
 _EVERY_SECONDS: Final = 300.0
 
 
@@ -29,7 +29,7 @@ class LastingMisses:
         self._misses = misses
         self._namespace = namespace
         # What nobody has learned yet need not be kept.
-        self._kept = f"{Misses().factor:.4f}"
+        self._kept = _text(Misses().factors)
 
     async def run(self) -> None:
         """Take up what is kept, then keep what is learned, until cancelled."""
@@ -43,7 +43,7 @@ class LastingMisses:
         try:
             found = await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
             text = found.data.get(KEY, "")
-            self._misses.restore(float(text))
+            self._misses.restore(_factors(text))
         except NotFound:
             return
         except (KubeError, ValueError) as error:
@@ -53,7 +53,7 @@ class LastingMisses:
 
     async def keep(self) -> None:
         """Write down what was learned, where that is news."""
-        text = f"{self._misses.factor:.4f}"
+        text = _text(self._misses.factors)
         if text == self._kept:
             return
         try:
@@ -71,3 +71,13 @@ class LastingMisses:
         except NotFound:
             made = ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=home), data=data)
             await self._client.create(CONFIGMAPS, made, as_type=ConfigMap, namespace=home)
+
+
+def _text(factors: Factors) -> str:
+    return f"{factors.early:.4f} {factors.late:.4f}"
+
+
+def _factors(text: str) -> Factors:
+    """What `_text` wrote. Raises `ValueError` for anything else."""
+    early, late = map(float, text.split())
+    return Factors(early=early, late=late)

@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.kube.client import Client
-from dovetail.queue.misses import Foreseen, Misses
+from dovetail.queue.misses import Factors, Foreseen, Misses
 from dovetail_operator.lasting import LastingMisses
 from tests.core.kube.api import Answer, Api, make_object, refusal
 
@@ -24,10 +24,10 @@ def learned(*waits: float) -> Misses:
 
 
 async def test_what_is_kept_is_taken_up(api: Api, client: Client) -> None:
-    api.answer(f"GET {ONE}", configmap(factor="2.5"))
+    api.answer(f"GET {ONE}", configmap(factors="2.5 0.5"))
     misses = Misses()
     await LastingMisses(client, misses, namespace="home").take_up()
-    assert misses.factor == 2.5
+    assert misses.factors == Factors(early=2.5, late=0.5)
 
 
 async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: Client) -> None:
@@ -37,7 +37,7 @@ async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: C
     await lasting.keep()
     await lasting.keep()
     (seen,) = api.of(f"PATCH {ONE}")
-    assert seen.body == {"data": {"factor": "1.2743"}}
+    assert seen.body == {"data": {"factors": "1.2951 1.2951"}}
 
 
 async def test_where_there_is_no_configmap_it_is_made(api: Api, client: Client) -> None:
@@ -55,14 +55,14 @@ async def test_nothing_is_written_before_anything_is_learned(api: Api, client: C
     assert not api.of(f"PATCH {ONE}")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "nan", "inf", "-1", "0", "1e9", "two", "[1.5]"])
+@pytest.mark.parametrize("text", ["", "{}", "1.5", "1 nan", "inf 1", "-1 1", "1 0", "1e9 1", "two one", "1 1 1"])
 async def test_what_cannot_be_read_is_left_and_learned_anew(api: Api, client: Client, text: str) -> None:
-    api.answer(f"GET {ONE}", configmap(factor=text))
+    api.answer(f"GET {ONE}", configmap(factors=text))
     api.answer(f"PATCH {ONE}", configmap())
     misses = learned()
     lasting = LastingMisses(client, misses, namespace="home")
     await lasting.take_up()
-    assert misses.factor == Misses().factor
+    assert misses.factors == Misses().factors
     misses.told("it", Foreseen(seconds=10, early_seconds=10, late_seconds=10), now_seconds=0)
     misses.started("it", now_seconds=10)
     await lasting.keep()
@@ -73,7 +73,7 @@ async def test_a_configmap_of_something_else_is_left(api: Api, client: Client) -
     api.answer(f"GET {ONE}", configmap(other="1"))
     misses = Misses()
     await LastingMisses(client, misses, namespace="home").take_up()
-    assert misses.factor == Misses().factor
+    assert misses.factors == Misses().factors
 
 
 @pytest.mark.parametrize("code", [403, 500])

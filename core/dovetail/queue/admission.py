@@ -25,7 +25,7 @@ from dovetail.queue.windows import Windows, reserve_beside
 _TRIES: Final = 3
 # How far apart ends have to be to count for themselves when looking ahead: this, or a part of the time until then.
 _STEP_SECONDS: Final = 10.0
-_STEP_SHARE: Final = 0.02
+_STEP_SHARE: Final = 0.005
 # What no end of a job mends: such a job waits for other nodes, and keeps nobody.
 _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.queue.misses import Bounds, Foreseen, Misses
+from dovetail.queue.misses import Bounds, Factors, Foreseen, Misses
 
 
 def foreseen(seconds: float, *, early: float | None = None, late: float | None = None) -> Foreseen:
@@ -49,29 +49,39 @@ def test_one_that_is_gone_teaches_nothing() -> None:
         misses.told(f"{number}", foreseen(1000), now_seconds=0)
         misses.forget(f"{number}")
         misses.started(f"{number}", now_seconds=5000)
-    assert misses.factor == Misses().factor
+    assert misses.factors == Misses().factors
 
 
-def test_several_estimates_of_one_wait_are_learned_from_but_not_each() -> None:
-    misses = Misses()
-    for now in range(0, 1000, 10):
-        misses.told("it", foreseen(1000 - now), now_seconds=now)
-    misses.started("it", now_seconds=1000)
-    assert after(*[1000] * 8).factor <= misses.factor < after(*[1000] * 3).factor
+def test_a_job_weighs_one_however_often_it_was_told() -> None:
+    often = Misses()
+    for now in range(0, 990, 40):
+        often.told("it", foreseen(1000), now_seconds=now)
+    often.started("it", now_seconds=1000)
+    assert often.factors.early < after(*[0] * 3).factors.early
+
+
+def test_the_bounds_reach_further_to_the_side_where_starts_come() -> None:
+    late = after(*[3000] * 50).factors
+    early = after(*[300] * 50).factors
+    assert late.late > Factors().late > early.late
+    assert early.early > Factors().early > late.early
+
+
+def test_what_came_long_ago_is_forgotten() -> None:
+    assert after(*[9000] * 50, *[1000] * 1000).factors == after(*[1000] * 1000).factors
 
 
 def test_what_was_learned_can_be_taken_up_again() -> None:
     before, later = after(*[3000] * 9), Misses()
-    later.restore(before.factor)
+    later.restore(before.factors)
     assert later.bounds(foreseen(500)) == before.bounds(foreseen(500))
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, 100.0, float("nan"), float("inf")])
 def test_what_cannot_have_been_learned_is_refused(factor: float) -> None:
-    misses = Misses()
-    with pytest.raises(ValueError, match=r"from 0\.2 to 6\.0"):
-        misses.restore(factor)
-    assert misses.factor == Misses().factor
+    for side in ("early", "late"):
+        with pytest.raises(ValueError, match=r"from 0\.1 to 8\.0"):
+            Factors(**{side: factor})
 
 
 @settings(max_examples=50, deadline=None)
