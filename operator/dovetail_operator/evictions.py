@@ -52,8 +52,11 @@ def _served(jobs: Iterable[GPUJob]) -> frozenset[str]:
 
 
 def _ran_after(job: GPUJob, then: datetime) -> bool:
-    made = job.status.preemption
-    runs = [each.start_time for each in job.status.attempts[-1:]] + [made.last_time if made is not None else None]
+    """Whether it began then or later, or made way itself, or was held after it had been let go and run."""
+    status, made = job.status, job.status.preemption
+    runs = [each.start_time for each in status.attempts[-1:]]
+    runs += [made.last_time] if made is not None else []
+    runs += [status.admitted_time] if status.earlier_run_seconds else []
     return any(at is not None and moment(at) >= then for at in runs)
 
 

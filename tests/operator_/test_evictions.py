@@ -130,6 +130,8 @@ def test_who_sent_somebody_away_and_did_not_start_sends_nobody_else_away() -> No
         "endTime": at(-200),
     }
     assert look(returned(attempts=[earlier]))[0].orders == {}
+    assert look(returned(admittedTime=at(-300), earlierRunSeconds=20))[0].orders == {}
+    assert look(returned(admittedTime=at(-50)))[0].orders == {}, "its plan was overtaken before it ran"
 
 
 def test_who_has_had_its_run_and_waits_anew_may_send_others_away() -> None:
@@ -142,5 +144,6 @@ def test_who_has_had_its_run_and_waits_anew_may_send_others_away() -> None:
         "endTime": at(-20),
     }
     made_way = {"count": 1, "lastTime": at(-10), "by": "uid-other"}
-    for status in ({"attempts": [failed]}, {"preemption": made_way}):
+    held = {"admittedTime": at(-60), "earlierRunSeconds": 20}
+    for status in ({"attempts": [failed]}, {"preemption": made_way}, held):
         assert set(look(returned(**status))[0].orders) == {"uid-low"}
