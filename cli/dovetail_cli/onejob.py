@@ -94,6 +94,11 @@ def text(parts: Sequence[tuple[str, Pairs]]) -> str:
     return "\n".join(line for title, lines in shown if lines for line in (output.bold(title), *lines))
 
 
+def _earlier(seconds: float) -> str | None:
+    """Run time of the runs before the last one; None without any."""
+    return times.elapsed(seconds) if seconds >= 1 else None
+
+
 def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
     """A job that is there."""
     status, spec = job.status, job.spec
@@ -136,6 +141,7 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
                 ("EndTime", status.completion_time),
                 ("LeaseEnds", status.lease.expiration_time if status.lease else None),
                 ("RunTime", None if running is None else times.elapsed(running)),
+                ("EarlierRunTime", _earlier(status.earlier_run_seconds)),
             ],
         ),
         ("Tasks", _tasks(job)),
@@ -173,7 +179,8 @@ def recorded_sections(found: JobRecord) -> list[tuple[str, Pairs]]:
                 ("StartTime", found.started),
                 ("EndTime", found.ended),
                 ("WaitTime", None if found.wait_seconds is None else times.elapsed(found.wait_seconds)),
-                ("RunTime", times.elapsed(found.run_seconds)),
+                ("RunTime", times.elapsed(past.last_run_seconds(found))),
+                ("EarlierRunTime", _earlier(found.run_seconds - past.last_run_seconds(found))),
             ],
         ),
         (

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQue
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import HISTORYQUERIES
+from dovetail.moments import moment, timestamp
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError
 
@@ -46,6 +48,13 @@ async def records(cluster: Cluster, question: HistoryQuerySpec) -> list[JobRecor
         question = msgspec.structs.replace(question, after=answer.next)
 
 
+def last_run_seconds(record: JobRecord) -> float:
+    """How long the last of its runs was: it may have had earlier ones, or been suspended long before its end."""
+    if record.started is None or record.ended is None:
+        return record.run_seconds
+    return min(record.run_seconds, (moment(record.ended) - moment(record.started)).total_seconds())
+
+
 def as_job(record: JobRecord) -> GPUJob:
     """A job that is no more as the lists know jobs, as far as its record tells."""
     status = {
@@ -60,6 +69,7 @@ def as_job(record: JobRecord) -> GPUJob:
         "startTime": record.started,
         "completionTime": record.ended,
         "attempt": record.attempts,
+        "conditions": _stopped(record),
     }
     metadata = {
         "name": record.name,
@@ -76,6 +86,16 @@ def as_job(record: JobRecord) -> GPUJob:
         "template": {"spec": {"containers": []}},
     }
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, GPUJob)
+
+
+def _stopped(record: JobRecord) -> list[dict[str, str]]:
+    """As a job says that its run was suspended, where that was before its end."""
+    if record.started is None or record.ended is None:
+        return []
+    at = timestamp(moment(record.started) + timedelta(seconds=last_run_seconds(record)))
+    if moment(at) >= moment(record.ended):
+        return []
+    return [{"type": "Suspended", "status": "True", "reason": "Held", "message": "", "lastTransitionTime": at}]
 
 
 def joined(jobs: Sequence[GPUJob], past: Sequence[JobRecord]) -> list[GPUJob]:

@@ -112,7 +112,11 @@ def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
     if job.spec.cancel:
         left, good = len(progress.under_way), len(progress.succeeded)
         phase: Phase = "Running" if left else "Cancelled"
-        told = f"waiting for {left} tasks to end" if left else f"{good} of {total} tasks had succeeded"
+        told = (
+            f"waiting for {left} {'task' if left == 1 else 'tasks'} to end"
+            if left
+            else f"{good} of {total} tasks had succeeded"
+        )
         return phase, "Cancelled", f"Cancelled by spec.cancel: {told}"
     if ended >= total:
         return _over(progress)
@@ -135,7 +139,7 @@ def _over(progress: Progress) -> tuple[Phase, str, str]:
 def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
     total = len(progress.tasks)
     running = sum(each.status.phase == "Running" for each in progress.under_way)
-    told = f"{running} of {total} tasks run, {ended} have ended, {total - running - ended} wait"
+    told = _in_words(running=running, ended=ended, total=total)
     if running or ended:
         return "Running", "", told
     first = next(iter(progress.in_line or progress.under_way), None)
@@ -144,6 +148,14 @@ def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
     why = first.status.message or "it is being evaluated"
     phase: Phase = "Starting" if any(each.status.phase in _BEGUN for each in progress.under_way) else "Queued"
     return phase, first.status.reason or "Evaluating", f"{told}; task {task_index(first)}: {why}"
+
+
+def _in_words(*, running: int, ended: int, total: int) -> str:
+    waiting = total - running - ended
+    run = "runs" if running == 1 else "run"
+    have = "has" if ended == 1 else "have"
+    wait = "waits" if waiting == 1 else "wait"
+    return f"{running} of {total} tasks {run}, {ended} {have} ended, {waiting} {wait}"
 
 
 def _told(seen: Observed, progress: Progress | None, *, phase: Phase, reason: str, message: str) -> GPUJobStatus:

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api.historyquery import HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.api.meta import ObjectMeta
-from dovetail_cli import past, statistics
+from dovetail_cli import onejob, past, statistics
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, UsageError
 from dovetail_cli.listing import Question
@@ -24,7 +24,7 @@ def record(number: int = 1, **more: Any) -> JobRecord:
     told = {
         "uid": f"uid-{number}", "namespace": "default", "name": f"job-{number}", "number": number, "user": "ada",
         "phase": "Succeeded", "gpus": 0.5, "request": "0.5", "nodes": ["a"], "submitted": ago(hours=2),
-        "started": ago(hours=1), "ended": ago(minutes=50), **more,
+        "started": ago(hours=1), "ended": ago(minutes=50), "runSeconds": 600, **more,
     }  # fmt: skip
     return msgspec.convert(told, JobRecord)
 
@@ -77,6 +77,21 @@ def test_jobs_that_are_there_are_not_listed_twice() -> None:
 def test_a_record_reads_like_the_job_that_it_was() -> None:
     question = Question(since=ago(hours=1), fields=("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST", "GPUS"))
     assert question.answer([past.as_job(record())], VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "time", "earlier"),
+    [(60, "00:01:00", None), (600, "00:10:00", None), (660, "00:10:00", "00:01:00")],
+    ids=["suspended long before its end", "one run", "one before"],
+)
+def test_the_time_of_a_job_that_is_gone_is_that_of_its_last_run_as_of_one_that_is_there(
+    run_seconds: int, time: str, earlier: str | None
+) -> None:
+    found = record(runSeconds=run_seconds)
+    question = Question(since=ago(hours=1), fields=("TIME",))
+    assert question.answer([past.as_job(found)], VIEW, form="csv").splitlines()[1:] == [time]
+    times = dict(dict(onejob.recorded_sections(found))["Times"])
+    assert (times["RunTime"], times["EarlierRunTime"]) == (time, earlier)
 
 
 def test_since_leaves_out_what_ended_before_and_keeps_what_has_not_ended() -> None:

@@ -220,7 +220,7 @@ def test_the_status_adds_up_what_became_of_the_tasks() -> None:
     assert (tasks.total, tasks.waiting, tasks.running, tasks.succeeded, tasks.failed) == (5, 2, 1, 1, 1)
     assert (tasks.succeeded_indexes, tasks.failed_indexes) == ("0", "1")
     assert (outcome.status.phase, outcome.status.gpus) == ("Running", 1)
-    assert outcome.status.message == "1 of 5 tasks run, 2 have ended, 2 wait"
+    assert outcome.status.message == "1 of 5 tasks runs, 2 have ended, 2 wait"
 
 
 def test_when_all_have_ended_well_the_array_is_complete() -> None:
