@@ -15,9 +15,7 @@ from tests.chart.generated import CHART
 Objects = list[dict[str, Any]]
 # By policy, whose lease its terms are of.
 LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
-POLICIES = {
-    *LEASES, "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users", "dovetail-notices",
-}  # fmt: skip
+POLICIES = {*LEASES, "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
 
 
 def lease_of(policy: str) -> dict[str, str]:

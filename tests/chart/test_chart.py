@@ -125,7 +125,7 @@ def test_no_component_may_read_a_secret_or_change_a_pod(chart: list[dict[str, An
     for role in of_kind(chart, "Role", "ClusterRole"):
         for rule in role["rules"]:
             assert "secrets" not in rule["resources"]
-            # The policy dovetail-notices lets the operator change one annotation by that, and no status.
+            # The policy dovetail-allocations lets the operator change one annotation by that, and no status.
             tells = role["metadata"]["name"] == "dovetail-operator" and rule["resources"] == ["pods/status"]
             if {"pods", "pods/status"} & set(rule["resources"]):
                 assert set(rule["verbs"]) <= {"get", "list", "watch", *(["patch"] if tells else [])}

@@ -367,3 +367,35 @@ async def test_a_job_carries_the_name_of_who_made_it_for_good(mallory: Client, n
         patch = {"metadata": {"annotations": {names.USER: value}}}
         with pytest.raises(KubeError, match="is who made the job"):
             await mallory.patch(GPUJOBS, "x", patch, as_type=GPUJob, namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("patch", "is_allowed"),
+    [
+        ({"metadata": {"annotations": {names.PREEMPTING_AT: "2026-01-01T00:00:00Z"}}}, True),
+        ({"metadata": {"annotations": {"team.example/note": "x"}}}, False),
+        ({"metadata": {"labels": {"team": "other"}}}, False),
+        ({"status": {"phase": "Failed"}}, False),
+        ({"metadata": {"annotations": {names.ALLOCATION: "{}"}}}, False),
+    ],
+)
+async def test_the_operator_tells_a_pod_that_it_makes_way_and_changes_nothing_else_of_it(
+    client: Client, namespace: str, sandbox: Cluster, patch: Manifest, is_allowed: bool
+) -> None:
+    meta = {"name": "p", "labels": {names.LABEL_JOB: "p"}}
+    await client.create(PODS, make_pod() | {"metadata": meta}, as_type=Manifest, namespace=namespace)
+    operator = load_connection(sandbox.folder / "kubeconfigs" / "operator")
+    async with Client(operator) as theirs:
+        if is_allowed:
+            await theirs.patch(PODS, "p", patch, as_type=Manifest, namespace=namespace, subresource="status")
+            return
+        with pytest.raises(KubeError, match=r"nothing else of a pod|is written by Dovetail"):
+            await theirs.patch(PODS, "p", patch, as_type=Manifest, namespace=namespace, subresource="status")
+
+
+async def test_the_operator_tells_no_pod_that_is_no_job_s(client: Client, namespace: str, sandbox: Cluster) -> None:
+    await client.create(PODS, make_pod(), as_type=Manifest, namespace=namespace)
+    patch = {"metadata": {"annotations": {names.PREEMPTING_AT: "2026-01-01T00:00:00Z"}}}
+    async with Client(load_connection(sandbox.folder / "kubeconfigs" / "operator")) as theirs:
+        with pytest.raises(KubeError, match="nothing else of a pod"):
+            await theirs.patch(PODS, "p", patch, as_type=Manifest, namespace=namespace, subresource="status")
