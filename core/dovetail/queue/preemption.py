@@ -5,8 +5,8 @@ here: the jobs that were told to make way come in again with the next look, and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, combinations, islice
 from typing import Final
 
 from dovetail.engine.ledger import Ledger
@@ -21,6 +21,8 @@ Beside = Callable[[Ledger], Ledger]
 # Sets of victims that are tried one by one, so many at most; beyond that victims are added until it fits, and spared
 # again where it fits without them.
 _SETS: Final = 64
+# On so many nodes it is tried then whether fewer have to go.
+_NODES: Final = 32
 # Kubernetes' own grace period, which follows on ours.
 ENDING_SECONDS: Final = 30.0
 
@@ -155,7 +157,7 @@ class Evictor:
             if proof is not None:
                 return proof
         found = proofs.fewest(willing)
-        return found if len(found.victims) <= most else None
+        return found if found is not None and len(found.victims) <= most else None
 
     def _willing(self, job: Candidate) -> list[Running]:
         """Those that may make way for `job`, the first to go first."""
@@ -207,27 +209,27 @@ class _Proofs:
             found = find_room(self.job, ledger=left, shapes=Shapes(left), sites=sites)
         return None if isinstance(found, NoRoom) else _Proof(victims=tuple(victims), room=found)
 
-    def spared(self, proof: _Proof) -> _Proof:
+    def spared(self, proof: _Proof, *, nodes: Sequence[str] | None = None) -> _Proof:
         """The proof without those victims, the last to go first, without whom there is room as well."""
         for victim in reversed(proof.victims):
             if victim.left:
                 continue
             others = [each for each in proof.victims if each is not victim]
-            proof = self.without(others) or proof
+            proof = self.without(others, nodes=nodes) or proof
         return proof
 
-    def fewest(self, willing: Sequence[Running]) -> _Proof:
-        """The fewest of many for whom not every set can be tried; all of them together are known to be enough.
+    def fewest(self, willing: Sequence[Running]) -> _Proof | None:
+        """The fewest of many for whom not every set can be tried; None where it takes more than are worth a try.
 
-        They are added one by one until it fits, in their order and the largest first, for one worker also node by
-        node; then those are spared without whom it fits as well.
+        They are added one by one until it fits, in their order and the largest first, for one worker node by node;
+        then those are spared without whom it fits as well.
         """
         by_size = sorted(willing, key=lambda each: -self._milli(each))
-        found = [proof for each in (willing, by_size) if (proof := self._by_adding(each)) is not None]
         if self.job.workers == 1:
-            found += self._on_one_node(by_size)
-        fewest = min(len(each.victims) for each in found)
-        return min((self.spared(each) for each in found if len(each.victims) == fewest), key=_cost)
+            found = self._on_one_node(by_size)
+        else:
+            found = [proof for each in (willing, by_size) if (proof := self._by_adding(each)) is not None]
+        return min(found, key=lambda proof: _cost(proof.victims), default=None)
 
     def _by_adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> _Proof | None:
         low, high = 1, len(ordered)
@@ -238,18 +240,30 @@ class _Proofs:
             else:
                 high = middle
         proof = self.without(ordered[:low], nodes=nodes)
-        return None if proof is None else self.spared(proof)
+        return None if proof is None else self.spared(proof, nodes=nodes)
 
     def _on_one_node(self, ordered: Sequence[Running]) -> list[_Proof]:
-        """A proof for each node that the job may go to and that some of them are on."""
+        """A proof for each of the likeliest nodes that the job may go to and that some of them are on."""
         there: dict[str, list[Running]] = {}
         for each in ordered:
             for node in {claim.node for key in each.claims if (claim := self.ledger.claim(key)) is not None}:
                 there.setdefault(node, []).append(each)
         allowed = self.sites.get(self.job.site)
         if allowed is not None:
-            there = {node: there[node] for node in there.keys() & set(allowed)}
-        return [proof for node, few in there.items() if (proof := self._by_adding(few, nodes=[node])) is not None]
+            there = {node: there[node] for node in allowed if node in there}
+        likely = sorted(there, key=lambda node: _cost(self._at_least(there[node])))
+        # Beside what is kept for others a try costs more than without: that alone rules most nodes out.
+        bare = replace(self, beside=_alone)
+        able = (node for node in likely if bare.without(there[node], nodes=[node]) is not None)
+        tried = (self._by_adding(there[node], nodes=[node]) for node in islice(able, _NODES))
+        return [proof for proof in tried if proof is not None]
+
+    def _at_least(self, ordered: Sequence[Running]) -> Sequence[Running]:
+        """Those of them that have to leave where nothing is free beside them."""
+        wanted = 0 if self.job.ask.gpu is None else self.job.ask.gpu.total_milli
+        left = accumulate(self._milli(each) for each in ordered)
+        enough = next((count for count, milli in enumerate(left, start=1) if milli >= wanted), len(ordered))
+        return ordered[:enough]
 
     def _milli(self, victim: Running) -> int:
         claims = [claim for key in victim.claims if (claim := self.ledger.claim(key)) is not None]
@@ -258,6 +272,6 @@ class _Proofs:
         )
 
 
-def _cost(proof: _Proof) -> tuple[int, list[tuple[int, float, str]]]:
+def _cost(victims: Sequence[Running]) -> tuple[int, list[tuple[int, float, str]]]:
     """The fewest first, then those of the lowest priority, then the youngest."""
-    return len(proof.victims), sorted((each.priority, each.run_seconds, each.key) for each in proof.victims)
+    return len(victims), sorted((each.priority, each.run_seconds, each.key) for each in victims)

@@ -14,7 +14,7 @@ from dovetail.queue.admission import Admitted, Waits, admit
 from dovetail.queue.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption import Evictor, Rules, Running
 from dovetail.queue.windows import Window, Windows, placed
-from tests.core.engine.builders import hold_devices, make_ledger
+from tests.core.engine.builders import add_node, hold_devices, make_ledger
 from tests.core.queue.test_backfill import make_job
 
 RULES = Rules(gap=10)
@@ -268,6 +268,15 @@ def test_of_many_jobs_the_fewest_on_one_node_go_rather_than_the_youngest_of_all(
     pair = [start(ledger, make_job(name, "4"), run_seconds=9000.0) for name in ("p", "q")]
     boss = make_job("boss", "8", priority=50)
     assert set(victims(boss, ledger=ledger, running=[*crowd, *pair])) == {"p", "q"}
+
+
+def test_of_many_jobs_those_on_nodes_that_do_not_serve_it_stand_in_nobodys_way() -> None:
+    ledger = make_ledger(**{f"n{number:02d}": 2 for number in range(40)})
+    add_node(ledger, "t", gpus=2, model="T4")
+    crowd = [start(ledger, make_job(f"r{number:02d}", "1"), run_seconds=500.0) for number in range(80)]
+    old = [start(ledger, make_job(name, "1"), run_seconds=9000.0) for name in ("p", "q")]
+    boss = make_job("boss", "2(T4)", priority=50)
+    assert set(victims(boss, ledger=ledger, running=[*crowd, *old])) == {"p", "q"}
 
 
 # --- beside what is kept for a time ----------------------------------------------------------------------------------
