@@ -240,6 +240,27 @@ async def test_a_job_makes_way_and_is_back_at_its_old_age(jobs: Jobs) -> None:
     assert (await jobs.phase("Queued", "peer")).reason == "Resources"
 
 
+async def test_nobody_makes_way_for_room_that_is_kept_for_others(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    low, high = PREEMPTING
+    kept = {"name": "class", "gpus": 1, "pool": namespace} | around_now(begins=-1, ends=1)
+    await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
+    try:
+        await jobs.submit("low", gpu="1(A100)", priority=low)
+        await jobs.phase("Running", "low")
+        course = await quotas.make("course", namespaces=["nobody"], reservations=[kept])
+        await until(lambda: quotas.get(course), lambda quota: bool(quota.status.kept))
+        await jobs.submit("boss", gpu="2(A100)", priority=high)
+        await jobs.until("boss", lambda status: status.queue is not None and bool(status.queue.estimated_start))
+        assert (await jobs.phase("Running", "low")).preemption is None
+        await quotas.drop(course)
+        await jobs.phase("Preempted", "low")
+        await jobs.phase("Running", "boss")
+    finally:
+        await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
+
+
 @pytest.mark.slow
 async def test_an_operator_that_is_killed_meanwhile_changes_nothing(jobs: Jobs, sandbox: Cluster) -> None:
     low, high = PREEMPTING
