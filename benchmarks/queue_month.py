@@ -1,5 +1,6 @@
 """A month of a GPU cluster as published studies of real ones describe it: users, their works that come again and again,
-run times, sizes and limits. What each figure rests on stands beside it; none was chosen for what comes of it.
+run times, sizes and limits. What each figure rests on stands beside it; none was chosen for what comes of it. They are
+quoted from the papers by heart but for the numbers of jobs, users and GPUs: check them before citing them further.
 
 - Helios: Hu and others, Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters,
   2021.
