@@ -238,7 +238,7 @@ def _ended(seen: Observed, child: Job) -> Stage:
     failed = true_condition(child, "Failed")
     assert failed is not None, "a Job that has ended is Complete or Failed"
     late = failed.reason == "DeadlineExceeded"
-    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or attempts.without_rule(failed.message)
+    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child, failed)
     if (why := attempts.again(seen, child, failed, how=message)) is not None:
         ended = attempts.ended_attempt(seen, child, why)
         return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
@@ -259,6 +259,16 @@ def _over_limit(seen: Observed) -> str:
         limit = seen.job.spec.maximum_execution_time_seconds
         return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
     return f"Ran longer than its limit of {seen.job.spec.active_deadline_seconds} s (spec.activeDeadlineSeconds)"
+
+
+def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
+    """What the Job controller says; and that a pod is missing, where one failed that is not there any more."""
+    said = attempts.without_rule(failed.message)
+    if failed.reason != "BackoffLimitExceeded" or not child.status.failed:
+        return said
+    if any(pod.status.phase == "Failed" for pod in seen.pods):
+        return said
+    return f"{said}: the pod of the worker that failed is there no more (was it deleted?)"
 
 
 def _how_it_failed(pods: Sequence[Pod]) -> str:

@@ -53,6 +53,14 @@ def test_a_failed_worker_costs_a_retry_and_is_written_down_before_anything_is_de
     assert outcome.wake_at == NOW
 
 
+def test_a_worker_whose_pod_somebody_deleted_is_told_so() -> None:
+    job = make_job(backoffLimit=2, status=RAN)
+    child = make_child(job, status={"conditions": [EXCEEDED], "failed": 1})
+    (ended,) = reconcile(see(job, child=child)).status.attempts
+    gone = "Job has reached the backoff limit: the pod of the worker that failed is there no more (was it deleted?)"
+    assert (ended.counted, ended.message) == (True, gone)
+
+
 def test_a_job_that_is_tried_again_has_not_failed() -> None:
     job = make_job(backoffLimit=2, status=RAN)
     status = failed(job, EXCEEDED).status
