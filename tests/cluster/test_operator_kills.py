@@ -122,7 +122,7 @@ async def test_killed_before_and_after_each_write_it_loses_no_job_and_makes_no_s
     assert len(watched.children["gang"]) == 1
     assert not watched.children["dropped"]
     assert watched.most == {("gang", str(worker)): 1 for worker in range(WORKERS)}
-    for verb, path in (("PATCH", "/configmaps/dovetail-job-numbers"), ("POST", "/jobs"), ("PATCH", "/gang/status")):
+    for verb, path in (("PATCH", "/configmaps/dovetail-job-numbers"), ("POST", "/jobs"), ("PUT", "/gang/status")):
         for moment in ("before", "after"):
             assert killed_at(killer, verb, path, moment), f"never killed {moment} {verb} {path}: {killer.kills}"
     print(f"{len(killer.kills)} kills: {killer.kills}")

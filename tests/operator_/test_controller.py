@@ -55,14 +55,14 @@ class Rig:
 
     def status_of(self, name: str = "x", *, nth: int = -1) -> dict[str, Any]:
         """The status in a patch that was sent."""
-        status: dict[str, Any] = self.api.of(f"PATCH {GPUJOBS}/{name}/status")[nth].body["status"]
+        status: dict[str, Any] = self.api.of(f"PUT {GPUJOBS}/{name}/status")[nth].body["status"]
         return status
 
     def accept_status(self, job: GPUJob, *, version: int = 11, **status: Any) -> None:
         """Answer a patch of the status as the API server would."""
         metadata = msgspec.structs.replace(job.metadata, resource_version=str(version))
         body = msgspec.to_builtins(msgspec.structs.replace(job, metadata=metadata)) | {"status": status}
-        self.api.answer(f"PATCH {GPUJOBS}/{job.metadata.name}/status", Answer(body=body))
+        self.api.answer(f"PUT {GPUJOBS}/{job.metadata.name}/status", Answer(body=body))
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ async def until_phase(rig: Rig, phase: str, name: str = "x") -> None:
     count = 1
     while True:
         await until_status(rig.api, name, count=count)
-        if any(seen.body["status"].get("phase") == phase for seen in rig.api.of(f"PATCH {GPUJOBS}/{name}/status")):
+        if any(seen.body["status"].get("phase") == phase for seen in rig.api.of(f"PUT {GPUJOBS}/{name}/status")):
             return
         count += 1
 
 
 async def until_status(api: Api, name: str = "x", *, count: int = 1) -> None:
-    await api.until(f"PATCH {GPUJOBS}/{name}/status", count=count)
+    await api.until(f"PUT {GPUJOBS}/{name}/status", count=count)
 
 
 async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig, api: Api) -> None:
@@ -102,7 +102,7 @@ async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig
     async with rig.running():
         await api.until(f"POST {JOBS}", count=1)
     writes = [f"{seen.method} {seen.path}" for seen in api.seen if seen.method != "GET"]
-    assert writes == [f"PATCH {CONFIGMAP}", f"PATCH {GPUJOBS}/x/status", f"POST {JOBS}"]
+    assert writes == [f"PATCH {CONFIGMAP}", f"PUT {GPUJOBS}/x/status", f"POST {JOBS}"]
     assert (rig.status_of()["number"], rig.status_of()["phase"]) == (1, "Starting")
     assert rig.registry.get_sample_value("dovetail_admissions_total") == 1
     assert rig.registry.get_sample_value("dovetail_job_wait_seconds_sum") == 100
@@ -118,7 +118,7 @@ async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api)
     assert (status["phase"], status["reason"]) == ("Queued", "ExceedsCapacity")
     assert status["message"].startswith("Need 2 GPUs, only 1 available")
     assert event.reason == "ExceedsCapacity"
-    assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+    assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
 
 
 async def test_what_a_job_passes_through_is_written_together_with_its_start(rig: Rig, api: Api) -> None:
@@ -133,7 +133,7 @@ async def test_what_a_job_passes_through_is_written_together_with_its_start(rig:
         await asyncio.sleep(0)
         rig.controller.pod_event("MODIFIED", make_pod(phase="Running", node="a"))
         await until_phase(rig, "Running")
-    assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+    assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
 
 
 async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimate(
@@ -186,20 +186,20 @@ async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:
         rig.accept_status(other)
         rig.controller.job_changed(other)
         await until_status(api, "other")
-    assert len(api.of(f"PATCH {GPUJOBS}/x/status")) == 1
+    assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
 
 
 async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: Api) -> None:
     held = numbered(suspend=True)
     released = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
-    api.answer(f"PATCH {GPUJOBS}/x/status", refusal(409))
+    api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
     api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(released)))
     rig.accept_status(released, version=13, phase="Cancelled")
     rig.controller.job_changed(held)
     async with rig.running():
         await until_status(api, count=2)
     assert rig.status_of()["phase"] == "Cancelled"
-    assert api.of(f"PATCH {GPUJOBS}/x/status")[1].body["metadata"]["resourceVersion"] == "12"
+    assert api.of(f"PUT {GPUJOBS}/x/status")[1].body["metadata"]["resourceVersion"] == "12"
 
 
 async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is_deleted(rig: Rig, api: Api) -> None:
@@ -218,7 +218,7 @@ async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is
 
 async def test_a_job_that_went_unseen_is_dropped(rig: Rig, api: Api) -> None:
     job = numbered(suspend=True)
-    api.answer(f"PATCH {GPUJOBS}/x/status", refusal(404))
+    api.answer(f"PUT {GPUJOBS}/x/status", refusal(404))
     rig.controller.job_changed(job)
     await rig.controller._settle("team/x")
     assert not rig.state.jobs
@@ -227,7 +227,7 @@ async def test_a_job_that_went_unseen_is_dropped(rig: Rig, api: Api) -> None:
 
 async def test_one_jobs_trouble_does_not_stop_another(rig: Rig, api: Api) -> None:
     bad, good = numbered("bad", suspend=True), numbered("good", suspend=True)
-    api.answer(f"PATCH {GPUJOBS}/bad/status", refusal(500), refusal(500))
+    api.answer(f"PUT {GPUJOBS}/bad/status", refusal(500), refusal(500))
     rig.accept_status(bad)
     rig.accept_status(good)
     for job in (bad, good):
@@ -335,7 +335,7 @@ async def test_what_a_job_was_measured_to_use_is_written_in_its_status(rig: Rig,
     async with rig.running():
         await until_status(api)
         rig.controller.gpunode_event("MODIFIED", report(tenants=[{"uid": pod.metadata.uid, "usedMiB": 60}]))
-        await api.until(f"PATCH {GPUJOBS}/x/status", count=2)
+        await api.until(f"PUT {GPUJOBS}/x/status", count=2)
     assert rig.status_of()["memory"]["peakMiB"] == 60
 
 
@@ -408,5 +408,5 @@ async def test_an_array_says_that_it_was_seen_and_then_its_tasks_are_made_side_b
         # None of them is answered before all have come.
         await api.until(f"POST {GPUJOBS}", count=3)
     first = next(seen for seen in api.seen if seen.method != "GET")
-    assert (first.method, first.path) == ("PATCH", f"{GPUJOBS}/arr/status")
+    assert (first.method, first.path) == ("PUT", f"{GPUJOBS}/arr/status")
     assert first.body["status"]["reason"] == "Evaluating"

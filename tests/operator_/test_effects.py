@@ -109,14 +109,16 @@ async def test_what_is_gone_already_needs_no_deleting(api: Api, client: Client) 
 
 async def test_a_status_is_written_only_on_what_was_read(api: Api, client: Client) -> None:
     job = make_job(status={"phase": "Running", "elapsed": "10s", "nodes": ["a"]})
-    api.answer(f"PATCH {GPUJOBS}/x/status", wire(job), refusal(409))
+    api.answer(f"PUT {GPUJOBS}/x/status", wire(job), refusal(409))
     await effects.write_status(client, job, GPUJobStatus(phase="Queued", nodes=["a"]))
     with pytest.raises(Conflict):
         await effects.write_status(client, job, GPUJobStatus(phase="Queued"))
-    first, _ = api.of(f"PATCH {GPUJOBS}/x/status")
+    first, _ = api.of(f"PUT {GPUJOBS}/x/status")
     assert first.body == {
-        "metadata": {"resourceVersion": "10", "uid": "uid-x"},
-        "status": {"phase": "Queued", "elapsed": None},
+        "apiVersion": "dovetail.dev/v1alpha1",
+        "kind": "GPUJob",
+        "metadata": {"name": "x", "namespace": "team", "resourceVersion": "10", "uid": "uid-x"},
+        "status": {"phase": "Queued", "nodes": ["a"]},
     }
 
 
