@@ -15,8 +15,8 @@ FAKE_NODE: Final = "kwok.x-k8s.io/node"
 SERVICE_ADDRESS: Final = "10.0.0.1"  # the first of kube-apiserver's default service range, by which pods reach it
 PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok")
 _MAX_PODS: Final = "110"
-# Go's collector of garbage takes a fifth of what a busy API server computes: while their memory is small, the API server
-# and those that it keeps busy are told to run it seldom.
+# Go's collector of garbage takes a fifth of what a busy API server computes: while their memory is small, it and those
+# that it keeps busy are told to run it seldom.
 _SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
 
 
