@@ -4,44 +4,25 @@ What the machine keeps beside the queue is dumb: who holds what since when, and 
 promised. That promise is kept, whatever else goes on, unless somebody more important comes or a guess was wrong.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, rule
 
-from dovetail.engine.claims import Claim
-from dovetail.queue.admission import Admitted, Look, Waits
-from dovetail.queue.candidates import Candidate, Leaving, order
+from dovetail.queue.admission import Look, Waits
+from dovetail.queue.candidates import Candidate, order
 from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine
 
-HOUR = 3600.0
-GUESS = 6 * HOUR
 SHAPES = ["1", "2", "3", "4", "0.5", "0.25"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    job: Candidate
-    since: float
-    claims: tuple[Claim, ...]
-
-    @property
-    def end(self) -> float:
-        """When it ends by its limit, or is guessed to."""
-        return self.since + self.job.run_seconds
-
-
-class BackfillMachine(RuleBasedStateMachine):
-    """Every admitted job runs at once where the queue found room for it."""
+class BackfillMachine(QueueMachine):
+    """Beside what runs it keeps what the first that waits was promised."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = make_ledger(a=4, b=2)
-        self.now = 0.0
-        self.submitted = 0
-        self.waiting: dict[str, Candidate] = {}
-        self.running: dict[str, Run] = {}
         self.promised: tuple[str, float] | None = None
 
     @initialize(hours=st.tuples(st.integers(1, 8), st.integers(1, 8)))
@@ -88,12 +69,6 @@ class BackfillMachine(RuleBasedStateMachine):
         self.look()
 
     @rule(data=st.data())
-    def end_early(self, data: st.DataObject) -> None:
-        if self.running:
-            self.end(data.draw(st.sampled_from(sorted(self.running))))
-            self.look()
-
-    @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
         if self.waiting:
             key = data.draw(st.sampled_from(sorted(self.waiting)))
@@ -104,13 +79,7 @@ class BackfillMachine(RuleBasedStateMachine):
 
     def look(self) -> None:
         look = Look(self.ledger.copy(), sites={}, leaving=self.leaving())
-        for job in order(self.waiting.values()):
-            verdict = look.at(job)
-            if isinstance(verdict, Admitted):
-                self.start(job, verdict)
-            else:
-                assert isinstance(verdict, Waits)
-                assert verdict.message
+        self.judge(look)
         self.check_promise(look)
 
     def check_promise(self, look: Look) -> None:
@@ -121,35 +90,6 @@ class BackfillMachine(RuleBasedStateMachine):
         reserved = look.reservation
         self.promised = (reserved.job.key, self.now + reserved.at_seconds) if reserved else None
 
-    def leaving(self) -> list[Leaving]:
-        found = []
-        for run in self.running.values():
-            at = max(run.end - self.now, 60.0)
-            found += [
-                Leaving(key=claim.key, job=run.job.key, at_seconds=at, assumed=not run.job.limited)
-                for claim in run.claims
-            ]
-        return found
-
-    def start(self, job: Candidate, verdict: Admitted) -> None:
-        del self.waiting[job.key]
-        self.running[job.key] = Run(job=job, since=self.now, claims=verdict.claims)
-        for claim in verdict.claims:
-            self.ledger.commit(claim)
-
-    def end(self, key: str) -> None:
-        for claim in self.running.pop(key).claims:
-            self.ledger.release(claim.key)
-
-    @invariant()
-    def no_device_is_promised_beyond_itself(self) -> None:
-        promised: dict[str, int] = {}
-        for run in self.running.values():
-            for claim in run.claims:
-                for device in claim.devices:
-                    promised[device.uuid] = promised.get(device.uuid, 0) + device.share_milli
-        assert all(milli <= 1000 for milli in promised.values())
-
     def teardown(self) -> None:
         """When nothing more comes and everything ends, every job that could ever run has its turn."""
         self.look()
@@ -158,7 +98,7 @@ class BackfillMachine(RuleBasedStateMachine):
             self.promised = None
             self.look()
         for job in self.waiting.values():
-            alone = Look(make_ledger(a=4, b=2), sites={})
+            alone = Look(make_ledger(**NODES), sites={})
             assert isinstance(alone.at(replace(job)), Waits)
 
 

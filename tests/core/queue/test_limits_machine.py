@@ -8,33 +8,20 @@ from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
-from dovetail.engine.claims import Claim
 from dovetail.queue.admission import Admitted, Look, Waits
-from dovetail.queue.candidates import Candidate, Leaving, order
+from dovetail.queue.candidates import Candidate
 from dovetail.queue.limits import Limit, LimitGate, Terms
 from dovetail.queue.preemption import Evictor, Rules, Running
 from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine
 
-HOUR = 3600.0
-GUESS = 6 * HOUR
 SHAPES = ["1", "2", "4", "0.5"]
 RULES = Rules(gap=10, min_run_seconds=0.0, grace_seconds=10.0)
 # All jobs of the quota together.
 MOST_GPUS = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    job: Candidate
-    since: float
-    claims: tuple[Claim, ...]
-
-    @property
-    def milli(self) -> int:
-        return sum(device.share_milli for claim in self.claims for device in claim.devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +33,12 @@ class Kept:
     gpus: int
 
 
-class LimitsMachine(RuleBasedStateMachine):
+class LimitsMachine(QueueMachine):
     """Jobs whose names begin with `own` are bound by the quota: its limit is theirs, and its reservations are."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = make_ledger(a=4, b=2)
-        self.now = 0.0
-        self.submitted = 0
         self.kept: list[Kept] = []
-        self.waiting: dict[str, Candidate] = {}
-        self.running: dict[str, Run] = {}
         # Who makes way for whom, as the last look said.
         self.told: dict[str, str] = {}
 
@@ -102,15 +84,9 @@ class LimitsMachine(RuleBasedStateMachine):
     def pass_time(self, hours: float) -> None:
         self.now += hours * HOUR
         for key, run in list(self.running.items()):
-            if run.job.limited and run.since + run.job.run_seconds <= self.now:
+            if run.job.limited and run.end <= self.now:
                 self.end(key)
         self.look()
-
-    @rule(data=st.data())
-    def end_early(self, data: st.DataObject) -> None:
-        if self.running:
-            self.end(data.draw(st.sampled_from(sorted(self.running))))
-            self.look()
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
@@ -143,13 +119,7 @@ class LimitsMachine(RuleBasedStateMachine):
             evictor=evictor,
             windows=self.windows(),
         )
-        for job in order(self.waiting.values()):
-            verdict = look.at(job)
-            if isinstance(verdict, Admitted):
-                self.start(job, verdict)
-            else:
-                assert isinstance(verdict, Waits)
-                assert verdict.message
+        self.judge(look)
         self.told = {key: each.by.key for key, each in evictor.orders.items()}
 
     def evictable(self, left: dict[str, str]) -> list[Running]:
@@ -201,25 +171,10 @@ class LimitsMachine(RuleBasedStateMachine):
         reservations = placed(wanted, ledger=self.ledger, leaving=self.leaving())
         return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
 
-    def leaving(self) -> list[Leaving]:
-        return [
-            Leaving(
-                key=claim.key,
-                job=run.job.key,
-                at_seconds=max(run.since + run.job.run_seconds - self.now, 60.0),
-                assumed=not run.job.limited,
-            )
-            for run in self.running.values()
-            for claim in run.claims
-        ]
-
     def start(self, job: Candidate, verdict: Admitted) -> None:
         fewest = job.workers if job.least is None else job.least
         assert fewest <= len(verdict.claims) <= job.workers, "a gang starts whole, an elastic one with its fewest"
-        del self.waiting[job.key]
-        self.running[job.key] = Run(job=job, since=self.now, claims=verdict.claims)
-        for claim in verdict.claims:
-            self.ledger.commit(claim)
+        super().start(job, verdict)
         if not is_own(job):
             self.check_kept(job)
 
@@ -227,33 +182,24 @@ class LimitsMachine(RuleBasedStateMachine):
         """Nobody starts who would still be there while what he takes is kept: as much is free as was before."""
         end = self.now + job.run_seconds if job.limited else float("inf")
         taken = {device.uuid for claim in self.running[job.key].claims for device in claim.devices}
-        others = {
-            device.uuid
-            for key, run in self.running.items()
-            if key != job.key
-            if not run.job.limited or run.since + run.job.run_seconds > end
-            for claim in run.claims
-            for device in claim.devices
-        }
         for each in self.kept:
             if each.start < end and each.end > self.now:
+                # Where others are until it is over anyway nothing could be kept.
+                others = self.held_until(min(end, each.end), without=job.key)
                 before, after = 6 - len(others), 6 - len(others | taken)
                 assert after >= min(each.gpus, before) or after == before
 
-    def end(self, key: str) -> None:
-        for claim in self.running.pop(key).claims:
-            self.ledger.release(claim.key)
+    def held_until(self, then: float, *, without: str) -> set[str]:
+        """The devices of those that are there until then at least."""
+        return {
+            device.uuid
+            for key, run in self.running.items()
+            if key != without and (not run.job.limited or run.end >= then)
+            for claim in run.claims
+            for device in claim.devices
+        }
 
     # --- what always holds -------------------------------------------------------------------------------------
-
-    @invariant()
-    def no_device_is_promised_beyond_itself(self) -> None:
-        promised: dict[str, int] = {}
-        for run in self.running.values():
-            for claim in run.claims:
-                for device in claim.devices:
-                    promised[device.uuid] = promised.get(device.uuid, 0) + device.share_milli
-        assert all(milli <= 1000 for milli in promised.values())
 
     @invariant()
     def the_quota_is_kept(self) -> None:
@@ -273,7 +219,7 @@ class LimitsMachine(RuleBasedStateMachine):
             self.look()
         for job in self.waiting.values():
             look = Look(
-                make_ledger(a=4, b=2), sites={}, gate=LimitGate({job.key: self.terms(job)} if is_own(job) else {})
+                make_ledger(**NODES), sites={}, gate=LimitGate({job.key: self.terms(job)} if is_own(job) else {})
             )
             assert isinstance(look.at(replace(job)), Waits)
 

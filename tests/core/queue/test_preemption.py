@@ -210,16 +210,22 @@ crowds = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(crowds, st.sampled_from(["1", "2", "3", "4"]), st.integers(1, 2))
-def test_the_preemptor_starts_and_no_smaller_set_would_do(
-    crowd: list[tuple[str, int, float]], gpu: str, workers: int
-) -> None:
+def crowded(crowd: list[tuple[str, int, float]]) -> tuple[Ledger, list[Running]]:
+    """A cluster on which those of the crowd run that had room."""
     ledger, running = make_ledger(a=4, b=2), []
     for number, (asked, priority, seconds) in enumerate(crowd):
         job = make_job(f"r{number}", asked, priority=priority)
         if isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room):
             running.append(start(ledger, job, run_seconds=seconds))
+    return ledger, running
+
+
+@settings(max_examples=60, deadline=None)
+@given(crowds, st.sampled_from(["1", "2", "3", "4"]), st.integers(1, 2))
+def test_the_preemptor_starts_and_no_smaller_set_would_do(
+    crowd: list[tuple[str, int, float]], gpu: str, workers: int
+) -> None:
+    ledger, running = crowded(crowd)
     boss = make_job("boss", gpu, workers=workers, priority=50)
     chosen = {f"uid-{name}" for name in victims(boss, ledger=ledger, running=running)}
     told = [each for each in running if each.key in chosen]
@@ -337,11 +343,7 @@ def test_what_is_kept_does_not_concern_a_job_that_ends_before() -> None:
 def test_whoever_leaves_beside_what_is_kept_leaves_for_a_start(
     crowd: list[tuple[str, int, float]], gpu: str, kept: int, begun: bool
 ) -> None:
-    ledger, running = make_ledger(a=4, b=2), []
-    for number, (asked, priority, seconds) in enumerate(crowd):
-        job = make_job(f"r{number}", asked, priority=priority)
-        if isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room):
-            running.append(start(ledger, job, run_seconds=seconds))
+    ledger, running = crowded(crowd)
     window = replace(KEPT, gpus=kept, at_seconds=0.0 if begun else 600.0)
     told, starts_then = leaves_beside(make_job("boss", gpu, priority=50), ledger=ledger, running=running, window=window)
     assert starts_then or not told
@@ -382,11 +384,7 @@ def held(ledger: Ledger) -> set[str]:
 @settings(max_examples=80, deadline=None)
 @given(crowds, st.sampled_from(EVENTS))
 def test_nobody_leaves_for_nothing_whatever_happens_meanwhile(crowd: list[tuple[str, int, float]], event: str) -> None:
-    ledger, running = make_ledger(a=4, b=2), []
-    for number, (asked, priority, seconds) in enumerate(crowd):
-        job = make_job(f"r{number}", asked, priority=priority)
-        if isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room):
-            running.append(start(ledger, job, run_seconds=seconds))
+    ledger, running = crowded(crowd)
     told = {f"uid-{name}": by for name, by in victims(BOSS, ledger=ledger, running=running).items()}
     running = [replace(each, yields_to=BOSS.key) if each.key in told else each for each in running]
     if told:
