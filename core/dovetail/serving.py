@@ -32,7 +32,7 @@ EXIT_USAGE: Final = 2
 _GRACE_SECONDS: Final = 20.0
 # After how many objects more garbage is looked for, and how many such looks make a longer one. Python's 700
 # and 10 had the operator look thousands of times a minute where hardly any garbage is in circles.
-_COLLECTED_AFTER: Final = (20_000, 20, 50)
+_COLLECTED_AFTER: Final = (10_000, 10, 10)
 log = logs.get_logger("dovetail.serving")
 
 

@@ -99,6 +99,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
                 cycle.on_the_way.append(replace(candidate, nodes=nodes))
             else:
                 cycle.waiting.append(candidate)
+    state.candidacies.forget_others()
     soon = leaving_soon(state.leaving_pods(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)

@@ -31,10 +31,11 @@ class Candidacies:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[_MadeOf, Candidate]] = {}
+        self._asked: dict[str, tuple[_MadeOf, Candidate]] = {}
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._known.pop(uid, None)
+    def forget_others(self) -> None:
+        """A look is over: what is kept of jobs that were not asked for is dropped, with all that it was made of."""
+        self._known, self._asked = self._asked, {}
 
     def of(
         self, job: GPUJob, *, state: "State", sites: _Sites, workers: int, nodes: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ class Candidacies:
         share = state.quotas.level_of(job)
         if made.share != share:
             made = replace(made, share=share)
-        self._known[uid] = (objects, values), made
+        self._asked[uid] = (objects, values), made
         if made.site not in sites:
             sites[made.site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), pools))
         return made

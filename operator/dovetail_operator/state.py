@@ -405,7 +405,6 @@ class State:
         self.learning.drop(job)
         self.expectations.drop(job)
         self.dependencies.drop(job)
-        self.candidacies.forget(job.metadata.uid)
         if self.dues is not None:
             self.dues.drop(job)
         if self.notifier is not None:

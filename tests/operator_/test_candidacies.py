@@ -22,6 +22,7 @@ def put(state: State, name: str = "train", *, version: int = 1, **spec: Any) -> 
 def look(state: State, job: GPUJob) -> Candidate:
     """The candidate as it is kept, which has to be as one that is made anew."""
     kept = state.candidacies.of(job, state=state, sites={}, workers=1)
+    state.candidacies.forget_others()
     assert kept is not None
     assert kept == Candidacies().of(job, state=state, sites={}, workers=1)
     return kept
@@ -80,17 +81,26 @@ def test_memory_that_was_learned_meanwhile_is_asked_for() -> None:
     assert (before.memory_mib, after.memory_mib) == (None, 5500)
 
 
-def test_run_times_that_were_learned_meanwhile_are_expected() -> None:
-    state = make_state(a=2)
-    limited, free = (
-        put(state, name, activeDeadlineSeconds=limit) for name, limit in (("limited", 2000), ("free", None))
-    )
-    assert look(state, limited).likely_seconds is None
-    kept = look(state, free)
-    for number in range(10):
+def teach(state: State, *numbers: int) -> None:
+    """Jobs that took a quarter of their limit."""
+    for number in numbers:
         ended = {"phase": "Succeeded", "request": "1", "startTime": at(0), "completionTime": at(250)}
         state.put_job(make_job(f"old{number}", status=ended, gpu=1, activeDeadlineSeconds=1000))
+
+
+def test_run_times_that_were_learned_meanwhile_are_expected() -> None:
+    state = make_state(a=2)
+    limited = put(state, activeDeadlineSeconds=2000)
+    assert look(state, limited).likely_seconds is None
+    teach(state, *range(10))
     assert look(state, limited).likely_seconds == 500
+
+
+def test_what_is_learned_changes_nothing_of_a_job_without_a_limit() -> None:
+    state = make_state(a=2)
+    free = put(state)
+    kept = look(state, free)
+    teach(state, *range(10))
     assert look(state, free) is kept
 
 
@@ -119,3 +129,13 @@ def test_a_request_that_cannot_be_read_is_no_candidate_until_it_can() -> None:
     right = make_job("train", meta={"resourceVersion": "2", "generation": 2}, gpu=1)
     state.put_job(right)
     assert look(state, right).gpus == 1
+
+
+def test_nothing_is_kept_of_a_job_that_the_queue_does_not_look_at_any_more() -> None:
+    state = make_state(a=2)
+    job = put(state)
+    first = look(state, job)
+    state.candidacies.forget_others()
+    again = state.candidacies.of(job, state=state, sites={}, workers=1)
+    assert again == first
+    assert again is not first
