@@ -30,9 +30,9 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 # Kubernetes gives a container 30 s between SIGTERM and SIGKILL.
 _GRACE_SECONDS: Final = 20.0
-# After how many objects more garbage is looked for, and how many such looks make a longer one. Python's 700
-# and 10 had the operator look thousands of times a minute where hardly any garbage is in circles.
-_COLLECTED_AFTER: Final = (10_000, 10, 10)
+# After how many objects more garbage is looked for, and how many such looks make a longer one. Python's 700 had the
+# operator look thousands of times a minute where hardly any garbage is in circles.
+_COLLECTED_AFTER: Final = (5_000, 10, 10)
 log = logs.get_logger("dovetail.serving")
 
 
