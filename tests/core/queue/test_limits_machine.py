@@ -229,4 +229,5 @@ def is_own(job: Candidate) -> bool:
 
 
 TestLimits = LimitsMachine.TestCase
-TestLimits.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+# The same cases each time: a search for others is made by hand, with more of them.
+TestLimits.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
