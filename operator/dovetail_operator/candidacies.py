@@ -52,8 +52,8 @@ class Candidacies:
         known = self._known.get(uid)
         if known is not None and _are_same(known[0], objects, values):
             made = known[1]
-        elif (found := _made(job, child, state=state, pools=pools)) is not None:
-            made = replace(found, workers=workers, nodes=nodes)
+        elif (found := _made(job, child, state=state, pools=pools, workers=workers, nodes=nodes)) is not None:
+            made = found
         else:
             return None
         share = state.quotas.level_of(job)
@@ -70,7 +70,15 @@ def _are_same(known: _MadeOf, objects: tuple[object, ...], values: tuple[object,
     return known[1] == values and all(one is other for one, other in zip(known[0], objects, strict=True))
 
 
-def _made(job: GPUJob, child: Job | None, *, state: "State", pools: tuple[str, ...] | Refused) -> Candidate | None:
+def _made(
+    job: GPUJob,
+    child: Job | None,
+    *,
+    state: "State",
+    pools: tuple[str, ...] | Refused,
+    workers: int,
+    nodes: tuple[str, ...],
+) -> Candidate | None:
     ways = state.ways_of(job)
     ask = state.chosen_of(job, ways)
     if ask is None:
@@ -82,6 +90,8 @@ def _made(job: GPUJob, child: Job | None, *, state: "State", pools: tuple[str, .
         key=job.metadata.uid,
         ask=ask,
         others=others,
+        workers=workers,
+        nodes=nodes,
         least=job.spec.min_workers,
         likely_seconds=state.expectations.run_seconds(job),
         likely_range=state.expectations.range_seconds(job),

@@ -10,8 +10,9 @@ Rule = dict[str, str]
 _READABLE: Final = f"self.indexes.matches(r'{INDEXES_PATTERN}')"
 _PARTS: Final = "self.indexes.split('%')[0].split(',')"
 _FIRST: Final = "int(each.split(':')[0].split('-')[0])"
-_SAID: Final = "'array.indexes \"' + self.indexes + '\""
 _LAST: Final = "int(each.split(':')[0].split('-')[1])"
+# How a sentence about it begins.
+_SAID: Final = "'array.indexes \"' + self.indexes + '\""
 
 
 SPEC: Final[list[Rule]] = [
