@@ -11,11 +11,11 @@ from dovetail.engine.sentences import gpus
 from dovetail.kube.reflector import key_of
 from dovetail.moments import timestamp
 from dovetail.plans import planned_nodes
-from dovetail.queue.admission import Admitted, Waits
 from dovetail.queue.candidates import Candidate, order
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.foresight import Start, play
 from dovetail.queue.preemption import Evictor
+from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.quotas import Counted
 from dovetail.requests import RequestError
 from dovetail_cli.picture import Picture

@@ -12,11 +12,12 @@ from dovetail.api.gpujob import QueuePlace
 from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
 from dovetail.plans import nodes_by_worker
-from dovetail.queue.admission import Admitted, Verdict, Waits, admit
+from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.futures import foresee_with_range
 from dovetail.queue.preemption import Evictor, Order
 from dovetail.queue.rules import rules_now
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.evictions import running_jobs

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Job
-from dovetail.queue.admission import Admitted
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import milli_of
+from dovetail.queue.verdicts import Admitted
 from dovetail.quotas import Counted, subject_of
 from dovetail.runs import end_of_run
 from dovetail_operator.durations import moment

@@ -7,7 +7,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Job
-from dovetail.queue.admission import Verdict, Waits
+from dovetail.queue.verdicts import Verdict, Waits
 
 _CPU: Final = "cpu"
 

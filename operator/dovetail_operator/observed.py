@@ -12,7 +12,7 @@ from dovetail.api.gpujob import FINISHED, AssignedDevice, DependencyStatus, GPUJ
 from dovetail.api.gpunode import Enforcement, Overuse
 from dovetail.engine.claims import Ask, DeviceClaim
 from dovetail.kube.objects import Condition, Job, Pod
-from dovetail.queue.admission import Verdict
+from dovetail.queue.verdicts import Verdict
 from dovetail.wholenumbers import read_whole
 from dovetail_operator.badcards import BadCard
 

@@ -16,7 +16,7 @@ from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, KeptOnNode, Plac
 from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Job, Pod
-from dovetail.queue.admission import Admitted, Kept, Verdict
+from dovetail.queue.verdicts import Admitted, Kept, Verdict
 from dovetail_operator.durations import moment, timestamp
 from dovetail_operator.observed import Obstacle, true_condition, worker_of
 

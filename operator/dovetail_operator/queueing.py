@@ -17,7 +17,7 @@ import msgspec
 from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import BACKOFF
-from dovetail.queue.admission import Verdict, Waits
+from dovetail.queue.verdicts import Verdict, Waits
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
 from dovetail_operator.evictions import notices_of
 from dovetail_operator.failures import log_failure

@@ -17,10 +17,11 @@ from dovetail_operator.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.cpufallback import fell_back
 from dovetail_operator.durations import human, moment, timestamp
+from dovetail_operator.lifecycle import stage_of
 from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, is_parent, is_past, true_condition
 from dovetail_operator.plans import placement_of
 from dovetail_operator.runtimes import begin_of
-from dovetail_operator.stages import Stage, stage_of
+from dovetail_operator.stages import Stage
 
 _NODES_IN_LINE: Final = 4
 _REFRESH_SECONDS: Final = 10

@@ -15,9 +15,9 @@ from dovetail.engine.claims import GUARD_FRACTIONS, Ask, DeviceClaim
 from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
-from dovetail.queue.admission import Admitted, Verdict
 from dovetail.queue.candidates import Standing
 from dovetail.queue.preemption import Rules
+from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail.quotas import Quotas
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind

@@ -12,7 +12,7 @@ from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Node, Pod
-from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.attempts import inner_backoff_limit
 from dovetail_operator.observed import COMPLETION_INDEX, Observed, Obstacle
 from dovetail_operator.ownership import owner_reference

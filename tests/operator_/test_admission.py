@@ -7,7 +7,7 @@ import msgspec
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.objects import Node, Pod
-from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.reconcile import reconcile

@@ -6,8 +6,8 @@ import msgspec
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.admission import Admitted
 from dovetail.queue.candidates import Candidate
+from dovetail.queue.verdicts import Admitted
 from dovetail_operator.candidacies import Candidacies
 from dovetail_operator.state import State
 from tests.operator_.builders import at, make_child, make_job, make_state

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.kube.objects import Job
-from dovetail.queue.admission import Waits
+from dovetail.queue.verdicts import Waits
 from dovetail_operator.actions import CreateJob
 from dovetail_operator.reconcile import reconcile
 from tests.operator_.builders import LET_GO, NO_ROOM, make_job, make_pod, make_state, see

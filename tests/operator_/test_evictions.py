@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.queue.admission import Admitted, Verdict
 from dovetail.queue.preemption import Rules
 from dovetail.queue.rules import rules_now
+from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.admission import Cycle, decide, survey
 from dovetail_operator.evictions import notices_of, running_jobs
 from dovetail_operator.state import State

@@ -17,7 +17,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Job, Pod
 from dovetail.plans import nodes_by_worker
-from dovetail.queue.admission import Waits
+from dovetail.queue.verdicts import Waits
 from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.candidacies import Candidacies

@@ -10,7 +10,7 @@ from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, Reser
 from dovetail.asks import ask_of_job
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Node
-from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.admission import Teller, decide, survey
 from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, with_plan

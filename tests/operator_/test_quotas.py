@@ -9,7 +9,7 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.kube.objects import Pod
-from dovetail.queue.admission import Admitted, Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail.quotas import Quotas
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.counting import children_of_jobs, counted_jobs, departed

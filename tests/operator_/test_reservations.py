@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Node
-from dovetail.queue.admission import Admitted, Waits
+from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.admission import estimates, survey
 from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state

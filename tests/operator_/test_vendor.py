@@ -11,7 +11,7 @@ from dovetail.asks import ask_of_pod
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Node, Pod
-from dovetail.queue.admission import Admitted, Waits
+from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.vendor import Vendors
 from dovetail_operator.actions import CreateJob, DeleteJob
 from dovetail_operator.admission import decide, survey

@@ -10,10 +10,10 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.explain.answer import Answer, Change
 from dovetail.kube.reflector import key_of
 from dovetail.queue import limits
-from dovetail.queue.admission import Waits
 from dovetail.queue.candidates import Candidate, order
 from dovetail.queue.gate import Refused
 from dovetail.queue.pools import in_pools, pools_of
+from dovetail.queue.verdicts import Waits
 from dovetail.quotas import Counted, subject_of
 from dovetail.requests import RequestError
 from dovetail_cli.explain.subjects import Subject

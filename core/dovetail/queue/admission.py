@@ -6,60 +6,27 @@ where they do not delay it: beside what is kept for it, or because their own tim
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from dovetail.api.gpujob import QueuePlace, Reason
-from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage
-from dovetail.engine.sentences import gpus
 from dovetail.engine.shapes import Shapes
+from dovetail.queue.beside import KeptAside
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.gate import Gate, Open
 from dovetail.queue.preemption import Beside, Evictor, Rules
 from dovetail.queue.reservation import Reservation, kept_now, set_aside
+from dovetail.queue.tries import Tries
+from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, short_of
 from dovetail.queue.windows import Windows, reserve_beside
 
-# Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
-_TRIES: Final = 3
 # How far apart ends have to be to count for themselves when looking ahead: this, or a part of the time until then.
 _STEP_SECONDS: Final = 10.0
 _STEP_SHARE: Final = 0.005
 # What no end of a job mends: such a job waits for other nodes, and keeps nobody.
 _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
-    """The job may start; `claims` are what its workers would hold, in the way of `ask`: its plan."""
-
-    key: str
-    claims: tuple[Claim, ...] = ()
-    ask: Ask | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What the first job that does not fit has reserved: where it is to start, and what of that is kept free now."""
-
-    at_seconds: float
-    claims: tuple[Claim, ...]
-    now: tuple[Claim, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """The job waits, and why: one word of the closed set and one sentence with numbers; and where in the queue."""
-
-    key: str
-    reason: Reason
-    message: str
-    queue: QueuePlace | None = None
-    kept: Kept | None = None
-
-
-Verdict = Admitted | Waits
 
 
 def admit(
@@ -110,14 +77,11 @@ class Look:
         for each in self._windows.ends():
             heapq.heappush(self._due, (each.expected_seconds, each))
         self.reservation: Reservation | None = None
-        self._tried: set[object] = set()
-        self._empty: tuple[Ledger, Shapes] | None = None
-        self._hope: dict[object, bool] = {}
-        self._kept: dict[tuple[str, ...], tuple[Ledger, Shapes]] = {}
+        self._tries = Tries(ledger, sites=sites)
+        self._kept = KeptAside(ledger, sites=sites)
         self._refused: dict[object, Shortage] = {}
         self._refused_before: dict[object, Shortage] = {}
         self._freed: set[str] = set()
-        self._kept_from: dict[tuple[tuple[str, ...], object], Shortage] = {}
         self._now = self._before = 0.0
         self._early = False
 
@@ -143,8 +107,8 @@ class Look:
             self._gate.ended(job)
         self._freed = {claim.node for _, claim in gone}
         self._refused_before, self._refused = self._refused, {}
-        self._tried.clear()
-        self._forget_kept()
+        self._tries.clear()
+        self._kept.forget()
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
             # Who ends before the time that the queue reckons with leaves room for an earlier start.
             self.reservation = None
@@ -176,7 +140,7 @@ class Look:
             refused = self._gate.refusal(job)
             if refused is not None:
                 return Waits(key=job.key, reason=refused.reason, message=refused.message)
-        waits = self._let_go(job, found) if isinstance(found, Room) else _short_of(job, found)
+        waits = self._let_go(job, found) if isinstance(found, Room) else short_of(job, found)
         if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
             return waits
         cleared = self._evictor.cleared(
@@ -202,9 +166,8 @@ class Look:
         return found.shortage
 
     def _reserve(self, job: Candidate) -> None:
-        if job.shape in self._tried or not self._is_worth_a_try(job):
+        if not self._tries.take(job, ends=self._ends):
             return
-        self._tried.add(job.shape)
         ledger, sites = self._ledger, self._sites
         against = self._windows.against(job, start_seconds=self._now)
         by_itself = reserve_beside(
@@ -213,22 +176,6 @@ class Look:
         beside = self._beside_windows(job, in_seconds=self._evictor.takes_seconds)
         made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
         self.reservation = made or by_itself
-
-    def _is_worth_a_try(self, job: Candidate) -> bool:
-        """Whether a reservation is looked for: after some in vain only where all known ends together make room."""
-        if not _TRIES <= len(self._tried) < 2 * _TRIES:
-            return len(self._tried) < _TRIES
-        if job.shape not in self._hope:
-            if self._empty is None:
-                # Later looks know of no more room than this.
-                empty = self._ledger.copy()
-                for key in self._ends:
-                    empty.release(key)
-                self._empty = empty, Shapes(empty)
-            ledger, shapes = self._empty
-            found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
-            self._hope[job.shape] = isinstance(found, Room)
-        return self._hope[job.shape]
 
     def _beside_windows(self, job: Candidate, *, in_seconds: float) -> Beside:
         """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""
@@ -261,9 +208,9 @@ class Look:
         kept: tuple[Reservation, ...] = ()
         for by in self._to_heed(job):
             kept = (*kept, by)
-            beside = self._beside(job, kept)
+            beside = self._kept.room(job, kept=kept, leaving=self.leaving)
             if not isinstance(beside, Room):
-                return _kept_back(job, by=by, shortage=beside)
+                return kept_back(job, by=by, shortage=beside)
             room = beside
         return self._admitted(job, room)
 
@@ -277,63 +224,16 @@ class Look:
         for_a_time = self._windows.against(job, start_seconds=self._now)
         return [*for_a_time, *(each for each in others if end > each.at_seconds)]
 
-    def _beside(self, job: Candidate, kept: tuple[Reservation, ...]) -> Room | Shortage:
-        """The room of a job beside all that is kept."""
-        keys = tuple(each.job.key for each in kept)
-        shortage = self._kept_from.get((keys, job.shape))
-        if shortage is not None:
-            return shortage
-        if keys not in self._kept:
-            self._kept[keys] = self._keep(kept)
-        ledger, shapes = self._kept[keys]
-        found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
-        if isinstance(found, Room):
-            return found
-        self._kept_from[keys, job.shape] = found.shortage
-        return found.shortage
-
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
             self._ends[each.key] = each
             heapq.heappush(self._due, (each.expected_seconds, each))
 
-    def _keep(self, kept: Iterable[Reservation]) -> tuple[Ledger, Shapes]:
-        ledger = self._ledger
-        for each in kept:
-            ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
-        return ledger, Shapes(ledger)
-
-    def _forget_kept(self) -> None:
-        self._kept.clear()
-        self._kept_from.clear()
-
     def _admitted(self, job: Candidate, room: Room) -> Admitted:
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
-            self._forget_kept()
+            self._kept.forget()
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
-        for ledger, _ in self._kept.values():
-            commit(room.claims, job=job, ledger=ledger)
+        self._kept.take(room, job=job)
         return Admitted(key=job.key, claims=room.claims, ask=room.ask)
-
-
-def _short_of(job: Candidate, shortage: Shortage) -> Waits:
-    return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
-
-
-def _kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
-    """The words for a job that fits, but not beside what is kept for one before it, or for a time to come."""
-    if by.words:
-        return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
-    namespace, _, name = by.job.name.partition("/")
-    # Names of other namespaces are nobody's business here.
-    who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
-    above = by.job.priority > job.priority
-    before = "which has used less of late" if by.job.share < job.share else "which is older"
-    rank = f"of priority {by.job.priority}" if above else before
-    return Waits(
-        key=job.key,
-        reason="Priority" if above else "Reserved",
-        message=f"{shortage.message}; {gpus(by.devices)} are kept for {who}, {rank}",
-    )

@@ -6,9 +6,10 @@ from typing import Final
 
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import Admitted, Look
+from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.gate import Gate
+from dovetail.queue.verdicts import Admitted
 
 # The first jobs of the queue are foreseen, and so many ends ahead: what comes later is known too badly to be told.
 FORESEEN_JOBS: Final = 100

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import Admitted, Look
+from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate, Leaving, order
+from dovetail.queue.verdicts import Admitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

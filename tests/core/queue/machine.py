@@ -6,8 +6,9 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dovetail.engine.claims import Claim
-from dovetail.queue.admission import Admitted, Look, Waits
+from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate, Leaving, order
+from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
 
 HOUR = 3600.0

@@ -10,8 +10,9 @@ from dovetail.engine.choices import Weights
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
-from dovetail.queue.admission import Admitted, Verdict, Waits, admit
+from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, Standing, claim_on_the_way, order, way_of
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 

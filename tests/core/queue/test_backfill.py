@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.shapes import Shapes
-from dovetail.queue.admission import Admitted, Kept, Look, Verdict, Waits, admit
+from dovetail.queue.admission import Look, admit
 from dovetail.queue.candidates import Candidate, Leaving, Room, commit, find_room, order
 from dovetail.queue.reservation import reserve
+from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 HOUR = 3600.0

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from dovetail.engine.claims import Claim
-from dovetail.queue.admission import Admitted, Waits, admit
+from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, claim_on_the_way
+from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger
 
 SHAPES = ["1", "2", "4", "0.5", "0.25", "8G,0.5"]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.shapes import Shapes
-from dovetail.queue.admission import Admitted, Waits, admit
+from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption import Evictor, Rules, Running
+from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import add_node, hold_devices, make_ledger
 from tests.core.queue.test_backfill import make_job

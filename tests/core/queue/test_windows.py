@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import Admitted, Look, Waits, admit
+from dovetail.queue.admission import Look, admit
 from dovetail.queue.candidates import Candidate, Leaving
 from dovetail.queue.futures import foresee_with_range
+from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.queue.windows import Window, Windows, kept_of, placed
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, make_job, run

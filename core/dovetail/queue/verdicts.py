@@ -1,0 +1,64 @@
+"""What a look at the queue says of each job that waits. Values and words only."""
+
+from dataclasses import dataclass
+
+from dovetail.api.gpujob import QueuePlace, Reason
+from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.plan import Shortage
+from dovetail.engine.sentences import gpus
+from dovetail.queue.candidates import Candidate
+from dovetail.queue.reservation import Reservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The job may start; `claims` are what its workers would hold, in the way of `ask`: its plan."""
+
+    key: str
+    claims: tuple[Claim, ...] = ()
+    ask: Ask | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What the first job that does not fit has reserved: where it is to start, and what of that is kept free now."""
+
+    at_seconds: float
+    claims: tuple[Claim, ...]
+    now: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The job waits, and why: one word of the closed set and one sentence with numbers; and where in the queue."""
+
+    key: str
+    reason: Reason
+    message: str
+    queue: QueuePlace | None = None
+    kept: Kept | None = None
+
+
+Verdict = Admitted | Waits
+
+
+def short_of(job: Candidate, shortage: Shortage) -> Waits:
+    """The words for a job that does not fit."""
+    return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
+
+
+def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
+    """The words for a job that fits, but not beside what is kept for one before it, or for a time to come."""
+    if by.words:
+        return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
+    namespace, _, name = by.job.name.partition("/")
+    # Names of other namespaces are nobody's business here.
+    who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
+    above = by.job.priority > job.priority
+    before = "which has used less of late" if by.job.share < job.share else "which is older"
+    rank = f"of priority {by.job.priority}" if above else before
+    return Waits(
+        key=job.key,
+        reason="Priority" if above else "Reserved",
+        message=f"{shortage.message}; {gpus(by.devices)} are kept for {who}, {rank}",
+    )

@@ -1,0 +1,106 @@
+"""Where a job is whose batch Job is at work, and why not all of its workers have started. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dovetail.kube.objects import Condition, Job, Pod
+from dovetail_operator import attempts, badcards, overuse
+from dovetail_operator.actions import Action, DeleteJob, PatchJob
+from dovetail_operator.cpufallback import fell_back
+from dovetail_operator.observed import Observed, true_condition, worker_of
+from dovetail_operator.stages import Stage
+
+# Said when the batch Job is about to be made, and as long as it has no pods: one sentence is one write of the status.
+UNMADE: Final = "Waiting for the Job controller to create the pods"
+_ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
+
+
+def stage_at_work(seen: Observed, child: Job) -> Stage:
+    """The batch Job is at work: its pods say whether the job is starting or running."""
+    adjust = _adjustments(seen, child)
+    ending = true_condition(child, "SuccessCriteriaMet", "FailureTarget")
+    if ending is not None:
+        message = "The job is over: waiting for its last pods to end"
+        return Stage(phase="Running", message=message, admitted=True, actions=adjust)
+    if seen.overtaken:
+        # All of it or nothing: what is bound goes back, and the whole job is planned anew.
+        message = f"Is planned anew: {seen.overtaken}"
+        suspend = PatchJob(spec={"suspend": True})
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
+    if why := overuse.ending(seen.overuses):
+        return Stage(phase="Failed", reason=overuse.REASON, message=why, admitted=True, actions=(DeleteJob(),))
+    if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
+        message = f"Is started anew elsewhere: {badcards.told(seen.bad_cards)}"
+        suspend = PatchJob(spec={"suspend": True})
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
+    pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
+    waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
+    started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
+    again = {worker_of(pod) for pod in waiting}
+    ended = {worker_of(pod) for pod in pods if pod.status.phase in _ENDED_PODS} - again
+    reason, message = _why_not_started(waiting, leaving=len(pods) < len(seen.pods))
+    if not started and (waiting or not ended):
+        return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
+    absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
+    if absent <= 0:
+        return Stage(phase="Running", message=_how_it_runs(seen, child), admitted=True, actions=adjust)
+    message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
+    return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
+
+
+def _how_it_runs(seen: Observed, child: Job) -> str:
+    """What is out of the ordinary about a job all of whose workers run; mostly nothing."""
+    if fell_back(child):
+        return "Runs on the CPU: no GPU here could ever serve it (onNoGPU)"
+    asked, workers = seen.asked_workers, seen.job.spec.workers
+    if asked is None or workers >= asked:
+        return ""
+    return (
+        f"Runs with {workers} of {asked} workers, as many as there was room for: it may take more when it starts anew"
+    )
+
+
+def _succeeded_before(child: Job, ended: set[int]) -> int:
+    return max(0, child.status.succeeded - len(ended))
+
+
+def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
+    """Limits that may change while the job runs, where they differ from the batch Job's."""
+    job, batch = seen.job, child.spec
+    changed: dict[str, Any] = {}
+    if batch.backoff_limit != (backoff_limit := attempts.inner_backoff_limit(job)):
+        changed["backoffLimit"] = backoff_limit
+    if batch.active_deadline_seconds != (limit := attempts.deadline_seconds(job, child=child)):
+        changed["activeDeadlineSeconds"] = limit
+    return (PatchJob(spec=changed),) if changed else ()
+
+
+def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str]:
+    """Reason and sentence of the first worker that has not started; never empty."""
+    if not waiting:
+        if leaving:
+            return "Evaluating", "Waiting for pods of the run before to end"
+        return "Evaluating", UNMADE
+    pod = min(waiting, key=worker_of)
+    if pod.spec.node_name:
+        return _why_not_running(pod)
+    scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+    if scheduled is None or scheduled.status != "False":
+        return "Evaluating", "Waiting for kube-scheduler to look at the pod"
+    return _why_unscheduled(scheduled)
+
+
+def _why_unscheduled(scheduled: Condition) -> tuple[str, str]:
+    if scheduled.reason == "SchedulerError":
+        return "Evaluating", f"kube-scheduler could not decide: {scheduled.message}"
+    return "Resources", f"kube-scheduler: {scheduled.message or 'no node takes the pod'}"
+
+
+def _why_not_running(pod: Pod) -> tuple[str, str]:
+    """A pod that has a node and does not run: what its kubelet says, in kubelet's own word."""
+    for container in pod.status.container_statuses:
+        if container.state.waiting is not None and container.state.waiting.reason:
+            waiting = container.state.waiting
+            told = waiting.message or "the container has not started"
+            return waiting.reason, f"{pod.spec.node_name}: {told}"
+    return "ContainerCreating", f"{pod.spec.node_name} is about to start the container"

@@ -1,0 +1,63 @@
+"""How a job ended whose batch Job is over, in one sentence, and whether it is tried again. Pure."""
+
+from collections.abc import Sequence
+
+from dovetail.kube.objects import Condition, Job, Pod
+from dovetail_operator import attempts
+from dovetail_operator.observed import Observed, true_condition, worker_of
+from dovetail_operator.stages import Stage
+
+
+def end_of(seen: Observed, child: Job) -> Stage:
+    """The batch Job has ended: how, and whether the job is tried again."""
+    if true_condition(child, "Complete"):
+        return Stage(phase="Succeeded", admitted=True)
+    failed = true_condition(child, "Failed")
+    assert failed is not None, "a Job that has ended is Complete or Failed"
+    late = failed.reason == "DeadlineExceeded"
+    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child, failed)
+    if (why := attempts.again(seen, child, failed, how=message)) is not None:
+        ended = attempts.ended_attempt(seen, child, why)
+        return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
+    message += attempts.why_final(seen.job, failed)
+    if seen.job.spec.backoff_limit and seen.job.status.attempts:
+        retries = seen.job.status.retries
+        used = f"{retries} {'retry' if retries == 1 else 'retries'} used"
+        message = f"{message} (attempt {seen.job.status.attempt}, {used})"
+    return Stage(
+        phase="TimedOut" if late else "Failed", reason=failed.reason or "Failed", message=message, admitted=True
+    )
+
+
+def _over_limit(seen: Observed) -> str:
+    if seen.job.spec.reservation is not None:
+        return "Its lease has ended: spec.reservation.renewTime was not renewed in time"
+    if attempts.is_used_up(seen):
+        limit = seen.job.spec.maximum_execution_time_seconds
+        return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
+    return f"Ran longer than its limit of {seen.job.spec.active_deadline_seconds} s (spec.activeDeadlineSeconds)"
+
+
+def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
+    """What the Job controller says; and that a pod is missing, where one failed that is not there any more."""
+    said = attempts.without_rule(failed.message)
+    if failed.reason != "BackoffLimitExceeded" or not child.status.failed:
+        return said
+    if any(pod.status.phase == "Failed" for pod in seen.pods):
+        return said
+    return f"{said}: the pod of the worker that failed is there no more (was it deleted?)"
+
+
+def _how_it_failed(pods: Sequence[Pod]) -> str:
+    """The last failure of a worker in one sentence; empty when no pod tells."""
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    for pod in sorted(failed, key=lambda pod: pod.metadata.creation_timestamp, reverse=True):
+        where = f"Worker {worker_of(pod)} failed on {pod.spec.node_name}"
+        for container in pod.status.container_statuses:
+            end = container.state.terminated
+            if end is not None and end.exit_code != 0:
+                said = f" ({end.reason})" if end.reason not in {"", "Error"} else ""
+                return f"{where}: container {container.name} ended with exit code {end.exit_code}{said}"
+        if pod.status.reason or pod.status.message:
+            return f"{where}: {pod.status.message or pod.status.reason}"
+    return ""
