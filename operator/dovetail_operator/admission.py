@@ -71,7 +71,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
     for key, job in state.jobs.items():
         child = state.child_of(job)
         if is_on_the_way(job, child) and child is not None:
-            pods = state.pods_of(child)
+            pods = state.pods.of(child)
             running.add(child.metadata.uid)
             learned = state.expectations
             cycle.leaving.extend(
@@ -101,7 +101,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
             else:
                 cycle.waiting.append(candidate)
     state.candidacies.forget_others()
-    soon = leaving_soon(state.leaving_pods(running=running))
+    soon = leaving_soon(state.pods.leaving(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
     return replace(cycle, at_work=len(running))

@@ -90,7 +90,7 @@ class Controller:
         self._term = term
         self._mps_directory = mps_directory
         self._queueing = Queueing(state, numbers=numbers, counters=counters, dirty=self.queue.add, now=now, rng=rng)
-        self._evictions = PodEvictions(client, is_of_a_job=state.is_of_a_job)
+        self._evictions = PodEvictions(client, is_of_a_job=state.pods.is_of_a_job)
         self._pacing = Pacing()
 
     # --- changes -----------------------------------------------------------------------------------------------

@@ -67,12 +67,12 @@ def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now
         # Kueue would let go again what we suspend, and nobody would have its place.
         return None
     if is_on_the_way(job, child) and child is not None:
-        start, pods = job.status.start_time, state.pods_of(child)
+        start, pods = job.status.start_time, state.pods.of(child)
         if start is None or job.spec.suspend or true_condition(child, "SuccessCriteriaMet", "FailureTarget"):
             return None
         run_seconds, left = (now - moment(start)).total_seconds(), False
     elif yields_to:
-        pods, run_seconds, left = tuple(state.pods_named(key)), 0.0, True
+        pods, run_seconds, left = tuple(state.pods.named(key)), 0.0, True
     else:
         return None
     return Running(

@@ -108,7 +108,7 @@ class History:
                 message = "Its object was deleted before it had ended"
                 stopped = end_of_run(due.job.status)
                 return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
-            pods = self._state.pods_of(self._state.child_of(due.job))
+            pods = self._state.pods.of(self._state.child_of(due.job))
             if due.gone or behind or not pods:
                 return found
             async with gate:

@@ -47,7 +47,7 @@ class JobPods:
             self._going.pop(pod.metadata.uid, None)
 
     def note_given(self, uids: Iterable[str], *, ledger: Ledger) -> None:
-        """Remember what kubelet gave those of these pods that are GPUJobs': it is told while they run, and not after."""
+        """Remember what kubelet gave those of these pods that are GPUJobs': it tells while they run, not after."""
         for uid in uids:
             claim = ledger.claim(uid)
             if uid in self._job_of and claim is not None and claim.resource and claim.devices:
@@ -74,6 +74,10 @@ class JobPods:
     def job_of(self, uid: str) -> str | None:
         """The key of the GPUJob whose pod that is; None for a pod of none."""
         return self._job_of.get(uid)
+
+    def is_of_a_job(self, uid: str) -> bool:
+        """Whether that is a GPUJob's pod."""
+        return uid in self._job_of
 
 
 def _controller_of(pod: Pod) -> str | None:

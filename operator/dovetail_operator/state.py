@@ -1,6 +1,6 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -11,7 +11,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
-from dovetail.engine.claims import GUARD_FRACTIONS, Ask, DeviceClaim
+from dovetail.engine.claims import GUARD_FRACTIONS, Ask
 from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
@@ -32,6 +32,7 @@ from dovetail_operator.enforced import Enforcements
 from dovetail_operator.expectations import Expectations
 from dovetail_operator.history_due import Dues
 from dovetail_operator.idling import tells_utilization
+from dovetail_operator.jobpods import JobPods
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
@@ -64,11 +65,13 @@ class State:
         self.preemption = preemption or Rules()
         # What jobs that make way are told, by UID: the queue's finding, as the verdicts are.
         self.notices: dict[str, Notice] = {}
+        # For whom nobody can make way, as was proven in looks before.
         self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
         self.expectations = Expectations()
         self.standing = Standing(view.ledger.changed_at)
         self.jobs: dict[str, GPUJob] = {}
+        self.pods = JobPods()
         self.dependencies = Dependencies(self.jobs)
         # Records of jobs that are due; None where nobody keeps any.
         self.dues: Dues | None = None
@@ -95,15 +98,9 @@ class State:
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies or {})
         self._children: dict[str, Job] = {}
-        self._pods: dict[str, dict[str, Pod]] = {}
         self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
-        self._job_of_pod: dict[str, str] = {}
-        # Pods that are being deleted, of whomever, by UID.
-        self._going: dict[str, Pod] = {}
         self._gpunodes: dict[str, GPUNode] = {}
-        # What kubelet gave to pods that asked a vendor's resource, by their UIDs, until they are gone.
-        self._given: dict[str, tuple[DeviceClaim, ...]] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -157,35 +154,26 @@ class State:
         else:
             self.view.pod_changed(pod)
             self.quotas.pod_changed(pod, ledger=self.view.ledger)
-        self._note_going(type_, pod)
-        name, owner = pod.metadata.labels.get(names.LABEL_JOB), _controller_of(pod)
-        if name is None or owner is None:
-            return None
-        siblings = self._pods.setdefault(owner, {})
-        if type_ == "DELETED":
-            siblings.pop(pod.metadata.uid, None)
-        else:
-            siblings[pod.metadata.uid] = pod
-        if not siblings:
-            del self._pods[owner]
-        key = f"{pod.metadata.namespace}/{name}"
-        self._note_owner(pod, key=None if type_ == "DELETED" else key)
-        self._note_given([pod.metadata.uid])
-        if type_ == "DELETED":
-            self._given.pop(pod.metadata.uid, None)
+        key = self.pods.changed(type_, pod)
+        node = self._gpunodes.get(pod.spec.node_name)
+        if key is not None and type_ != "DELETED":
+            self.pods.note_given([pod.metadata.uid], ledger=self.view.ledger)
+            if node is not None:
+                # What it uses may have been reported before it was seen here.
+                self._measured(node)
         return key
 
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """A GPUNode has changed; the keys of the GPUJobs of which it brings news."""
         self._gpunodes[gpunode.metadata.name] = gpunode
         given = self.view.gpunode_changed(gpunode)
-        self._note_given(given)
+        self.pods.note_given(given, ledger=self.view.ledger)
         uids = {*given, *self._holders_of(self._bad_cards.changed(gpunode), node=gpunode.metadata.name)}
         uids |= self._overuses.changed(gpunode)
         if self._enforcements.changed(gpunode):
             every = {device.uuid for device in gpunode.status.devices}
             uids |= set(self._holders_of(every, node=gpunode.metadata.name))
-        jobs = [self._job_of_pod[uid] for uid in uids if uid in self._job_of_pod]
+        jobs = [key for uid in uids if (key := self.pods.job_of(uid)) is not None]
         return list(dict.fromkeys([*jobs, *self._measured(gpunode)]))
 
     def gpunode_gone(self, name: str) -> None:
@@ -213,7 +201,7 @@ class State:
         if job is None or not is_ours(job):
             return None
         child = self.child_of(job)
-        pods = self.pods_of(child)
+        pods = self.pods.of(child)
         verdict = self.verdicts.get(job.metadata.uid)
         return Observed(
             job=sized(job, child=child, verdict=verdict),
@@ -221,7 +209,7 @@ class State:
             now=now,
             child=child,
             pods=pods,
-            given={pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods},
+            given=self.pods.given(pods),
             ask=self.ask_of(job),
             memory=self.memory_of(job),
             dependencies=tuple(self.dependencies.states_of(job)),
@@ -251,25 +239,6 @@ class State:
         """The job's own batch Job; None also when one of its name is another's."""
         child = self._children.get(key_of(job.metadata))
         return child if child is not None and is_child(child, job=job) else None
-
-    def pods_of(self, child: Job | None) -> tuple[Pod, ...]:
-        """The pods of a batch Job."""
-        return tuple(self._pods.get(child.metadata.uid, {}).values()) if child is not None else ()
-
-    def pods_named(self, key: str) -> list[Pod]:
-        """The pods of all batch Jobs that the GPUJob of that key has had."""
-        namespace, _, name = key.partition("/")
-        return [
-            pod
-            for pods in self._pods.values()
-            for pod in pods.values()
-            if pod.metadata.labels.get(names.LABEL_JOB) == name and pod.metadata.namespace == namespace
-        ]
-
-    def leaving_pods(self, *, running: Container[str]) -> list[Pod]:
-        """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
-        left = [pod for owner, pods in self._pods.items() if owner not in running for pod in pods.values()]
-        return [*self._going.values(), *(pod for pod in left if pod.metadata.uid not in self._going)]
 
     def ask_of(self, job: GPUJob) -> Ask | None:
         """What each worker asks in the way in which the job was let go, else in the preferred one.
@@ -317,7 +286,7 @@ class State:
             or self.dependencies.obstacle_of(job)
             or obstacle
             or (refusal if generation == job.metadata.generation else None)
-            or unrest(job, (child := self.child_of(job)), self.pods_of(child))
+            or unrest(job, (child := self.child_of(job)), self.pods.of(child))
         )
 
     def utilization_of(self, job: GPUJob, *, now: datetime) -> float | None:
@@ -361,43 +330,21 @@ class State:
             self._asks[job.metadata.uid] = (job.metadata.generation, asks, obstacle)
         return asks, obstacle
 
-    def _note_going(self, type_: EventType, pod: Pod) -> None:
-        if type_ != "DELETED" and pod.metadata.deletion_timestamp:
-            self._going[pod.metadata.uid] = pod
-        else:
-            self._going.pop(pod.metadata.uid, None)
-
-    def _note_given(self, uids: Iterable[str]) -> None:
-        for uid in uids:
-            claim = self.view.ledger.claim(uid)
-            if uid in self._job_of_pod and claim is not None and claim.resource and claim.devices:
-                self._given[uid] = claim.devices
-
-    def is_of_a_job(self, uid: str) -> bool:
-        """Whether that is a GPUJob's pod."""
-        return uid in self._job_of_pod
-
     def _holders_of(self, uuids: set[str], *, node: str) -> list[str]:
         """UIDs of the pods that hold one of these devices of a node."""
         claims = self.view.ledger.claims_on(node) if uuids else ()
         return [claim.key for claim in claims if any(device.uuid in uuids for device in claim.devices)]
 
-    def _note_owner(self, pod: Pod, *, key: str | None) -> None:
-        """Remember whose pod it is. What it uses may have been reported before it was seen here."""
-        uid, node = pod.metadata.uid, self._gpunodes.get(pod.spec.node_name)
-        if key is None:
-            self._job_of_pod.pop(uid, None)
-            return
-        self._job_of_pod[uid] = key
-        if node is not None:
-            self._measured(node)
-
     def _measured(self, gpunode: GPUNode) -> list[str]:
         claims = list(self.view.ledger.claims_on(gpunode.metadata.name))
-        owners = {claim.key: self.jobs.get(self._job_of_pod.get(claim.key, "")) for claim in claims}
+        owners = {claim.key: self._job_of(claim.key) for claim in claims}
         self._utilization.reported(gpunode, claims=claims, jobs={uid: job for uid, job in owners.items() if job})
-        jobs = ((self.jobs.get(self._job_of_pod.get(uid, "")), peak) for uid, peak in peaks_in(gpunode, claims=claims))
+        jobs = ((self._job_of(uid), peak) for uid, peak in peaks_in(gpunode, claims=claims))
         return [key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak)]
+
+    def _job_of(self, uid: str) -> GPUJob | None:
+        """The GPUJob whose pod that is."""
+        return self.jobs.get(self.pods.job_of(uid) or "")
 
     def _forget(self, job: GPUJob) -> None:
         self._tasks.drop(job)
@@ -432,7 +379,3 @@ def _read_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors) -> tuple
 def _is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:
     # Versions of one resource can be compared as numbers (KEP-5504); streams and our own writes arrive out of order.
     return int(new.resource_version) > int(known.resource_version)
-
-
-def _controller_of(pod: Pod) -> str | None:
-    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)
