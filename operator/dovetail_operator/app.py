@@ -29,6 +29,7 @@ from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.queue.preemption import Rules
 from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
+from dovetail_operator.changes import Changes
 from dovetail_operator.controller import Controller
 from dovetail_operator.feed import Feed
 from dovetail_operator.history import History
@@ -139,7 +140,7 @@ class Operator:
         )
         self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
-        self._reflectors = _reflectors(client, self._controller)
+        self._reflectors = _reflectors(client, self._controller.changes)
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """What has to be complete before the operator decides anything, each as a check for /readyz."""
@@ -154,7 +155,7 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run())
-            tasks.create_task(self._feed.run(self._controller))
+            tasks.create_task(self._feed.run(self._controller.changes))
             await self._feed.synced.wait()
             for reflector in self._reflectors:
                 await reflector.synced.wait()
@@ -175,13 +176,13 @@ class Operator:
             tasks.create_task(self._answers.run())
 
 
-def _reflectors(client: Client, controller: Controller) -> list[Reflector[Any]]:
+def _reflectors(client: Client, changes: Changes) -> list[Reflector[Any]]:
     return [
-        Reflector(client, NODES, Node, on_event=controller.node_event),
-        Reflector(client, GPUNODES, GPUNode, on_event=controller.gpunode_event),
-        Reflector(client, PODS, Pod, on_event=controller.pod_event),
-        Reflector(client, JOBS, Job, on_event=controller.child_event, label_selector=names.LABEL_JOB),
-        Reflector(client, GPUQUOTAS, GPUQuota, on_event=controller.quota_event),
+        Reflector(client, NODES, Node, on_event=changes.node_event),
+        Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event),
+        Reflector(client, PODS, Pod, on_event=changes.pod_event),
+        Reflector(client, JOBS, Job, on_event=changes.child_event, label_selector=names.LABEL_JOB),
+        Reflector(client, GPUQUOTAS, GPUQuota, on_event=changes.quota_event),
     ]
 
 

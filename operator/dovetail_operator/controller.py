@@ -5,67 +5,29 @@ Nothing here is remembered that the API server does not have: after a kill at an
 
 import asyncio
 import random
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from dovetail.api.gpujob import GPUJob, GPUJobStatus
-from dovetail.api.gpunode import GPUNode
-from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, NotFound, StatusError
-from dovetail.kube.objects import Job, Node, Pod
-from dovetail.kube.reflector import EventType, key_of
-from dovetail.kube.resources import GPUJOBS, JOBS
-from dovetail.logs import get_logger
 from dovetail.workqueue import WorkQueue
-from dovetail_operator import effects, notices, overuse, probes, taskeffects
-from dovetail_operator.actions import (
-    Action,
-    ChangeTask,
-    CreateJob,
-    CreateTask,
-    DeleteGPUJob,
-    DeleteJob,
-    JoinQueue,
-    PatchJob,
-)
-from dovetail_operator.announce import Announcement, announcement
-from dovetail_operator.arrays import parent_key
-from dovetail_operator.badcards import announcement_of
-from dovetail_operator.counting import departed
-from dovetail_operator.durations import moment
+from dovetail_operator.announce import Announcement
+from dovetail_operator.changes import Changes
 from dovetail_operator.failures import log_failure
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
-from dovetail_operator.observed import Observed, Obstacle, is_parent, wants_admission
 from dovetail_operator.overuse_eviction import PodEvictions
 from dovetail_operator.pacing import Pacing
-from dovetail_operator.plans import is_told_first
-from dovetail_operator.preempting import is_due
 from dovetail_operator.queueing import Queueing
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.settling import Settler
 from dovetail_operator.state import State
-
-log = get_logger("dovetail.operator")
 
 WORKERS: Final = 64
 _CLOCK_SECONDS: Final = 5.0
-# What happens to a batch Job and its pods comes in bursts: one look at the job sees all of it.
-_BURST_SECONDS: Final = 0.1
-_UNPROCESSABLE: Final = 422
-_OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
-_OBSTACLE_SECONDS_ELSE: Final = 30.0
 
 
 class Controller:
-    """Drives all GPUJobs. Feed it every change, then `run` it; `post` publishes an event about a job.
-
-    `term` is the number of our term of office, None where nobody counts terms;
-    `mps_directory` is where pods find MPS on their node, empty where they use none.
-    """
+    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `Settler`."""
 
     def __init__(
         self,
@@ -82,102 +44,27 @@ class Controller:
     ) -> None:
         self.state = state
         self.queue = WorkQueue()
-        self._client = client
         self._counters = counters
-        self._post = post
-        self._now = now
         self._rng = rng
-        self._term = term
-        self._mps_directory = mps_directory
+        pacing = Pacing()
         self._queueing = Queueing(state, numbers=numbers, counters=counters, dirty=self.queue.add, now=now, rng=rng)
         self._evictions = PodEvictions(client, is_of_a_job=state.pods.is_of_a_job)
-        self._pacing = Pacing()
-
-    # --- changes -----------------------------------------------------------------------------------------------
-
-    def job_changed(self, job: GPUJob) -> None:
-        """A GPUJob was seen."""
-        if self.state.put_job(job):
-            self.queue.add(key_of(job.metadata))
-            self._wake_dependents(key_of(job.metadata))
-            self._queueing.look_again()
-
-    def job_gone(self, job: GPUJob) -> None:
-        """A GPUJob is no more."""
-        key = key_of(job.metadata)
-        if used := departed(self.state, job, now=self._now()):
-            self.state.quotas.departed(used)
-        self.state.drop_job(key, uid=job.metadata.uid)
-        self.queue.forget(key)
-        self._pacing.forget(job.metadata.uid)
-        self._queueing.look_again()
-        self._wake_dependents(key)
-        if (parent := parent_key(job)) is not None:
-            self.queue.add(parent)
-
-    def child_event(self, type_: EventType, child: Job) -> None:
-        """A batch Job with our label has changed."""
-        key = self.state.child_changed(type_, child)
-        job = self.state.jobs.get(key)
-        if job is None:
-            return
-        if type_ == "DELETED":
-            # It may have stood in the way.
-            self.state.relent(job)
-            self._queueing.look_again()
-        self.queue.add_later(key, seconds=_BURST_SECONDS)
-        self._wake_dependents(key)
-        self._queueing.room_changed()
-
-    def pod_event(self, type_: EventType, pod: Pod) -> None:
-        """Any pod has changed."""
-        key = self.state.pod_changed(type_, pod)
-        if key is not None:
-            self.queue.add_later(key, seconds=_BURST_SECONDS)
-        self._queueing.room_changed()
-
-    def node_event(self, type_: EventType, node: Node) -> None:
-        """A Node has changed."""
-        if type_ == "DELETED":
-            self.state.view.node_gone(node.metadata.name)
-        else:
-            self.state.view.node_changed(node)
-        self._queueing.room_changed()
-
-    def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
-        """A GPUNode has changed."""
-        if type_ == "DELETED":
-            self.state.gpunode_gone(gpunode.metadata.name)
-            self._evictions.gone(gpunode.metadata.name)
-        else:
-            self._evictions.changed(gpunode)
-            for key in self.state.gpunode_changed(gpunode):
-                self.queue.add_later(key, seconds=_BURST_SECONDS)
-        self._queueing.room_changed()
-
-    def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
-        """A GPUQuota has changed."""
-        if type_ == "DELETED":
-            self.state.quotas.drop(quota.metadata.name)
-        elif not self.state.quotas.put(quota):
-            return
-        self._queueing.limits_changed()
-
-    def time_passes(self) -> None:
-        """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
-        if self.state.view.time_passes() or self.state.quotas.keep_for_a_time:
-            self._queueing.room_changed()
-
-    def _wake_dependents(self, key: str) -> None:
-        """What became of a job decides on those that wait for it."""
-        job = self.state.jobs.get(key)
-        if job is not None and (parent := parent_key(job)) is not None:
-            self.queue.add(parent)
-        for dependent in self.state.dependencies.dependents_of(key):
-            self.queue.add(dependent)
-            self._queueing.look_again()
-
-    # --- the loops ---------------------------------------------------------------------------------------------
+        self.changes = Changes(
+            state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now
+        )
+        self.settler = Settler(
+            client,
+            state,
+            changes=self.changes,
+            queue=self.queue,
+            queueing=self._queueing,
+            pacing=pacing,
+            counters=counters,
+            post=post,
+            now=now,
+            term=term,
+            mps_directory=mps_directory,
+        )
 
     async def run(self) -> None:
         """Work until cancelled. All caches must be complete by now: a queue that sees half decides wrongly."""
@@ -192,208 +79,11 @@ class Controller:
     async def _let_time_pass(self) -> None:
         while True:
             await asyncio.sleep(_CLOCK_SECONDS)
-            self.time_passes()
+            self.changes.time_passes()
 
     async def _timed(self, key: str) -> None:
         with self._counters.reconcile_seconds.time():
-            await self._settle(key)
-
-    # --- one job -----------------------------------------------------------------------------------------------
-
-    async def _settle(self, key: str) -> None:
-        """Bring one job to what it should be: do what has to be done, then write what is true."""
-        seen = self.state.observe(key, now=self._now())
-        for other in self.state.dependencies.take_news():
-            self.queue.add(other)
-        if seen is None:
-            return
-        if not self._is_decided(seen):
-            # Perhaps its time has just come, of which no change tells.
-            self._queueing.look_again()
-            return
-        if is_due(seen) and not self._queueing.still_makes_way(seen):
-            self.state.notices.pop(seen.job.metadata.uid, None)
-            seen = replace(seen, notice=None)
-        outcome = reconcile(seen)
-        # What the annotation of the pods names has to stand in the status before there are any.
-        # And an array says that it was seen before its many tasks are made.
-        is_new_array = is_parent(seen.job) and seen.job.status.phase is None
-        told = is_new_array or is_told_first(outcome.status, before=seen.job.status)
-        if told and not await self._tell(seen.job, outcome.status):
-            return
-        if not await self._act_on(seen, outcome.actions):
-            # What was decided does not hold any more.
-            self.queue.add(key)
-            return
-        if not told and not self._may_wait(seen.job, outcome.status):
-            await self._tell(seen.job, outcome.status)
-        if outcome.status.preemption != seen.job.status.preemption:
-            # What the status says now is what the pods are to say next.
-            self.queue.add(key)
-        for notice in outcome.notify:
-            await notices.notify(self._client, notice.pod, at=notice.at)
-        if outcome.wake_at is not None:
-            self.queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
-
-    def _is_decided(self, seen: Observed) -> bool:
-        """Whether number and verdict are there; both come with the queue's next cycle, which makes the job dirty."""
-        if seen.job.metadata.deletion_timestamp is not None:
-            return True
-        if seen.number is None:
-            return False
-        return bool(seen.verdict or seen.obstacle or not wants_admission(seen.job, seen.child))
-
-    async def _act_on(self, seen: Observed, actions: Sequence[Action]) -> bool:
-        """Do them in their order, the tasks of an array side by side; False when one of them cannot be done."""
-        if is_parent(seen.job):
-            found = await asyncio.gather(*(self._act(seen, action) for action in actions), return_exceptions=True)
-            for each in found:
-                if isinstance(each, BaseException):
-                    raise each
-            return all(found)
-        for action in actions:
-            if not await self._act(seen, action):
-                return False
-        return True
-
-    async def _act(self, seen: Observed, action: Action) -> bool:
-        """Do it; False when it turned out that it cannot be done."""
-        try:
-            return await self._do(seen, action)
-        except Conflict:
-            # It was decided on what is not so any more.
-            await self._reread(seen.job)
-            if seen.child is not None:
-                await self._reread_child(seen.child)
-            return False
-
-    async def _do(self, seen: Observed, action: Action) -> bool:
-        match action:
-            case CreateJob():
-                return await self._create(seen, action)
-            case PatchJob():
-                assert seen.child is not None, "only a Job that is there is changed"
-                if not await self._patch(seen.child, action):
-                    return False
-                if action.spec.get("suspend") is False:
-                    self._count_admission(seen.job)
-                self._queueing.room_changed()
-            case DeleteJob():
-                assert seen.child is not None, "only a Job that is there is deleted"
-                await effects.delete_job(self._client, seen.child)
-            case JoinQueue():
-                self.job_changed(await effects.join_queue(self._client, seen.job, queue=action.queue))
-            case DeleteGPUJob():
-                await effects.delete_gpujob(self._client, seen.job)
-            case CreateTask():
-                return self._took(seen.job, await taskeffects.create(self._client, seen.job, action))
-            case ChangeTask():
-                return self._took(seen.job, await taskeffects.change(self._client, action))
-        return True
-
-    def _took(self, parent: GPUJob, found: GPUJob | Obstacle) -> bool:
-        if isinstance(found, Obstacle):
-            self._refuse(parent, found)
-            return False
-        self.job_changed(found)
-        return True
-
-    async def _patch(self, child: Job, action: PatchJob) -> bool:
-        try:
-            self.state.put_child(await effects.patch_job(self._client, child, action))
-        except StatusError as error:
-            if error.code != _UNPROCESSABLE or "template" not in action.spec:
-                raise
-            # Before Kubernetes 1.36 a Job that has begun takes no other plan: it is made anew.
-            await effects.delete_job(self._client, child)
-            return False
-        return True
-
-    async def _create(self, seen: Observed, action: CreateJob) -> bool:
-        found = await effects.create_job(
-            self._client, seen.job, action, term=self._term(), mps_directory=self._mps_directory
-        )
-        if isinstance(found, Obstacle):
-            self._refuse(seen.job, found)
-            return False
-        self.state.put_child(found)
-        if (warning := probes.warning_of(seen.job, seen.ask)) is not None:
-            self._post(warning)
-        if not action.manifest["spec"].get("suspend"):
-            self._count_admission(seen.job)
-        # Its room is claimed as on the way from now on, by the batch Job that is there.
-        self._queueing.room_changed()
-        return True
-
-    def _refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
-        self.state.refuse(job, obstacle)
-        wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)
-        asyncio.get_running_loop().call_later(wait, self._relent, job)
-        # The room that was kept for it is free again.
-        self._queueing.look_again()
-
-    def _relent(self, job: GPUJob) -> None:
-        self.state.relent(job)
-        self.queue.add(key_of(job.metadata))
-        self._queueing.look_again()
-
-    def _count_admission(self, job: GPUJob) -> None:
-        self._counters.admissions.inc()
-        waited = (self._now() - moment(job.metadata.creation_timestamp)).total_seconds()
-        self._counters.wait_seconds.observe(max(0.0, waited))
-
-    def _may_wait(self, job: GPUJob, status: GPUJobStatus) -> bool:
-        """Whether a status is written a little later, together with what follows; the job is looked at again then."""
-        wait = self._pacing.wait_seconds(
-            job.metadata.uid, before=job.status, after=status, running=self.state.at_work, now=time.monotonic()
-        )
-        if wait > 0:
-            self.queue.add_later(key_of(job.metadata), seconds=wait)
-        return wait > 0
-
-    async def _tell(self, job: GPUJob, status: GPUJobStatus) -> bool:
-        """Write the status if it is news, and post an event if phase or reason is. False if it could not be written."""
-        if not effects.difference(job.status, status):
-            return True
-        key = key_of(job.metadata)
-        try:
-            written = await effects.write_status(self._client, job, status)
-        except NotFound:
-            self.job_gone(job)
-            return False
-        except Conflict:
-            await self._reread(job)
-            self.queue.add(key)
-            return False
-        self._pacing.written(job.metadata.uid, now=time.monotonic())
-        self.state.put_job(written)
-        if status.phase != job.status.phase:
-            self._wake_dependents(key)
-        for told in (announcement_of(job, status), overuse.announcement_of(job, status)):
-            if told is not None:
-                self._post(told)
-        news = announcement(job, status)
-        if news is not None:
-            log.info("job changed", job=key, phase=status.phase, reason=status.reason, message=news.message)
-            self._post(news)
-        return True
-
-    async def _reread(self, job: GPUJob) -> None:
-        try:
-            found = await self._client.get(GPUJOBS, job.metadata.name, as_type=GPUJob, namespace=job.metadata.namespace)
-        except NotFound:
-            self.job_gone(job)
-        else:
-            self.state.put_job(found)
-
-    async def _reread_child(self, child: Job) -> None:
-        meta = child.metadata
-        try:
-            found = await self._client.get(JOBS, meta.name, as_type=Job, namespace=meta.namespace)
-        except NotFound:
-            self.state.child_changed("DELETED", child)
-        else:
-            self.state.put_child(found)
+            await self.settler.settle(key)
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

@@ -1,4 +1,4 @@
-"""GPUJobs from the API server into the controller: kopf's changes, and a list now and then against what they miss.
+"""GPUJobs from the API server to the operator: kopf's changes, and a list now and then against what they miss.
 
 kopf tells of no object that went while its watch was broken, and does not say when its first list is complete. So the
 first list is ours, and each sign of a new list of kopf's, and some time without one, is followed by another of ours.
@@ -18,7 +18,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import GPUJOBS
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
-from dovetail_operator.controller import Controller
+from dovetail_operator.changes import Changes
 from dovetail_operator.watch import GPUJobWatch
 
 log = get_logger("dovetail.operator.feed")
@@ -28,7 +28,7 @@ _AFTER_RELIST_SECONDS: Final = 2.0
 
 
 class Feed:
-    """Brings GPUJobs to a controller; `synced` is set once it has all there are."""
+    """Tells the operator of every change of a GPUJob; `synced` is set once it has all there are."""
 
     def __init__(self, client: Client, connection: Connection, *, rng: random.Random) -> None:
         self.synced = asyncio.Event()
@@ -37,11 +37,11 @@ class Feed:
         self._rng = rng
         self._relisted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._controller: Controller | None = None
+        self._changes: Changes | None = None
 
-    async def run(self, controller: Controller) -> None:
+    async def run(self, changes: Changes) -> None:
         """Follow until cancelled."""
-        self._controller = controller
+        self._changes = changes
         await self._compare()
         self.synced.set()
         self.watch.start()
@@ -64,15 +64,15 @@ class Feed:
 
     async def _compare(self) -> None:
         """Take over a list of all GPUJobs, and drop those that are no more. Tries until it succeeds."""
-        assert self._controller is not None, "set when it runs"
+        assert self._changes is not None, "set when it runs"
         items, resource_version = await retrying(
             lambda: self._client.list(GPUJOBS, as_type=msgspec.Raw), what="listing GPUJobs", rng=self._rng
         )
         jobs = [job for item in items if (job := decode_job(item)) is not None]
-        for job in self._controller.state.missing_from(jobs, resource_version=resource_version):
-            self._controller.job_gone(job)
+        for job in self._changes.state.missing_from(jobs, resource_version=resource_version):
+            self._changes.job_gone(job)
         for job in jobs:
-            self._controller.job_changed(job)
+            self._changes.job_changed(job)
 
     def _changed_in_thread(self, type_: str | None, raw: dict[str, Any]) -> None:
         try:
@@ -81,16 +81,16 @@ class Feed:
             log.debug("a change of a GPUJob came after the end")
 
     def _changed(self, type_: str | None, raw: dict[str, Any]) -> None:
-        assert self._controller is not None, "set before the watch starts"
+        assert self._changes is not None, "set before the watch starts"
         if type_ is None:
             self._relisted.set()
         job = decode_job(raw)
         if job is None:
             return
         if type_ == "DELETED":
-            self._controller.job_gone(job)
+            self._changes.job_gone(job)
         else:
-            self._controller.job_changed(job)
+            self._changes.job_changed(job)
 
 
 async def retrying(request: Callable[[], Any], *, what: str, rng: random.Random) -> Any:

@@ -98,7 +98,7 @@ async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig
     api.answer(f"PATCH {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=2, data={"team": "1"})))
     api.answer(f"POST {JOBS}", created(job))
     rig.accept_status(job, number=1, phase="Starting")
-    rig.controller.job_changed(job)
+    rig.controller.changes.job_changed(job)
     async with rig.running():
         await api.until(f"POST {JOBS}", count=1)
     writes = [f"{seen.method} {seen.path}" for seen in api.seen if seen.method != "GET"]
@@ -111,7 +111,7 @@ async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig
 async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api) -> None:
     job = numbered(gpu=2)
     rig.accept_status(job, number=1, phase="Queued", reason="ExceedsCapacity")
-    rig.controller.job_changed(job)
+    rig.controller.changes.job_changed(job)
     async with rig.running(), asyncio.timeout(10):
         event = await rig.events.get()
     status = rig.status_of()
@@ -125,13 +125,13 @@ async def test_what_a_job_passes_through_is_written_together_with_its_start(rig:
     before = {"number": 1, "phase": "Starting", "reason": "Evaluating", "message": "Admitted"}
     job = make_job(status=before)
     child = make_child(job)
-    rig.controller.job_changed(job)
-    rig.controller.child_event("ADDED", child)
+    rig.controller.changes.job_changed(job)
+    rig.controller.changes.child_event("ADDED", child)
     rig.accept_status(job, **before)
     async with rig.running():
-        rig.controller.pod_event("ADDED", make_pod(phase="Pending", node="a"))
+        rig.controller.changes.pod_event("ADDED", make_pod(phase="Pending", node="a"))
         await asyncio.sleep(0)
-        rig.controller.pod_event("MODIFIED", make_pod(phase="Running", node="a"))
+        rig.controller.changes.pod_event("MODIFIED", make_pod(phase="Running", node="a"))
         await until_phase(rig, "Running")
     assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
 
@@ -160,7 +160,7 @@ async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig
     for version in (11, 12, 13):
         rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Resources")
         rig.accept_status(runs, version=version, number=1)
-    rig.controller.job_changed(waits)
+    rig.controller.changes.job_changed(waits)
     async with rig.running(), asyncio.timeout(10):
         count = 1
         while True:
@@ -181,10 +181,10 @@ async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:
     rig.accept_status(done, number=1, **ended)
     async with rig.running():
         await until_status(api)
-        rig.controller.pod_event("ADDED", make_pod(phase="Succeeded"))
+        rig.controller.changes.pod_event("ADDED", make_pod(phase="Succeeded"))
         other = numbered("other", suspend=True)
         rig.accept_status(other)
-        rig.controller.job_changed(other)
+        rig.controller.changes.job_changed(other)
         await until_status(api, "other")
     assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
 
@@ -195,7 +195,7 @@ async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: 
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
     api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(released)))
     rig.accept_status(released, version=13, phase="Cancelled")
-    rig.controller.job_changed(held)
+    rig.controller.changes.job_changed(held)
     async with rig.running():
         await until_status(api, count=2)
     assert rig.status_of()["phase"] == "Cancelled"
@@ -219,8 +219,8 @@ async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is
 async def test_a_job_that_went_unseen_is_dropped(rig: Rig, api: Api) -> None:
     job = numbered(suspend=True)
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(404))
-    rig.controller.job_changed(job)
-    await rig.controller._settle("team/x")
+    rig.controller.changes.job_changed(job)
+    await rig.controller.settler.settle("team/x")
     assert not rig.state.jobs
     assert rig.events.empty()
 
@@ -231,7 +231,7 @@ async def test_one_jobs_trouble_does_not_stop_another(rig: Rig, api: Api) -> Non
     rig.accept_status(bad)
     rig.accept_status(good)
     for job in (bad, good):
-        rig.controller.job_changed(job)
+        rig.controller.changes.job_changed(job)
     async with rig.running():
         await until_status(api, "good")
         await until_status(api, "bad", count=3)
@@ -248,7 +248,7 @@ async def test_a_job_that_the_api_server_refuses_is_invalid_and_holds_no_room(ri
     for version in (11, 12, 13):
         rig.accept_status(second, version=version, number=1)
     for job in (first, second):
-        rig.controller.job_changed(job)
+        rig.controller.changes.job_changed(job)
     async with rig.running():
         await until_phase(rig, "Queued", "first")
         await until_phase(rig, "Starting", "second")
@@ -262,7 +262,7 @@ async def test_a_strangers_job_that_goes_lets_the_job_be_tried_again(rig: Rig) -
     rig.state.put_job(job)
     rig.state.refuse(job, Obstacle(message="in the way"))
     stranger = make_child(make_job(meta={"uid": "uid-other"}))
-    rig.controller.child_event("DELETED", stranger)
+    rig.controller.changes.child_event("DELETED", stranger)
     assert rig.state.obstacle_of(job, now=NOW) is None
 
 
@@ -276,7 +276,7 @@ async def test_what_is_to_be_deleted_is_deleted(rig: Rig, api: Api) -> None:
     api.answer(f"DELETE {GPUJOBS}/x", Answer(body={}))
     api.answer(f"DELETE {JOBS}/y", Answer(body={}))
     for job in (over, cancelled):
-        rig.controller.job_changed(job)
+        rig.controller.changes.job_changed(job)
     async with rig.running():
         await api.until(f"DELETE {GPUJOBS}/x", count=1)
         await api.until(f"DELETE {JOBS}/y", count=1)
@@ -284,16 +284,16 @@ async def test_what_is_to_be_deleted_is_deleted(rig: Rig, api: Api) -> None:
 
 async def test_freed_room_lets_the_next_job_go(rig: Rig, api: Api) -> None:
     tenant = make_pod(node="a", devices=1, owner="uid-somebody")
-    rig.controller.pod_event("ADDED", tenant)
+    rig.controller.changes.pod_event("ADDED", tenant)
     job = numbered()
     for version in (11, 12, 13):
         rig.accept_status(job, version=version, number=1, phase="Queued", reason="Resources")
     api.answer(f"POST {JOBS}", created(job))
-    rig.controller.job_changed(job)
+    rig.controller.changes.job_changed(job)
     async with rig.running():
         await until_status(api)
         assert rig.status_of()["reason"] == "Resources"
-        rig.controller.pod_event("DELETED", tenant)
+        rig.controller.changes.pod_event("DELETED", tenant)
         await until_phase(rig, "Starting")
 
 
@@ -311,17 +311,17 @@ async def test_a_job_goes_when_what_strangers_took_was_measured_too_long_ago(rig
     freshness = Freshness(max_age_seconds=660, clock=lambda: now)
     rig.state.view = ClusterView(ledger=rig.state.view.ledger, freshness=freshness)
     rig.state.view.node_changed(make_node("a"))
-    rig.controller.gpunode_event("MODIFIED", report(foreign_mib=30000))
+    rig.controller.changes.gpunode_event("MODIFIED", report(foreign_mib=30000))
     job = numbered()
     for version in (11, 12, 13):
         rig.accept_status(job, version=version, number=1, phase="Queued", reason="MemoryGuard")
     api.answer(f"POST {JOBS}", created(job))
-    rig.controller.job_changed(job)
+    rig.controller.changes.job_changed(job)
     async with rig.running():
         await until_status(api)
         assert rig.status_of()["reason"] == "MemoryGuard"
         now += 660
-        rig.controller.time_passes()
+        rig.controller.changes.time_passes()
         await until_phase(rig, "Starting")
 
 
@@ -331,10 +331,10 @@ async def test_what_a_job_was_measured_to_use_is_written_in_its_status(rig: Rig,
     rig.state.put_child(make_child(job))
     for version in (11, 12, 13):
         rig.accept_status(job, version=version, number=1, phase="Running")
-    rig.controller.pod_event("ADDED", pod := make_pod(node="a", devices=1, started=-10))
+    rig.controller.changes.pod_event("ADDED", pod := make_pod(node="a", devices=1, started=-10))
     async with rig.running():
         await until_status(api)
-        rig.controller.gpunode_event("MODIFIED", report(tenants=[{"uid": pod.metadata.uid, "usedMiB": 60}]))
+        rig.controller.changes.gpunode_event("MODIFIED", report(tenants=[{"uid": pod.metadata.uid, "usedMiB": 60}]))
         await api.until(f"PUT {GPUJOBS}/x/status", count=2)
     assert rig.status_of()["memory"]["peakMiB"] == 60
 
@@ -364,12 +364,12 @@ async def test_a_job_goes_when_the_one_that_it_waits_for_has_ended(rig: Rig, api
     api.answer(f"POST {JOBS}", created(waits))
     rig.controller.state.put_child(make_child(first, uid="uid-first-child"))
     for job in (first, waits):
-        rig.controller.job_changed(job)
+        rig.controller.changes.job_changed(job)
     async with rig.running():
         await until_status(api)
         assert rig.status_of()["reason"] == "Dependency"
         done = {"conditions": [condition("Complete")], "completionTime": "2026-01-01T11:00:00Z"}
-        rig.controller.child_event("MODIFIED", newer(make_child(first, uid="uid-first-child", status=done)))
+        rig.controller.changes.child_event("MODIFIED", newer(make_child(first, uid="uid-first-child", status=done)))
         await until_phase(rig, "Starting")
 
 
@@ -387,20 +387,20 @@ async def test_a_limit_that_was_changed_is_told_at_once_to_those_that_it_keeps_b
         return f"GPUQuota q: all whom it binds may run {gpus}, 0 run, this job would never fit, it needs 4"
 
     rig, job = Rig(api, client, make_state(a=4)), numbered(gpu=4)
-    rig.controller.job_changed(job)
-    rig.controller.quota_event("ADDED", quota(1))
+    rig.controller.changes.job_changed(job)
+    rig.controller.changes.quota_event("ADDED", quota(1))
     rig.accept_status(job, number=1, phase="Queued", reason="Quota", message=told("1 GPU"))
     rig.accept_status(job, version=12, number=1, phase="Queued", reason="Quota", message=told("2 GPUs"))
     async with rig.running():
         await until_status(api)
-        rig.controller.quota_event("MODIFIED", quota(2))
+        rig.controller.changes.quota_event("MODIFIED", quota(2))
         await until_status(api, count=2)
     assert [rig.status_of(nth=nth)["message"] for nth in (0, 1)] == [told("1 GPU"), told("2 GPUs")]
 
 
 async def test_an_array_says_that_it_was_seen_and_then_its_tasks_are_made_side_by_side(rig: Rig, api: Api) -> None:
     array = numbered("arr", array={"indexes": "0-2"})
-    rig.controller.job_changed(array)
+    rig.controller.changes.job_changed(array)
     rig.accept_status(array, number=1, phase="Queued", reason="Evaluating")
     never = asyncio.Event()
     api.answer(f"POST {GPUJOBS}", *[Answer(body={}, released=never)] * 3)

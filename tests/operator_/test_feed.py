@@ -17,7 +17,7 @@ LIST = "GET /apis/dovetail.dev/v1alpha1/gpujobs"
 
 
 class Recorder:
-    """What the feed tells the controller."""
+    """What the feed tells."""
 
     def __init__(self) -> None:
         self.state = make_state()
@@ -43,7 +43,7 @@ def recorder() -> Recorder:
 @pytest.fixture
 async def feed(api: Api, client: Client, recorder: Recorder) -> Feed:
     feed = Feed(client, Connection(server=api.url), rng=random.Random(7))
-    feed._controller = recorder  # type: ignore[assignment]  # it stands in for one
+    feed._changes = recorder  # type: ignore[assignment]  # it stands in for one
     return feed
 
 
