@@ -12,8 +12,8 @@ def end_of(seen: Observed, child: Job) -> Stage:
     """The batch Job has ended: how, and whether the job is tried again."""
     if true_condition(child, "Complete"):
         return Stage(phase="Succeeded", admitted=True)
-    failed = true_condition(child, "Failed")
-    assert failed is not None, "a Job that has ended is Complete or Failed"
+    failed = true_condition(child, "Failed", "FailureTarget")
+    assert failed is not None, "a Job that has ended is Complete or Failed, or about to be"
     late = failed.reason == "DeadlineExceeded"
     message = _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child, failed)
     if (why := attempts.again(seen, child, failed, how=message)) is not None:
@@ -49,9 +49,12 @@ def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
 
 
 def _how_it_failed(pods: Sequence[Pod]) -> str:
-    """The last failure of a worker in one sentence; empty when no pod tells."""
+    """The last failure of a worker in one sentence; empty when no pod tells.
+
+    Of a gang the Job controller deletes the others when one fails, and kubelet tells their end as a failure too.
+    """
     failed = [pod for pod in pods if pod.status.phase == "Failed"]
-    for pod in sorted(failed, key=lambda pod: pod.metadata.creation_timestamp, reverse=True):
+    for pod in sorted(failed, key=_ended_by_itself_and_last, reverse=True):
         where = f"Worker {worker_of(pod)} failed on {pod.spec.node_name}"
         for container in pod.status.container_statuses:
             end = container.state.terminated
@@ -61,3 +64,7 @@ def _how_it_failed(pods: Sequence[Pod]) -> str:
         if pod.status.reason or pod.status.message:
             return f"{where}: {pod.status.message or pod.status.reason}"
     return ""
+
+
+def _ended_by_itself_and_last(pod: Pod) -> tuple[bool, str]:
+    return pod.metadata.deletion_timestamp is None, pod.metadata.creation_timestamp

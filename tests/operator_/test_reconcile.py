@@ -265,6 +265,19 @@ CASES = (
         conditions={"Failed": "True"},
     ),
     Case(
+        says="of a gang the worker is told that failed, not one that was ended for it",
+        seen=with_child(
+            make_pod(0, phase="Failed", exit_code=137, meta={"deletionTimestamp": at(-1)}, created=-49),
+            make_pod(1, phase="Failed", exit_code=7),
+            spec={"workers": 2},
+            child_status={"conditions": [condition("Failed", reason="BackoffLimitExceeded", message="reached it")]},
+        ),
+        phase="Failed",
+        reason="BackoffLimitExceeded",
+        message="Worker 1 failed on n1: container main ended with exit code 7",
+        conditions={"Failed": "True"},
+    ),
+    Case(
         says="a failure without a pod that tells is told by the batch Job",
         seen=with_child(
             child_status={"conditions": [condition("Failed", reason="BackoffLimitExceeded", message="why")]}
