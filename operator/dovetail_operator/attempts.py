@@ -119,7 +119,7 @@ def as_users_rules(text: str) -> str:
 
 def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
     """The record of the attempt that `child` was."""
-    failed = true_condition(child, "Failed")
+    failed = true_condition(child, "Failed", "FailureTarget")
     told = failed.last_transition_time if failed is not None else None
     bound = [pod.spec.node_name for pod in seen.pods if pod.spec.node_name]
     nodes = list(dict.fromkeys([*seen.job.status.nodes, *bound]))

@@ -12,7 +12,7 @@ from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Job
 from dovetail_operator import attempts, rendezvous
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
-from dovetail_operator.observed import Observed, bound_pods, has_ended, is_external, is_past
+from dovetail_operator.observed import Observed, bound_pods, has_ended, is_doomed, is_external, is_past
 from dovetail_operator.stages import Stage
 from dovetail_operator.workload import build_job, is_of_another_template
 
@@ -28,7 +28,7 @@ def stage_of(seen: Observed) -> Stage | None:
         return None
     if child is None:
         return _made(seen) if is_external(job) else None
-    if has_ended(child) or is_past(job, child):
+    if has_ended(child) or is_doomed(child) or is_past(job, child):
         return None
     if is_external(job) and job.spec.suspend:
         # Suspended by us alone it would be let go by Kueue again: what is not there is not.

@@ -3,6 +3,8 @@
 As long as no worker may run the queue has the word; then the batch Job's pods have, and in the end the batch Job.
 """
 
+from dataclasses import replace
+
 from dovetail.api.gpujob import Phase
 from dovetail.kube.objects import Job
 from dovetail.queue.verdicts import Admitted, Waits
@@ -12,7 +14,7 @@ from dovetail_operator.arraychanges import why_held
 from dovetail_operator.atwork import UNMADE, stage_at_work
 from dovetail_operator.cpufallback import falls_back, on_cpu
 from dovetail_operator.endings import end_of
-from dovetail_operator.observed import Observed, has_ended, is_past
+from dovetail_operator.observed import Observed, has_ended, is_doomed, is_past
 from dovetail_operator.plans import placement_of, resumed
 from dovetail_operator.stages import Stage
 from dovetail_operator.workload import build_job, is_of_another_template
@@ -30,6 +32,8 @@ def stage_of(seen: Observed) -> Stage:
         return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
     if seen.job.spec.suspend:
         return _held(seen, child)
+    if child is not None and is_doomed(child):
+        return end_of(seen, child)
     if attempts.is_used_up(seen) and (child is None or child.spec.suspend):
         return _used_up(seen)
     if child is None or child.spec.suspend:
@@ -42,6 +46,8 @@ def _past(seen: Observed, child: Job) -> Stage:
     actions = () if child.metadata.deletion_timestamp is not None else (DeleteJob(),)
     if seen.job.spec.cancel:
         return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
+    if seen.job.spec.suspend:
+        return replace(_held(seen, None), actions=actions)
     message = "Waiting for the Job of the run before to go"
     return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=actions)
 

@@ -96,6 +96,12 @@ def has_ended(child: Job) -> bool:
     return true_condition(child, "Complete", "Failed") is not None
 
 
+def is_doomed(child: Job) -> bool:
+    """Whether a suspended batch Job is to fail as soon as it goes on: a rule took the end of its pods for a failure."""
+    # The Job controller writes Failed later: since Kubernetes 1.36 a suspended Job has no startTime, and needs one.
+    return bool(child.spec.suspend) and true_condition(child, "FailureTarget") is not None
+
+
 def is_finished(job: GPUJob) -> bool:
     """Whether the GPUJob is over for good."""
     return job.status.phase in FINISHED
@@ -133,7 +139,9 @@ def wants_admission(job: GPUJob, child: Job | None) -> bool:
         return False
     if is_parent(job) or is_external(job) or not is_ours(job):
         return False
-    return child is None or (child.spec.suspend and not has_ended(child) and not is_past(job, child))
+    if child is None:
+        return True
+    return bool(child.spec.suspend) and not (has_ended(child) or is_doomed(child) or is_past(job, child))
 
 
 def is_on_the_way(job: GPUJob, child: Job | None) -> bool:

@@ -131,7 +131,8 @@ def unrest(job: GPUJob, child: Job | None, pods: Sequence[Pod]) -> Obstacle | No
     """Why a suspended batch Job takes no other plan yet: it has to say so itself, and its pods have to be gone."""
     if child is None or not child.spec.suspend or job.status.phase in FINISHED:
         return None
-    left = [pod for pod in pods if pod.status.phase not in _ENDED]
+    # What ends by the suspension may be told as a failure: gone, it is none of the Job that goes on.
+    left = [pod for pod in pods if pod.status.phase not in _ENDED or pod.metadata.deletion_timestamp is not None]
     started = child.status.start_time is not None
     if left or child.status.active or (started and not true_condition(child, "Suspended")):
         return Obstacle(reason="Evaluating", message="Waiting for the pods of the run before to end")

@@ -159,6 +159,35 @@ def test_what_fails_while_its_job_is_suspended_costs_nothing() -> None:
     assert [(each.counted, each.reason) for each in status.attempts] == [(False, "Suspended")]
 
 
+# A rule took the end of the pods of a suspended Job for a failure: the Job controller says Failed once it goes on.
+DOOMED = {"conditions": [condition("Suspended", seconds=-9), by_rule(1) | {"type": "FailureTarget"}]}
+
+HELD_RUN = {"number": 1, "reason": "Suspended", "message": "", "counted": False, "endTime": at(-5)}
+
+
+def test_a_released_job_whose_pods_failed_by_a_rule_as_it_was_held_is_tried_again_at_no_cost() -> None:
+    job = make_job(backoffLimit=3, retryPolicy={"exitCodes": [75]}, status={"phase": "Suspended", "startTime": at(-60)})
+    child = make_child(job, suspend=True, status=DOOMED)
+    assert not wants_admission(job, child)
+    outcome = reconcile(see(job, child=child, verdict=LET_GO))
+    assert [(each.counted, each.reason) for each in outcome.status.attempts] == [(False, "Suspended")]
+    assert (outcome.status.phase, outcome.status.retries, outcome.actions) == ("Queued", 0, ())
+    later = after(job, outcome.status)
+    assert reconcile(see(later, child=child)).actions == (DeleteJob(),)
+
+
+@pytest.mark.parametrize(("spec", "phase"), [({"suspend": True}, "Suspended"), ({"cancel": True}, "Cancelled")])
+def test_as_long_as_it_is_held_that_is_nobodys_business(spec: dict[str, bool], phase: str) -> None:
+    job = make_job(backoffLimit=3, status={"phase": "Suspended", "startTime": at(-60)}, **spec)
+    assert reconcile(see(job, child=make_child(job, suspend=True, status=DOOMED))).status.phase == phase
+
+
+def test_a_held_job_is_held_while_its_failed_job_goes() -> None:
+    job = make_job(suspend=True, status={"attempt": 2, "attempts": [HELD_RUN]})
+    outcome = reconcile(see(job, child=make_child(job, suspend=True, status={"conditions": [EXCEEDED]})))
+    assert (outcome.status.phase, outcome.actions) == ("Suspended", (DeleteJob(),))
+
+
 def test_a_cancelled_job_is_not_tried_again() -> None:
     assert failed(make_job(backoffLimit=3, cancel=True, status=RAN), EXCEEDED).status.phase == "Failed"
 

@@ -8,7 +8,7 @@ import pytest
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import reconcile
-from tests.operator_.builders import at, make_child, make_job, make_pod, make_state, see
+from tests.operator_.builders import at, condition, make_child, make_job, make_pod, make_state, see
 
 QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "team"}}
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "high", "own": "x"}}
@@ -78,6 +78,14 @@ def test_suspended_by_kueue_it_keeps_its_place_while_its_pods_end() -> None:
     obstacle = Obstacle(reason="Evaluating", message="Waiting for the pods of the run before to end")
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True), obstacle=obstacle))
     assert (outcome.status.reason, outcome.actions) == ("ExternallyManaged", ())
+
+
+def test_what_a_rule_failed_while_kueue_suspended_it_waits_in_its_queue_anew() -> None:
+    job = make_job(meta=QUEUED, status={"phase": "Running", "startTime": at(-60)})
+    ended = [condition("Suspended"), condition("FailureTarget", reason="PodFailurePolicy")]
+    child = make_child(job, queue="team", suspend=True, status={"conditions": ended})
+    status = reconcile(see(job, child=child)).status
+    assert [(each.counted, each.reason) for each in status.attempts] == [(False, "Suspended")]
 
 
 def test_a_changed_template_counts_from_its_next_start_on() -> None:

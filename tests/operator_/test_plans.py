@@ -154,8 +154,12 @@ def test_a_suspended_job_goes_on_by_its_new_plan_in_one_patch() -> None:
         ({"startTime": at(-60), "active": 1}, []),
         ({"startTime": at(-60)}, []),
         ({"startTime": at(-60), "conditions": [condition("Suspended")]}, [make_pod(node="a")]),
+        (
+            {"conditions": [condition("Suspended")]},
+            [make_pod(phase="Failed", node="a", meta={"deletionTimestamp": at(-1)})],
+        ),
     ],
-    ids=["active", "not said to be suspended", "a pod is left"],
+    ids=["active", "not said to be suspended", "a pod is left", "a pod that was ended is not gone"],
 )
 def test_no_other_plan_is_made_before_the_run_before_has_come_to_rest(child: dict[str, Any], pods: list[Any]) -> None:
     state = make_state(a=8)
