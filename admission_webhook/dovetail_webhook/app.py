@@ -8,6 +8,7 @@ from aiohttp import web
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
 from dovetail.requests import RequestError
+from dovetail.tasks import TasksError
 from dovetail.vendor import Vendors
 from dovetail_webhook import mutation, review
 from dovetail_webhook.metrics import Metrics
@@ -54,7 +55,7 @@ def application(*, policy: Policy, vendors: Vendors, metrics: Metrics, mps_direc
 def _answer(request: Request, *, mutate: Callable[[Request], mutation.Patch]) -> tuple[bytes, Outcome]:
     try:
         patch = mutate(request)
-    except RequestError as error:
+    except (RequestError, TasksError) as error:
         log.info("denied", kind=request.kind.kind, error=str(error))
         return review.denied(request, message=str(error)), "denied"
     return review.allowed(request, patch=patch), "patched" if patch else "unchanged"

@@ -4,6 +4,8 @@ A pod is completed by the same code and checked by the same parser as the pods o
 user who made it, and a share that is written as a number becomes the text that its schema takes.
 """
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -11,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import Policy
+from dovetail.api.gpujob import GPUJob, Policy
 from dovetail.asks import agree, ask_of_pod
 from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
@@ -20,6 +22,7 @@ from dovetail.pods.mps import with_mps
 from dovetail.pods.parts import Parts, parts_of
 from dovetail.pods.vendor import plugin_for, vendor_devices, with_devices
 from dovetail.requests import RequestError
+from dovetail.tasks import TasksError, tasks_of
 from dovetail.vendor import Vendors
 
 Patch = list[dict[str, Any]]
@@ -29,6 +32,9 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 # Annotations beside the request's own.
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
+
+# The fields of a GPUJob by which its tasks are what they are.
+_BEARING_ON_TASKS: Final = ("sweep", "workers", "minWorkers", "distributed")
 
 
 def patch_of_pod(
@@ -60,8 +66,39 @@ def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch
 
 def patch_of_job(job: Manifest, *, user: str | None) -> Patch:
     """The changes that write down who made a GPUJob, whatever it says itself; of one that exists already that is known
-    and `user` is None. A request that was written without quotes (`gpu: 0.5`) becomes the text that it is."""
+    and `user` is None. A request that was written without quotes (`gpu: 0.5`) becomes the text that it is.
+    Raises `TasksError` for a new sweep that could not be run."""
+    if user is not None:
+        _check_tasks(job)
     return [*_text_of_gpu(job), *([] if user is None else _made_by(job, user=user))]
+
+
+def _check_tasks(job: Manifest) -> None:
+    """Refuse a sweep that has no tasks, in one sentence. Raises `TasksError`. What the schema says is left to it."""
+    said, metadata = job.get("spec") or {}, job.get("metadata") or {}
+    if not isinstance(said, dict) or not isinstance(said.get("sweep"), dict):
+        return
+    _refuse_bare_values(said["sweep"])
+    whole = {
+        "metadata": {"name": metadata.get("name") or metadata.get("generateName") or ""},
+        "spec": {key: said[key] for key in _BEARING_ON_TASKS if key in said},
+    }
+    with contextlib.suppress(msgspec.ValidationError):
+        tasks_of(msgspec.convert(whole, GPUJob))
+
+
+def _refuse_bare_values(sweep: Manifest) -> None:
+    """YAML takes 0.1 for a number, and on for true: what a task would get is not what was written."""
+    parameters = sweep.get("parameters")
+    for parameter in parameters if isinstance(parameters, list) else ():
+        values = parameter.get("values") if isinstance(parameter, dict) else None
+        for value in values if isinstance(values, list) else ():
+            if isinstance(value, bool | int | float):
+                text = json.dumps(value)
+                raise TasksError(
+                    f"sweep: the values of parameter {parameter.get('name')} are text, and {text} is none: write "
+                    f'"{text}", in quotes'
+                )
 
 
 def _made_by(job: Manifest, *, user: str) -> Patch:

@@ -14,12 +14,13 @@ from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
 from dovetail.api.meta import Condition, find_condition
 from dovetail.indexes import as_text, indexes_in
+from dovetail.tasks import Task, TasksError, tasks_of
 from dovetail_operator import arraychanges
 from dovetail_operator.actions import Action, CreateTask
 from dovetail_operator.arraychanges import is_in_line
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed
-from dovetail_operator.tasks import Task, TasksError, manifest_of, parallelism_of, tasks_of
+from dovetail_operator.tasks import manifest_of, parallelism_of
 
 # In one go, so that a large array leaves the others their turn.
 _AT_ONCE: Final = 32

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.reflector import key_of
-from dovetail_operator.tasks import TasksError, tasks_of
+from dovetail.tasks import TasksError, tasks_of
 
 
 def has_tasks(job: GPUJob) -> bool:

@@ -10,11 +10,13 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import find_condition
 from dovetail.indexes import IndexesError, as_text, indexes_in
+from dovetail.tasks import TasksError, tasks_of
 from dovetail_operator import arrays
 from dovetail_operator.actions import Action, ChangeTask, CreateTask
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
-from dovetail_operator.tasks import TasksError, manifest_of, tasks_of
+from dovetail_operator.rendezvous import environment
+from dovetail_operator.tasks import manifest_of
 from tests.operator_.builders import at, make_job, make_state, see
 
 
@@ -170,6 +172,28 @@ def test_a_value_that_looks_like_a_parameter_is_left_as_it_is() -> None:
         for task in tasks_of(parent)
     ]
     assert commands == [["echo", "{bs}", "9"], ["echo", r"a\1", "9"]]
+
+
+@pytest.mark.parametrize("value", ["$(HOME)", "a$$b", "${x}", "$"])
+def test_a_value_arrives_as_it_was_written_whatever_kubernetes_reads_in_it(value: str) -> None:
+    parent = one_parameter(value)
+    (container,) = manifest_of(tasks_of(parent)[0], parent=parent)["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    # As kubelet does: $$ is $, and without it nothing is left that it could read.
+    assert [text.replace("$$", "\0").count("$") for text in (env["lr"], container["command"][1])] == [0, 0]
+    assert env["lr"].replace("$$", "$") == container["command"][1].replace("$$", "$") == value
+
+
+def test_what_workers_find_each_other_by_is_no_parameter_of_a_gang() -> None:
+    alone = make_job(sweep={"parameters": [{"name": "RANK", "values": ["8", "16"]}]})
+    assert len(tasks_of(alone)) == 2
+    for framework in ("PyTorch", "TensorFlow", "MPI"):
+        distributed = {"framework": framework}
+        gang = make_job(workers=2, distributed=distributed)
+        for variable in environment(gang, gpus=1):
+            parameters = [{"name": variable["name"], "values": ["1"]}]
+            with pytest.raises(TasksError, match="a variable that Dovetail sets itself"):
+                tasks_of(make_job(workers=2, distributed=distributed, sweep={"parameters": parameters}))
 
 
 @pytest.mark.parametrize("name", ["SLURM_ARRAY_TASK_ID", "CUDA_VISIBLE_DEVICES", "DOVETAIL_JOB_ID"])

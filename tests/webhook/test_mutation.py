@@ -7,6 +7,7 @@ from dovetail import names
 from dovetail.asks import ask_of_job, ask_of_pod
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError, parse
+from dovetail.tasks import TasksError
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.workload import build_job
 from dovetail_webhook.mutation import patch_of_job, patch_of_pod
@@ -212,3 +213,36 @@ def test_a_share_becomes_a_client_of_mps_where_that_is_configured() -> None:
         "/run/mps/pipe",
         "/run/mps/shm",
     ]
+
+
+def test_a_sweep_that_has_no_tasks_is_refused_as_it_comes_in() -> None:
+    many = [{"name": name, "values": [str(value) for value in range(40)]} for name in ("a", "b")]
+    with pytest.raises(TasksError, match="sweep has 1600 combinations, and 1000 are allowed: make several jobs of it"):
+        patch_of_job(a_sweep(*many), user="ada")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1, "0.1"), (32, "32"), (True, "true")], ids=["a share", "a number", "on"]
+)
+def test_a_value_without_quotes_is_refused_with_the_quotes_that_it_needs(value: Any, text: str) -> None:
+    told = f'sweep: the values of parameter lr are text, and {text} is none: write "{text}", in quotes'
+    with pytest.raises(TasksError) as refused:
+        patch_of_job(a_sweep({"name": "lr", "values": ["1", value]}), user="ada")
+    assert str(refused.value) == told
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [None, "x", [], {}, {"parameters": None}, {"parameters": ["x"]}, {"parameters": [{"name": "a", "values": 3}]}],
+)
+def test_what_is_no_sweep_at_all_is_left_to_the_schema(sweep: Any) -> None:
+    assert patch_of_job({"metadata": {"name": "x"}, "spec": {"gpu": 1, "sweep": sweep}}, user=None) == []
+    assert patch_of_job({"metadata": {"name": "x"}, "spec": {"gpu": 1, "sweep": sweep}}, user="ada")
+
+
+def test_a_sweep_that_is_there_is_not_judged_again() -> None:
+    assert patch_of_job(a_sweep({"name": "CUDA_VISIBLE_DEVICES", "values": ["1"]}), user=None) == []
+
+
+def a_sweep(*parameters: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "x"}, "spec": {"gpu": 1, "sweep": {"parameters": list(parameters)}}}
