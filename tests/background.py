@@ -1,9 +1,11 @@
-"""What runs beside a test for a while."""
+"""What runs beside a test for a while, and where it listens."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+
+from dovetail_sandbox import ports
 
 
 @asynccontextmanager
@@ -16,3 +18,8 @@ async def running(part: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def free_ports(*, count: int, taken: Iterable[int] = ()) -> list[int]:
+    """Ports for a program that cannot choose its own; no outgoing connection takes them meanwhile."""
+    return list(ports.choose([str(number) for number in range(count)], taken=taken).values())

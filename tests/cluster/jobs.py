@@ -78,6 +78,14 @@ class Jobs:
         """Its batch Job."""
         return await self.client.get(JOBS, name, as_type=Job, namespace=self.namespace)
 
+    async def made_child(self, name: str = "x") -> Job:
+        """Its batch Job once there is one."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(NotFound):
+                    return await self.child(name)
+                await asyncio.sleep(0.05)
+
     async def completed_child(self, name: str = "x") -> Job:
         """Its batch Job once that one is complete."""
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -93,6 +101,25 @@ class Jobs:
             PODS, as_type=Pod, namespace=self.namespace, label_selector=f"{LABEL_JOB}={name}"
         )
         return pods
+
+    async def end(self, name: str = "x") -> None:
+        """Let its pods that run end well now: a time of its own might be over before a test has looked."""
+        for pod in await self.pods(name):
+            if pod.status.phase == "Running":
+                await self.end_pod(pod)
+
+    async def end_pod(self, pod: Pod, *, exit_code: int = 0, conditions: list[dict[str, Any]] | None = None) -> None:
+        """Let a simulated pod end as kubelet would tell it."""
+        ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
+        container = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        status = {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "conditions": conditions or [],
+            "containerStatuses": [container | {"state": {"terminated": ended}}],
+        }
+        await self.client.patch(
+            PODS, pod.metadata.name, {"status": status}, as_type=Pod, namespace=self.namespace, subresource="status"
+        )
 
     async def events(self, name: str = "x") -> list[Event]:
         """What was announced of it, in order of time."""
@@ -146,7 +173,7 @@ def condition(status: GPUJobStatus, type_: str) -> tuple[str, str] | None:
 
 
 async def run(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a program and give its outcome."""
+    """Run a program and give its outcome. It has the time to say itself that its own time is over."""
     return await asyncio.to_thread(
-        subprocess.run, command, input=stdin, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+        subprocess.run, command, input=stdin, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS
     )

@@ -15,7 +15,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.resources import GPUNODES
 from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import Scenario, built, card_uuid
-from tests.cluster.test_agent import Scene, advertising, reported
+from tests.cluster.test_agent import PATIENCE_SECONDS, Scene, advertising, reported
 
 pytestmark = pytest.mark.cluster
 
@@ -36,6 +36,7 @@ async def scene(sandbox: Cluster, client: Client) -> AsyncIterator[Scene]:
     yield scene
     await scene.remove()
     await asyncio.to_thread(sandbox.start, "agent")
+    await scene.gone()
 
 
 @asynccontextmanager
@@ -52,9 +53,12 @@ async def an_agent(sandbox: Cluster, scene: Scene, *, folder: Path, cards: Scena
             "NVML_STUB_SCENARIO": str(played),
         },
     )  # fmt: skip
-    yield
-    process.terminate()
-    assert await process.wait() == 0
+    try:
+        yield
+    finally:
+        process.terminate()
+        code = await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+    assert code == 0
 
 
 @pytest.fixture

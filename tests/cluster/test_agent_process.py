@@ -13,7 +13,7 @@ from dovetail import names
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.killing import kill
-from tests.cluster.test_agent import Scene, advertising, ready, reported
+from tests.cluster.test_agent import PATIENCE_SECONDS, Scene, advertising, ready, reported
 
 pytestmark = pytest.mark.cluster
 
@@ -24,7 +24,7 @@ async def scenes(client: Client) -> AsyncIterator[tuple[Scene, Scene]]:
     pair = tuple(Scene(client, name=f"agent-{uuid.uuid4().hex[:8]}") for _ in range(2))
     yield pair[0], pair[1]
     for scene in pair:
-        await scene.remove()
+        await scene.gone()
 
 
 @pytest.fixture
@@ -41,9 +41,12 @@ async def agent(sandbox: Cluster, *, node: str) -> AsyncIterator[asyncio.subproc
         sys.executable, "-m", "dovetail_agent.main", "--provider=simulated", "--metrics-port=0", f"--node={node}",
         env=os.environ | {"KUBECONFIG": str(sandbox.kubeconfig)},
     )  # fmt: skip
-    yield process
-    process.terminate()
-    assert await process.wait() == 0
+    try:
+        yield process
+    finally:
+        process.terminate()
+        code = await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+    assert code == 0
 
 
 async def test_a_killed_agent_catches_up_with_what_happened(sandbox: Cluster, scenes: tuple[Scene, Scene]) -> None:
@@ -61,8 +64,8 @@ async def test_a_killed_agent_catches_up_with_what_happened(sandbox: Cluster, sc
 async def test_a_restart_alone_writes_nothing(sandbox: Cluster, scenes: tuple[Scene, Scene]) -> None:
     marker, scene = scenes
     await scene.create()
-    before = await scene.gpunode(reported)
     await scene.node(advertising(2000))
+    before = await scene.gpunode(reported)
     await asyncio.to_thread(sandbox.restart, "agent")
     # Whatever the agent had to write at its start was written before it came to a node that is made now.
     await marker.create()

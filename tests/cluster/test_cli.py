@@ -20,7 +20,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import GPUJOBS, GPUQUOTAS, PODS
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.jobs import Jobs
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 
 pytestmark = pytest.mark.cluster
 
@@ -176,7 +176,7 @@ async def test_the_audit_of_a_good_cluster_is_one_line(shell: Shell) -> None:
 
 async def test_a_gpu_pod_that_went_past_the_extender_is_found(shell: Shell, client: Client) -> None:
     sneak = await client.create(PODS, waiting_for_ever(), as_type=Pod, namespace=shell.namespace)
-    await client.bind(sneak, node="v100-0", annotations={}, deadline_seconds=5.0)
+    await client.bind(sneak, node="v100-0", annotations={}, deadline_seconds=PATIENCE_SECONDS)
     try:
         done = await asyncio.to_thread(shell.run, "audit", "-o", "json")
     finally:
@@ -201,7 +201,7 @@ def waiting_for_ever() -> dict[str, Any]:
 
 async def remove(client: Client, *, namespace: str) -> None:
     await client.delete(PODS, "sneak", namespace=namespace, grace_period_seconds=0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
                 await client.get(PODS, "sneak", as_type=dict[str, Any], namespace=namespace)

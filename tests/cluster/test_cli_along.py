@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -93,11 +94,12 @@ def on_a_terminal(shell: Shell, *, until: bytes) -> int:
     try:
         drawn = b""
         while until not in drawn:
-            drawn += os.read(ours, 65536)
+            drawn += (said := _read(ours))
+            assert said, f"nothing comes any more after {drawn!r}"
         process.send_signal(signal.SIGINT)
         while _read(ours):
             pass
-        return process.wait(timeout=60)
+        return process.wait(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
         process.wait()
@@ -105,7 +107,9 @@ def on_a_terminal(shell: Shell, *, until: bytes) -> int:
 
 
 def _read(terminal: int) -> bytes:
-    """What the terminal shows next; nothing once the program has ended."""
+    """What the terminal shows next; nothing once the program has ended, or is silent."""
+    if not select.select([terminal], [], [], PATIENCE_SECONDS)[0]:
+        return b""
     try:
         return os.read(terminal, 65536)
     except OSError:

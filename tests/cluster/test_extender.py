@@ -307,7 +307,7 @@ async def test_while_the_api_server_hangs_filter_answers_and_bind_fails_by_its_d
     server = scene.sandbox.pid("kube-apiserver")
     os.kill(server, signal.SIGSTOP)
     try:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             bind = asyncio.create_task(scene.bind(pod, "a100-0"))
             answer = await scene.ask("filter", {"Pod": body, "Nodes": None, "NodeNames": ["v100-0"]})
             assert answer["NodeNames"] == ["v100-0"] or answer["FailedNodes"]

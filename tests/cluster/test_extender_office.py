@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from dovetail.kube.objects import Lease, Pod
 from dovetail.kube.resources import LEASES, PODS
 from dovetail_extender.service import LEASE
 from dovetail_sandbox.cluster import Cluster
+from tests.background import free_ports
 from tests.cluster.gate import Forward, Gate, Write
-from tests.cluster.test_extender import NOBODY, Scene, scene, until
+from tests.cluster.test_extender import NOBODY, PATIENCE_SECONDS, Scene, scene, until
 
 pytestmark = pytest.mark.cluster
 
@@ -48,7 +49,7 @@ async def another_extender(
     finally:
         for number in (signal.SIGCONT, signal.SIGTERM):
             process.send_signal(number)
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
 
 
 @asynccontextmanager
@@ -91,11 +92,9 @@ def binding(pod: Pod, *, node: str) -> dict[str, str]:
     return {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": node}
 
 
-async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_office(
-    scene: Scene, unused_tcp_port_factory: Callable[[], int]
-) -> None:
+async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_office(scene: Scene) -> None:
     first, second = [await scene.create(name, "2", milli=2000, model=NOBODY) for name in ("first", "second")]
-    old, port = scene.sandbox.pid("extender"), unused_tcp_port_factory()
+    old, (port,) = scene.sandbox.pid("extender"), free_ports(count=1)
     before = (await lease(scene.client)).spec.lease_transitions
     assert before is not None
     os.kill(old, signal.SIGSTOP)
@@ -127,10 +126,10 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
 
 
 async def test_a_bind_that_was_checked_and_is_sent_when_another_is_in_office_is_refused(
-    scene: Scene, unused_tcp_port_factory: Callable[[], int], tmp_path: Path
+    scene: Scene, tmp_path: Path
 ) -> None:
     first, second = [await scene.create(name, "2", milli=2000, model=NOBODY) for name in ("first", "second")]
-    port, other_port = unused_tcp_port_factory(), unused_tcp_port_factory()
+    port, other_port = free_ports(count=2, taken=scene.sandbox.state().ports.values())
     held, late = asyncio.Event(), asyncio.Event()
     answers: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
 
@@ -150,13 +149,13 @@ async def test_a_bind_that_was_checked_and_is_sent_when_another_is_in_office_is_
         async with another_extender(scene.sandbox, port=port, name="old", config=config) as old:
             bind = binding(first, node="a100-0")
             asked = asyncio.create_task(until(lambda: post(port, "bind", bind), lambda each: each[0] == 200))
-            await asyncio.wait_for(held.wait(), 60)
+            await asyncio.wait_for(held.wait(), PATIENCE_SECONDS)
             async with another_extender(scene.sandbox, port=other_port):
                 body = binding(second, node="v100-0")
                 answer = await until(lambda: post(other_port, "bind", body), lambda each: each[0] == 200)
                 assert answer == (200, '{"Error":""}')
                 late.set()
-                code, said = await answers.get()
+                code, said = await asyncio.wait_for(answers.get(), PATIENCE_SECONDS)
                 assert (code, b"of the lease dovetail-extender" in said) == (403, True), said
                 asked.cancel()
     assert not (await scene.client.get(PODS, "first", as_type=Pod, namespace=scene.namespace)).spec.node_name
@@ -170,5 +169,7 @@ async def test_what_was_sent_in_an_earlier_term_is_refused_whenever_it_arrives(s
     annotations = {names.ALLOCATION: allocation, names.TERM: str(term - 1)}
     async with Client(load_connection(kubeconfig(scene.sandbox))) as extender:
         with pytest.raises(Forbidden, match=f'this Binding is of term "{term - 1}" of the lease {LEASE}'):
-            await extender.bind(pod, node="a100-0", annotations=annotations, deadline_seconds=5)
-        await extender.bind(pod, node="a100-0", annotations=annotations | {names.TERM: str(term)}, deadline_seconds=5)
+            await extender.bind(pod, node="a100-0", annotations=annotations, deadline_seconds=PATIENCE_SECONDS)
+        await extender.bind(
+            pod, node="a100-0", annotations=annotations | {names.TERM: str(term)}, deadline_seconds=PATIENCE_SECONDS
+        )

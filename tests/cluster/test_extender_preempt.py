@@ -38,7 +38,8 @@ async def create(scene: Scene, name: str, gpu: str, *, milli: int, priority: str
     """A pod for the two A100 of the sandbox."""
     resources = {"limits": {names.GPU_MILLI: str(milli)}}
     body = {
-        "metadata": {"name": name, "annotations": {names.REQUEST: gpu}},
+        # By Pack, which does not mind how warm the devices still are after what was there before.
+        "metadata": {"name": name, "annotations": {names.REQUEST: gpu, names.POLICY: "Pack"}},
         "spec": {
             "priorityClassName": priority,
             "terminationGracePeriodSeconds": 0,

@@ -75,10 +75,11 @@ async def test_what_went_while_no_operator_looked_is_recorded_when_one_looks_aga
     sandbox: Cluster, jobs: Jobs
 ) -> None:
     for name in ("running", "ending"):
-        await jobs.submit(name, gpu="1(A100)", run=FOR_EVER if name == "running" else 2)
+        await jobs.submit(name, gpu="1(A100)", run=FOR_EVER)
         await jobs.phase("Running", name)
     await until_begun(sandbox, jobs, 2)
     await asyncio.to_thread(sandbox.stop, "operator")
+    await jobs.end("ending")
     await jobs.completed_child("ending")
     await jobs.delete("running")
     await jobs.gone(GPUJOBS, "running")

@@ -3,21 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dovetail import names
+from dovetail.api.gpunode import GPUNode
 from dovetail.kube.client import Client
-from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import GPUNODES, NODES
 from dovetail_sandbox import kwok
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.nodesets import SimulatedNode
 from tests.cluster.gate import Operator
 from tests.cluster.jobs import FOR_EVER, Jobs, condition
+from tests.cluster.test_agent import until
 from tests.cluster.test_operator_faults import jobs
 
 pytestmark = pytest.mark.cluster
@@ -41,9 +41,7 @@ async def notebooks(client: Client) -> AsyncIterator[str]:
     await client.create(NODES, node, as_type=dict[str, Any])
     yield "H100"
     await client.delete(NODES, "notebooks")
-    with suppress(NotFound):
-        # Its agent may have been quicker.
-        await client.delete(GPUNODES, "notebooks")
+    await until(lambda: client.get(GPUNODES, "notebooks", as_type=GPUNode), lambda gpunode: gpunode is None)
 
 
 @pytest.fixture

@@ -55,8 +55,13 @@ async def until_all_have_ended(jobs: Jobs) -> list[GPUJob]:
 async def test_killed_while_jobs_run_and_wait_all_of_them_end_well(
     sandbox: Cluster, jobs: Jobs, component: str
 ) -> None:
-    for number in range(JOBS):
-        await jobs.submit(f"job-{number}", gpu=REQUESTS[number % len(REQUESTS)], run=3, workers=1 + number % 2)
+    # Together: those that run must not be over before the last ones come.
+    await asyncio.gather(
+        *(
+            jobs.submit(f"job-{number}", gpu=REQUESTS[number % len(REQUESTS)], run=3, workers=1 + number % 2)
+            for number in range(JOBS)
+        )
+    )
     await until_some_run_and_some_wait(jobs)
 
     killed = await kill(sandbox, component)

@@ -98,11 +98,11 @@ async def test_pages_of_a_real_list_add_up(client: Client, namespace: str) -> No
 
 async def test_a_binding_carries_the_annotations_into_the_pod_once(client: Client, namespace: str) -> None:
     pod, node = await create_pod(client, namespace=namespace), await any_node(client)
-    await client.bind(pod, node=node, annotations={"example.com/k": "v"}, deadline_seconds=10)
+    await client.bind(pod, node=node, annotations={"example.com/k": "v"}, deadline_seconds=60)
     bound = await client.get(PODS, pod.metadata.name, as_type=Pod, namespace=namespace)
     assert (bound.spec.node_name, bound.metadata.annotations["example.com/k"]) == (node, "v")
     with pytest.raises(Conflict):
-        await client.bind(pod, node=node, annotations={}, deadline_seconds=10)
+        await client.bind(pod, node=node, annotations={}, deadline_seconds=60)
 
 
 async def test_a_binding_of_a_pod_that_was_replaced_is_refused(client: Client, namespace: str) -> None:
@@ -112,7 +112,7 @@ async def test_a_binding_of_a_pod_that_was_replaced_is_refused(client: Client, n
     body = {"metadata": {"name": pod.metadata.name}, "spec": spec}
     await client.create(PODS, body, as_type=Pod, namespace=namespace)
     with pytest.raises(Conflict):
-        await client.bind(pod, node=await any_node(client), annotations={}, deadline_seconds=10)
+        await client.bind(pod, node=await any_node(client), annotations={}, deadline_seconds=60)
 
 
 class Follower:
@@ -127,14 +127,14 @@ class Follower:
             self._changes.put_nowait((kind, found))
 
     async def next(self) -> tuple[EventType, ConfigMap]:
-        return await asyncio.wait_for(self._changes.get(), timeout=30)
+        return await asyncio.wait_for(self._changes.get(), timeout=60)
 
 
 @asynccontextmanager
 async def following(client: Client, *, namespace: str) -> AsyncIterator[Follower]:
     follower = Follower(client, namespace=namespace)
     task = asyncio.create_task(follower.reflector.run())
-    await asyncio.wait_for(follower.reflector.synced.wait(), timeout=30)
+    await asyncio.wait_for(follower.reflector.synced.wait(), timeout=60)
     yield follower
     task.cancel()
     await asyncio.wait([task])

@@ -34,8 +34,10 @@ async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) ->
 
 
 @pytest.fixture
-def jobs(client: Client, namespace: str) -> Jobs:
-    return Jobs(client, namespace=namespace)
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
 
 
 class Quotas:
@@ -57,6 +59,12 @@ class Quotas:
             "spec": spec,
         }
         await self._client.create(GPUQUOTAS, manifest, as_type=GPUQuota)
+        return made
+
+    async def make_known(self, name: str = "q", **spec: Any) -> str:
+        """One that the operator has heard of: the next job is held to it."""
+        made = await self.make(name, **spec)
+        await until(lambda: self.get(made), lambda quota: quota.status.observed_generation > 0)
         return made
 
     async def drop(self, name: str) -> None:
@@ -104,7 +112,7 @@ async def test_a_job_beyond_the_quota_waits_with_the_numbers_and_starts_when_the
 async def test_a_pod_that_is_no_gpujobs_is_held_to_the_quota_too(
     client: Client, jobs: Jobs, quotas: Quotas, namespace: str
 ) -> None:
-    await quotas.make(gpus=2)
+    await quotas.make_known(gpus=2)
     await jobs.submit(gpu=1)
     await jobs.phase("Running")
     manifest = {
@@ -142,7 +150,7 @@ async def test_a_job_runs_in_its_pool_and_in_no_other_than_its_namespace_may_use
         await jobs.submit("inside", pool=pool)
         status = await jobs.phase("Running", "inside")
         assert status.nodes == ["t4-1"]
-        await quotas.make(pools=[pool])
+        await quotas.make_known(pools=[pool])
         await jobs.submit("outside", pool="elsewhere")
         await jobs.until("outside", lambda status: "elsewhere" in status.message)
         await jobs.submit("kept")
@@ -172,7 +180,7 @@ async def test_what_is_kept_for_a_time_is_for_those_it_names(
         await jobs.submit("endless", gpu="1(A100)")
         status = await jobs.phase("Queued", "endless", reason="Reserved")
         assert f"2 GPUs are kept by GPUQuota {later}" in status.message
-        await jobs.submit("short", gpu="1(A100)", activeDeadlineSeconds=60)
+        await jobs.submit("short", gpu="1(A100)", activeDeadlineSeconds=600)
         await jobs.phase("Running", "short")
         await jobs.delete("short")
         await quotas.drop(later)

@@ -23,7 +23,7 @@ from tests.agent import cuda_stub, nvml_stub
 from tests.agent.mps_stub import MpsStub
 from tests.agent.nvml_stub import Scenario, card_uuid
 from tests.cluster.jobs import Jobs, manifest
-from tests.cluster.test_agent import Scene, advertising, until
+from tests.cluster.test_agent import PATIENCE_SECONDS, Scene, advertising, until
 
 pytestmark = pytest.mark.cluster
 
@@ -41,6 +41,7 @@ async def scene(sandbox: Cluster, client: Client) -> AsyncIterator[Scene]:
     yield scene
     await scene.remove()
     await asyncio.to_thread(sandbox.start, "agent")
+    await scene.gone()
 
 
 @asynccontextmanager
@@ -57,9 +58,12 @@ async def running(sandbox: Cluster, *command: str, folder: Path) -> AsyncIterato
             "NVML_STUB_SCENARIO": str(played),
         },
     )  # fmt: skip
-    yield process
-    process.terminate()
-    assert await process.wait() == 0
+    try:
+        yield process
+    finally:
+        process.terminate()
+        code = await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+    assert code == 0
 
 
 def mps(status: str, reason: str) -> Callable[[GPUNode | None], bool]:

@@ -26,10 +26,11 @@ async def test_each_change_is_mailed_once_over_a_kill_and_a_mail_that_is_refused
         operator = Operator(sandbox, identity="mailing", folder=tmp_path, DOVETAIL_NOTIFY_URL=url)
         try:
             await operator.start()
-            await jobs.submit(run=8, notify=TOLD)
+            await jobs.submit(notify=TOLD)
             await jobs.until("x", lambda status: status.notified == ["Started/1.0"])
             await operator.kill()
             await operator.start()
+            await jobs.end()
             await jobs.submit("refused", run=1, exit_code=3, notify={"emails": ["nobody@example.org"]})
             await jobs.until("x", lambda status: status.notified == ["Started/1.0", "Succeeded"])
             await jobs.phase("Failed", "refused")

@@ -11,6 +11,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail.kube.objects import ConfigMap
 from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, JOBS
+from dovetail_operator.durations import human, moment
 from dovetail_sandbox import binaries, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, Jobs, condition, run
@@ -51,7 +52,7 @@ async def test_a_job_runs_to_success_and_tells_where(jobs: Jobs) -> None:
     assert status.start_time is not None
     assert status.completion_time is not None
     assert status.admitted_time <= status.start_time < status.completion_time
-    assert status.elapsed in {"2s", "3s", "4s"}
+    assert status.elapsed == human((moment(status.completion_time) - moment(status.start_time)).total_seconds())
 
 
 async def test_the_status_names_the_devices_that_the_pod_is_given(jobs: Jobs) -> None:
@@ -66,10 +67,11 @@ async def test_the_status_names_the_devices_that_the_pod_is_given(jobs: Jobs) ->
 
 
 async def test_a_gang_runs_side_by_side(jobs: Jobs) -> None:
-    await jobs.submit(gpu="2(V100)", workers=3, run=3)
+    await jobs.submit(gpu="2(V100)", workers=3)
     running = await jobs.until("x", lambda status: status.phase == "Running" and status.workers_ready == 3)
     assert sorted({device.worker for device in running.devices}) == [0, 1, 2]
     assert len({device.uuid for device in running.devices}) == 6
+    await jobs.end()
     status = await jobs.phase("Succeeded")
     assert status.workers_succeeded == 3
 
@@ -104,16 +106,14 @@ async def test_a_job_without_gpu_runs_at_once(jobs: Jobs) -> None:
     assert (status.request, status.gpus, status.devices) == ("cpu", 0, [])
 
 
-async def test_a_reason_is_there_within_a_second(jobs: Jobs) -> None:
+async def test_the_first_reason_that_is_told_is_the_true_one(jobs: Jobs) -> None:
+    """How soon it is there is for benchmarks to say."""
     await jobs.submit(gpu="2(A100)", name="holder")
     await jobs.phase("Running", "holder")
-    started = asyncio.get_running_loop().time()
     await jobs.submit(gpu="2(A100)")
     status = await jobs.until("x", lambda status: bool(status.reason))
-    took = asyncio.get_running_loop().time() - started
     assert (status.phase, status.reason) == ("Queued", "Resources")
     assert status.message.startswith("Need 2 GPUs, only 0 available")
-    assert took < 5  # a second on a machine that does nothing else
 
 
 async def test_a_job_that_waits_starts_when_there_is_room_and_the_higher_priority_first(jobs: Jobs) -> None:
@@ -215,7 +215,9 @@ async def test_numbers_count_in_each_namespace_and_are_written_down(jobs: Jobs, 
 
 
 async def test_what_happens_is_announced_once(jobs: Jobs) -> None:
-    await jobs.submit(run=2)
+    await jobs.submit()
+    await jobs.phase("Running")
+    await jobs.end()
     await jobs.phase("Succeeded")
     reasons = [event.reason for event in await jobs.announced("Succeeded")]
     assert sorted(reasons) == sorted(set(reasons))
@@ -234,7 +236,7 @@ async def test_a_running_job_shows_its_run_time(jobs: Jobs) -> None:
 async def test_kubectl_waits_for_a_job_and_shows_it(jobs: Jobs, kubectl: Kubectl) -> None:
     await jobs.submit(gpu="1(V100)", run=1, priority=30)
     waited = await run(*kubectl("wait", "--for=condition=Complete", "gpujob/x", "--timeout=50s"))
-    assert waited.stdout == "gpujob.dovetail.dev/x condition met\n"
+    assert (waited.stdout, waited.stderr) == ("gpujob.dovetail.dev/x condition met\n", "")
     shown = await run(*kubectl("get", "gj", "x"))
     head, row = shown.stdout.splitlines()
     assert head.split() == ["NAME", "STATE", "REASON", "POSITION", "GPUS", "NODES", "PRIORITY", "ELAPSED", "AGE"]

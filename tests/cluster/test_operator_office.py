@@ -54,14 +54,14 @@ async def test_a_write_that_arrives_when_another_operator_is_in_office_makes_no_
             await until_held_by(jobs.client, "old")
             await new.start()
             await jobs.submit(run=1)
-            await held.wait()
+            await asyncio.wait_for(held.wait(), PATIENCE_SECONDS)
             await until_held_by(jobs.client, "new")
             await jobs.phase("Succeeded")
             # Even the name is free again by now: that the old one's term is over is all that stands in the way.
             await jobs.client.delete(JOBS, "x", namespace=jobs.namespace)
             await jobs.gone(JOBS)
             late.set()
-            code, said = await answers.get()
+            code, said = await asyncio.wait_for(answers.get(), PATIENCE_SECONDS)
             assert (code, b"of the lease dovetail-operator" in said) == (403, True), said
             old.signal(signal.SIGCONT)
             assert await old.ended() == 0

@@ -57,7 +57,7 @@ async def test_a_job_whose_dependency_fails_is_cancelled_and_those_behind_it_too
 
 
 async def test_a_job_starts_when_its_time_has_come(jobs: Jobs) -> None:
-    begin = datetime.now(UTC) + timedelta(seconds=5)
+    begin = datetime.now(UTC) + timedelta(seconds=8)
     await jobs.submit(run=1, beginTime=timestamp(begin))
     await jobs.phase("Queued", reason="BeginTime")
     done = await jobs.phase("Succeeded")

@@ -27,7 +27,7 @@ def trace_of(*rows: str) -> str:
 
 
 def many(count: int, *, gpus: int = 1, milli: int = 1000, models: str = "", name: str = "pod") -> list[str]:
-    return [f"{name}-{at},1000,1024,{gpus},{milli},{models},{at},{at + 20},{at}" for at in range(count)]
+    return [f"{name}-{at},1000,1024,{gpus},{milli},{models},{at},{at + 40},{at}" for at in range(count)]
 
 
 def dovetail(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

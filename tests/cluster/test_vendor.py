@@ -21,7 +21,7 @@ from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.nodesets import SimulatedNode
 from tests.cluster.jobs import Jobs
 from tests.cluster.killing import kill, running
-from tests.cluster.test_extender import Scene, until
+from tests.cluster.test_extender import PATIENCE_SECONDS, Scene, until
 from tests.cluster.test_extender_office import kubeconfig, lease
 
 pytestmark = pytest.mark.cluster
@@ -79,6 +79,7 @@ async def node(client: Client) -> AsyncIterator[VendorNode]:
     await node.create()
     yield node
     await client.delete(NODES, node.name)
+    await until(node._gpunodes, lambda found: not found)
 
 
 @pytest.fixture
@@ -151,7 +152,9 @@ async def test_what_a_deposed_extender_sent_late_binds_no_vendor_s_pod_either(
     term = (await lease(scene.client)).spec.lease_transitions or 0
     async with Client(load_connection(kubeconfig(sandbox))) as extender:
         with pytest.raises(Forbidden, match=f'this Binding is of term "{term - 1}"'):
-            await extender.bind(pod, node=node.name, annotations={names.TERM: str(term - 1)}, deadline_seconds=5)
+            await extender.bind(
+                pod, node=node.name, annotations={names.TERM: str(term - 1)}, deadline_seconds=PATIENCE_SECONDS
+            )
 
 
 async def test_while_agent_and_extender_are_killed_no_device_is_promised_twice(
