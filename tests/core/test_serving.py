@@ -97,7 +97,7 @@ def test_sigterm_ends_a_program_in_order() -> None:
     process = start("print('up', flush=True); await stop.wait(); print('down', settings.log_level)")
     assert process.stdout.readline() == "up\n"
     process.terminate()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "down info\n")
     assert '"event": "stopping"' in err
 
@@ -106,14 +106,14 @@ def test_a_program_that_does_not_end_is_cancelled() -> None:
     process = start("print('up', flush=True)\ntry: await asyncio.Event().wait()\nfinally: print('cleaned up')")
     assert process.stdout.readline() == "up\n"
     process.terminate()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "cleaned up\n")
     assert "did not end in time" in err
 
 
 def test_a_program_that_fails_says_so_and_exits_with_one() -> None:
     process = start("raise RuntimeError('broken')")
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "RuntimeError: broken" in err
     assert len(err.splitlines()) == 1
@@ -127,7 +127,7 @@ def test_a_wrong_configuration_is_one_sentence_and_exit_code_two(tmp_path: Path,
     path = tmp_path / "gpu_config.yaml"
     path.write_text(text)
     process = start("print('started')", "--config", str(path))
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert err.startswith(f"{path}: {sentence}")
     assert len(err.splitlines()) == 1
@@ -136,5 +136,5 @@ def test_a_wrong_configuration_is_one_sentence_and_exit_code_two(tmp_path: Path,
 def test_a_wrong_kubeconfig_is_one_sentence_and_exit_code_two(tmp_path: Path) -> None:
     body = "from dovetail.kube.connection import load_connection\nload_connection(args.kubeconfig)"
     process = start(body, "--kubeconfig", str(tmp_path / "missing"))
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (2, f"{tmp_path}/missing: no such kubeconfig\n")

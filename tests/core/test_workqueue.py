@@ -14,7 +14,7 @@ SOON = Backoff(first_seconds=0.001, longest_seconds=0.001)
 
 
 async def taken(queue: WorkQueue) -> str:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         return await queue.get()
 
 
@@ -92,7 +92,7 @@ class Served:
     async def running(self, handle: Callable[[str], Awaitable[None]], *, hands: int = 1) -> AsyncIterator[WorkQueue]:
         task = asyncio.ensure_future(self.serve(handle, hands=hands))
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 yield self.queue
         finally:
             task.cancel()

@@ -99,7 +99,7 @@ async def watching(
             await extender.resign()
 
 
-async def eventually(holds: Callable[[], bool], *, within_seconds: float = 10.0) -> None:
+async def eventually(holds: Callable[[], bool], *, within_seconds: float = 60.0) -> None:
     """Wait for what another task is about to do."""
     async with asyncio.timeout(within_seconds):
         while not holds():  # noqa: ASYNC110 - what is waited for has no event

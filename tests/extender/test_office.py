@@ -78,7 +78,7 @@ async def test_an_extender_that_nobody_asks_makes_way_for_one_that_is_asked(api:
         await asyncio.sleep(2 * PROMPT.renew_seconds)
         assert not leaving.done(), "it is asked as well"
         first.clock.now += IDLE_SECONDS
-        await asyncio.wait_for(leaving, 10)
+        await asyncio.wait_for(leaving, 60)
         await of_first.aclose()
         await second.ready()
         assert notes() == {}

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.choices import Weights
 from dovetail_extender.main import options_of, times_of
 from dovetail_extender.service import Options
+from tests.background import free_ports
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding, make_pod
 from tests.extender.harness import eventually
@@ -51,7 +52,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
 
 
 async def until_answered(port: int, path: str, *, status: int, saying: str = "") -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 found, text = await get(port, path)
@@ -62,15 +63,15 @@ async def until_answered(port: int, path: str, *, status: int, saying: str = "")
             await asyncio.sleep(0.05)
 
 
-async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
-    api: ApiServer, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
-) -> None:
+async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(api: ApiServer, tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path, api.connection.server)
-    port, metrics_port = unused_tcp_port_factory(), unused_tcp_port_factory()
+    port, metrics_port = free_ports(count=2)
     api.put("pods", make_pod())
     api.listing.clear()
     options = (f"--kubeconfig={kubeconfig}", f"--port={port}", f"--metrics-port={metrics_port}")
-    async with started(*options) as process, aiohttp.ClientSession() as http:
+    # The bind has all the time that this test may take until it is let go.
+    times = {"DOVETAIL_HOLD_TTL_SECONDS": "120", "DOVETAIL_BIND_DEADLINE_SECONDS": "60"}
+    async with started(*options, **times) as process, aiohttp.ClientSession() as http:
         missing = "nodes, gpunodes, pods, gpujobs, gpuquotas are not listed yet"
         await until_answered(port, "/readyz", status=503, saying=missing)
         api.listing.set()
@@ -85,15 +86,15 @@ async def test_it_is_ready_with_its_caches_and_ends_its_binds_when_told_to_stop(
         await until_refused(port)
         api.answering.set()
         assert (await (await asked).json()) == {"Error": ""}
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     assert api.objects["pods"]["default/p"]["spec"]["nodeName"] == "a"
 
 
 async def test_of_two_that_run_the_one_that_is_asked_acts_and_the_other_stands_by(
-    api: ApiServer, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+    api: ApiServer, tmp_path: Path
 ) -> None:
     options = f"--kubeconfig={write_kubeconfig(tmp_path, api.connection.server)}"
-    first_port, second_port = unused_tcp_port_factory(), unused_tcp_port_factory()
+    first_port, second_port = free_ports(count=2)
     async with started(options, f"--port={first_port}", POD_NAME="one"):
         await until_answered(first_port, "/readyz", status=200)
         async with started(options, f"--port={second_port}", POD_NAME="two"), aiohttp.ClientSession() as http:
@@ -105,7 +106,7 @@ async def test_of_two_that_run_the_one_that_is_asked_acts_and_the_other_stands_b
 
 
 async def until_refused(port: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await get(port, "/livez")
@@ -128,7 +129,7 @@ async def test_a_port_in_use_is_one_sentence(api: ApiServer, tmp_path: Path) -> 
     kubeconfig = write_kubeconfig(tmp_path, api.connection.server)
     taken = api.connection.server.rsplit(":", 1)[1]
     async with started(f"--kubeconfig={kubeconfig}", f"--port={taken}") as process:
-        _out, said = await asyncio.wait_for(process.communicate(), 30)
+        _out, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode != 0
     assert f"cannot listen on 127.0.0.1:{taken}" in said.decode()
 

@@ -40,7 +40,7 @@ class Harness:
             self.process.send_signal(signal.SIGHUP)
 
     def until(self, name: str, holds: Callable[[Observed], bool]) -> Observed:
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 60
         while time.monotonic() < limit:
             found = state.read_observed(self.folder).get(name)
             if found and holds(found):
@@ -60,7 +60,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
     yield harness
     if harness.process:
         harness.process.terminate()
-        assert harness.process.wait(timeout=20) == 0
+        assert harness.process.wait(timeout=60) == 0
     assert processes.marked(tmp_path) == []
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_longer_wanted_ends(harness: Harness) -> None:
     first = harness.pid("c")
     harness.desire(harness.component("d", "exec sleep 60"))
 
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while processes.alive(first) and time.monotonic() < limit:
         time.sleep(0.02)
     assert not processes.alive(first)
@@ -144,7 +144,8 @@ def test_what_was_left_behind_and_died_is_known_while_its_parent_is_still_at_wor
     pids = tmp_path / "pids"
     pids.mkdir()
     # It dies after the shell, which would take note of that, has become `sleep`, which does not.
-    leave = f"(sleep 0.3; exit 7) & echo -n $! > {pids}/etcd.pid; exec sleep 60"
+    dies = 'until [ "$(cat /proc/$$/comm)" = sleep ]; do :; done; exit 7'
+    leave = f"({dies}) & echo -n $! > {pids}/etcd.pid; exec sleep 60"
     harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
 
     assert harness.until("etcd", lambda each: each.state == "exited").last_exit == "exit code 7"
@@ -156,7 +157,7 @@ def test_the_end_of_the_supervisor_is_the_end_of_all(harness: Harness) -> None:
     children = [harness.pid("c"), harness.pid("deaf")]
     assert harness.process
     harness.process.terminate()
-    harness.process.wait(timeout=20)
+    harness.process.wait(timeout=60)
 
     assert not any(processes.alive(child) for child in children)
     assert processes.marked(harness.folder) == []

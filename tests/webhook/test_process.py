@@ -4,29 +4,21 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import ssl
 import sys
 from pathlib import Path
 
 import aiohttp
 
+from tests.background import free_ports
 from tests.webhook.test_app import make_review
 from tests.webhook.test_certificate import write_pair
 
 PROGRAM = (sys.executable, "-c", "from dovetail_webhook.main import main; raise SystemExit(main())")
 
 
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 async def until_ready(http: aiohttp.ClientSession, url: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 async with http.get(url) as response:
@@ -39,7 +31,7 @@ async def until_ready(http: aiohttp.ClientSession, url: str) -> None:
 
 async def test_it_answers_over_tls_tells_what_it_did_and_ends_when_told(tmp_path: Path) -> None:
     authority = write_pair(tmp_path)
-    port, metrics = free_ports(2)
+    port, metrics = free_ports(count=2)
     options = (f"--certificates={tmp_path}", f"--port={port}", f"--metrics-port={metrics}", "--host=127.0.0.1")
     process = await asyncio.create_subprocess_exec(*PROGRAM, *options, env=dict(os.environ))
     try:
@@ -52,7 +44,7 @@ async def test_it_answers_over_tls_tells_what_it_did_and_ends_when_told(tmp_path
             async with http.get(f"http://127.0.0.1:{metrics}/metrics") as response:
                 assert 'dovetail_webhook_reviews_total{kind="Pod",outcome="patched"} 1.0' in await response.text()
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), timeout=30) == 0
+        assert await asyncio.wait_for(process.wait(), timeout=60) == 0
     finally:
         if process.returncode is None:
             process.kill()
