@@ -8,7 +8,8 @@ from typing import Final
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.kube.reflector import key_of
 from dovetail.moments import moment, timestamp
-from dovetail.queue.preemption import ENDING_SECONDS, Evictor, Rules, Running
+from dovetail.queue.preemption import ENDING_SECONDS, Evictor, Rules
+from dovetail.queue.proofs import Running
 from dovetail.queue.rules import rules_now, rules_of
 from dovetail_cli.picture import Picture
 from dovetail_cli.queued import ASKED, holds

@@ -112,7 +112,7 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     ledger, leaving = _with_those_on_the_way(state, cycle)
     running = running_jobs(state, now=cycle.now)
     rules = rules_now(state.preemption, state.jobs.values(), now=cycle.now)
-    evictor = Evictor(running=running, rules=rules, orders=cycle.orders)
+    evictor = Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=state.in_vain)
     counted = counted_jobs(state, waiting=cycle.keys)
     gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0
     windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)

@@ -7,7 +7,8 @@ from typing import Final
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.kube.objects import Pod
 from dovetail.queue.candidates import Candidate
-from dovetail.queue.preemption import Order, Running
+from dovetail.queue.preemption import Order
+from dovetail.queue.proofs import Running
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import Notice, is_external, is_on_the_way, true_condition
 from dovetail_operator.state import State

@@ -16,6 +16,7 @@ from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.candidates import Standing
+from dovetail.queue.invain import InVain
 from dovetail.queue.preemption import Rules
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail.quotas import Quotas
@@ -66,6 +67,7 @@ class State:
         # What jobs that make way are told, by UID: the queue's finding, as the verdicts are.
         self.notices: dict[str, Notice] = {}
         # For whom nobody can make way, as was proven in looks before.
+        self.in_vain = InVain()
         self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
         self.expectations = Expectations()

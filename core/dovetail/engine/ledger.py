@@ -5,7 +5,7 @@ claims that name it, so that no path of updates can drift. Claims outlive their 
 returns, with the same devices or others, meets the claims that still stand.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -39,6 +39,15 @@ class _Entry:
     @property
     def is_hold(self) -> bool:
         return self.hold_until is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What decides whether there is room: of two that are equal, of one ledger or its copies, the same asks fit."""
+
+    claims: Mapping[str, Claim]
+    columns: bytes
+    limits: Limits
 
 
 class Ledger:
@@ -249,6 +258,14 @@ class Ledger:
         if row is None or not self._columns["known"][row]:
             return "node is not known yet"
         return self._obstacles[name]
+
+    def content(self) -> Content:
+        """All that there is now and that is promised. How busy devices are ranks them and decides on no room."""
+        return Content(
+            claims={key: entry.claim for key, entry in self._entries.items()},
+            columns=self._columns.digest(without=("utilization", "utilization_now")),
+            limits=self.limits,
+        )
 
     def columns(self, nodes: Sequence[str], *, without: str = "") -> Columns:
         """A copy of the columns of `nodes`, as if the claim `without` did not stand. Unknown names get empty rows."""

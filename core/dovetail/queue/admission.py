@@ -16,7 +16,8 @@ from dovetail.engine.shapes import Shapes
 from dovetail.queue.beside import KeptAside
 from dovetail.queue.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.gate import Gate, Open
-from dovetail.queue.preemption import Beside, Evictor, Rules
+from dovetail.queue.preemption import Evictor, Rules
+from dovetail.queue.proofs import Beside
 from dovetail.queue.reservation import Reservation, kept_now, set_aside
 from dovetail.queue.tries import Tries
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, short_of
@@ -177,8 +178,10 @@ class Look:
         made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
         self.reservation = made or by_itself
 
-    def _beside_windows(self, job: Candidate, *, in_seconds: float) -> Beside:
+    def _beside_windows(self, job: Candidate, *, in_seconds: float) -> Beside | None:
         """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""
+        if not self._windows.wanted:
+            return None
 
         def beside(ledger: Ledger) -> Ledger:
             at = self._now + in_seconds

@@ -13,7 +13,8 @@ from hypothesis.stateful import invariant, rule
 from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate
 from dovetail.queue.limits import Limit, LimitGate, Terms
-from dovetail.queue.preemption import Evictor, Rules, Running
+from dovetail.queue.preemption import Evictor, Rules
+from dovetail.queue.proofs import Running
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import make_ask, make_ledger

@@ -12,7 +12,8 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.shapes import Shapes
 from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, Room, commit, find_room
-from dovetail.queue.preemption import Evictor, Rules, Running
+from dovetail.queue.preemption import Evictor, Rules
+from dovetail.queue.proofs import Running
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import add_node, hold_devices, make_ledger
