@@ -48,7 +48,7 @@ def watch_on(tmp_path: Path) -> Iterator[Callable[..., Watch]]:
         watch = Watch(driver, clock=lambda: NOON, paces=paces, proc=found)
         started.append(watch)
         watch.start()
-        assert not first_look or watch.looked.wait(10)
+        assert not first_look or watch.looked.wait(60)
         return watch
 
     yield start

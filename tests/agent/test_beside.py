@@ -111,7 +111,7 @@ async def test_one_that_is_still_busy_is_left_to_it() -> None:
 
 async def test_one_that_fails_is_begun_again() -> None:
     stubborn, woken = Stubborn(), []
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         Beside([stubborn], again_seconds=0).start(tasks, wake=lambda: woken.append(1))
         await stubborn.well.wait()
     assert (stubborn.begun, woken) == (3, [1])

@@ -226,7 +226,7 @@ def test_it_is_proven_once_and_left_tenants_are_seen_to(tmp_path: Path, world: S
     async def briefly() -> None:
         woken = asyncio.Event()
         task = asyncio.create_task(made.run(woken.set))
-        await asyncio.wait_for(woken.wait(), 20)
+        await asyncio.wait_for(woken.wait(), 60)
         task.cancel()
 
     asyncio.run(briefly())

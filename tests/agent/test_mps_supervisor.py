@@ -60,7 +60,7 @@ class Rig:
 
     def until(self, holds: Callable[[Step], object], *tenants: Tenant) -> Step:
         """Steps until that holds; the child needs real time to come up and to go."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not holds(step := self.step(*tenants)):
             assert time.monotonic() < end, step
         return step

@@ -95,4 +95,4 @@ def test_each_look_of_the_watch_is_news(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario(cards=1))
     watch, heard = watch_on(paces=Paces(look=0.01, ending=0.01)), threading.Event()
     provider_on(watch).listen(heard.set)
-    assert heard.wait(10)
+    assert heard.wait(60)

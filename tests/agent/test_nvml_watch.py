@@ -27,7 +27,7 @@ WatchOn = Callable[..., Watch]
 
 def eventually(watch: Watch, holds: Callable[[Known], Any]) -> Known:
     """What the watch knows as soon as that holds."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not holds(watch.known):
         assert time.monotonic() < end, watch.known
         watch.looked.clear()
@@ -210,7 +210,7 @@ def test_a_hung_call_keeps_nobody_but_its_thread_and_is_named(nvml: Stub, watch_
     nvml.play(Scenario(cards=1, figures={0: {"used": 77}}))
     watch = watch_on(paces=QUICK)
     nvml.play(Scenario(cards=1, figures={0: {"used": 78}}, delays_ms={"nvmlDeviceGetPowerUsage": 60_000}))
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while watch.waiting_for != "nvmlDeviceGetPowerUsage":
         assert time.monotonic() < end
     assert watch.known.samples[card_uuid(0)].used_mib == 77

@@ -163,7 +163,7 @@ async def test_a_second_look_is_asked_for_when_the_grace_is_over(tmp_path: Path)
     woken = asyncio.Event()
     task = asyncio.create_task(feature.run(woken.set))
     amended(feature, seen(LOGIN))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await woken.wait()
     task.cancel()
 

@@ -168,11 +168,11 @@ class World:
     async def start(self, *tenants: Tenant) -> None:
         self.look(*tenants)
         self.task = asyncio.create_task(self.feature.run(self.woken.set))
-        await asyncio.wait_for(self.woken.wait(), 5)
+        await asyncio.wait_for(self.woken.wait(), 60)
         self.woken.clear()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not holds():  # noqa: ASYNC110 - a thread writes files
                 await asyncio.sleep(0)
 
@@ -237,7 +237,7 @@ async def test_without_a_watchdog_nobody_stands_still_and_turns_are_not_claimed(
     await world.start(FIRST, SECOND)
     await world.until(lambda: any(world.standing))
     world.marks.leave(WATCHDOG)
-    await asyncio.wait_for(world.woken.wait(), 5)
+    await asyncio.wait_for(world.woken.wait(), 60)
     await world.until(lambda: world.standing == [False, False])
     assert not world.look(FIRST, SECOND)
 

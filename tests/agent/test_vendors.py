@@ -177,7 +177,7 @@ def test_a_hung_call_keeps_what_was_known_and_is_named(played: Played, vendor: s
     watch = played(vendor)
     assert played.stub is not None
     played.stub.play(delays_ms={call: 60_000}, figures={0: {"used": 1}})
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while watch.waiting_for != named:
         assert time.monotonic() < end
     assert samples(watch)[0].used_mib == 5700

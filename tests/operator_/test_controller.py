@@ -112,7 +112,7 @@ async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api)
     job = numbered(gpu=2)
     rig.accept_status(job, number=1, phase="Queued", reason="ExceedsCapacity")
     rig.controller.changes.job_changed(job)
-    async with rig.running(), asyncio.timeout(10):
+    async with rig.running(), asyncio.timeout(60):
         event = await rig.events.get()
     status = rig.status_of()
     assert (status["phase"], status["reason"]) == ("Queued", "ExceedsCapacity")
@@ -161,7 +161,7 @@ async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig
         rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Resources")
         rig.accept_status(runs, version=version, number=1)
     rig.controller.changes.job_changed(waits)
-    async with rig.running(), asyncio.timeout(10):
+    async with rig.running(), asyncio.timeout(60):
         count = 1
         while True:
             await until_status(api, count=count)

@@ -62,7 +62,7 @@ class Api:
 
     async def until(self, request: str, *, count: int) -> None:
         """Wait for that many requests of that kind."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.of(request)) < count:
                 self._arrived.clear()
                 await self._arrived.wait()
