@@ -20,6 +20,8 @@ from dovetail_sandbox.realnode.layout import Layout
 from dovetail_sandbox.realnode.node import BINARIES
 
 NAME = "test-real-node"
+# Longer than any `kubectl wait --timeout` of a test, which then says itself what it waited for.
+_CALL_SECONDS = 300.0
 # Another model than the real node's T4, so that a request for a T4 can go nowhere else.
 NODES = "- {name: v100, count: 1, model: V100, devices: 2, memory_mib: 32768, cpu: 32, memory: 64Gi}\n"
 
@@ -42,11 +44,11 @@ class RealSandbox:
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         kubectl, kubeconfig = self.control_plane.binaries["kubectl"], self.control_plane.kubeconfig
-        return call(kubectl, f"--kubeconfig={kubeconfig}", *words, stdin=stdin)
+        return call(kubectl, f"--kubeconfig={kubeconfig}", *words, stdin=stdin, timeout_s=_CALL_SECONDS)
 
     def dovetail(self, *words: str) -> str:
         program = Path(sys.executable).with_name("dovetail")
-        return call("env", f"KUBECONFIG={self.control_plane.kubeconfig}", program, *words)
+        return call("env", f"KUBECONFIG={self.control_plane.kubeconfig}", program, *words, timeout_s=_CALL_SECONDS)
 
     def with_binary(self, name: str, path: Path) -> realnode.ControlPlane:
         return replace(self.control_plane, binaries={**self.control_plane.binaries, name: path})
@@ -54,7 +56,7 @@ class RealSandbox:
     def restart(self) -> None:
         realnode.start(self.folder, control_plane=self.control_plane, say=lambda _: None)
 
-    def wait_until(self, condition: Callable[[], bool], *, deadline_s: float = 20.0) -> None:
+    def wait_until(self, condition: Callable[[], bool], *, deadline_s: float = 60.0) -> None:
         limit = time.monotonic() + deadline_s
         while not condition():
             assert time.monotonic() < limit, "not within the deadline"
@@ -69,12 +71,18 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSandbox]:
     nodes.write_text(NODES)
     report = reporter(sys.stderr)
     cluster = bringup.up(NAME, report=report, nodes_file=nodes, real_node=True)
+    try:
+        yield _of(cluster)
+    finally:
+        cluster.down()
+
+
+def _of(cluster: Cluster) -> RealSandbox:
     plane = realnode.ControlPlane(
         kubeconfig=cluster.kubeconfig,
         ca_cert=cluster.pki / "ca.crt",
         ca_key=cluster.pki / "ca.key",
         api_port=cluster.state().ports["kube-apiserver"],
-        binaries=binaries.resolve(BINARIES, report=report),
+        binaries=binaries.resolve(BINARIES, report=reporter(sys.stderr)),
     )
-    yield RealSandbox(cluster=cluster, control_plane=plane)
-    cluster.down()
+    return RealSandbox(cluster=cluster, control_plane=plane)

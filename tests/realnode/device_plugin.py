@@ -88,7 +88,7 @@ def plugged_in(folder: Path, *, ids: Sequence[str]) -> Iterator[DevicePlugin]:
     thread = threading.Thread(target=lambda: asyncio.run(plugin.serve(folder, ready=ready, ended=ended)))
     thread.start()
     try:
-        assert ready.wait(30), "kubelet does not take the plugin in"
+        assert ready.wait(60), "kubelet does not take the plugin in"
         yield plugin
     finally:
         ended.set()

@@ -114,9 +114,9 @@ def test_a_container_finds_what_the_binding_said_and_nothing_where_it_said_nothi
 def test_a_container_resolves_names_of_the_cluster_and_reaches_the_api_server(
     sandbox: RealSandbox, namespace: str
 ) -> None:
-    command = (
-        "nslookup kubernetes.default.svc.cluster.local && nc -w 5 kubernetes.default 443 </dev/null && echo reached"
-    )
+    tried = "nslookup kubernetes.default.svc.cluster.local && nc -w 5 kubernetes.default 443 </dev/null"
+    # Its answer may be late while the node has just come up.
+    command = f"until {tried}; do sleep 1; done; echo reached"
     printed = run(sandbox, make_pod("dns", container("dns", command=command)), namespace=namespace)
     assert "Server:\t\t10.0.0.10" in printed
     assert "Address: 10.0.0.1" in printed
@@ -145,7 +145,7 @@ def test_kubectl_exec_runs_in_the_container(sandbox: RealSandbox, namespace: str
 def test_kubelet_answers_nobody_without_credentials(sandbox: RealSandbox) -> None:
     address = sandbox.kubectl("get", "node", realnode.NODE_NAME, "--output=jsonpath={.status.addresses[0].address}")
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"https://{address}:10250/pods", context=insecure(), timeout=10)
+        urllib.request.urlopen(f"https://{address}:10250/pods", context=insecure(), timeout=60)
 
 
 def insecure() -> Any:

@@ -47,7 +47,9 @@ def _text(path: Path) -> bytes:
         return b""
 
 
-def test_a_container_s_process_is_its_pod_s(pod: dict) -> None:
+def test_a_container_s_process_is_its_pod_s(sandbox: RealSandbox, pod: dict) -> None:
+    # A container is ready from when runc has let it go, which may be a moment before it runs its command.
+    sandbox.wait_until(lambda: bool(running(*COMMAND)))
     (pid,) = running(*COMMAND)
     container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     assert owner_of(pid) == Owner(pod_uid=pod["metadata"]["uid"], container_id=container)

@@ -46,10 +46,13 @@ def agent(sandbox: RealSandbox) -> Iterator[None]:
         ],
         env=os.environ | {"KUBECONFIG": str(sandbox.control_plane.kubeconfig)},
     )
-    yield
-    process.terminate()
-    assert process.wait(30) == 0
-    sandbox.cluster.start("agent")
+    try:
+        yield
+    finally:
+        process.terminate()
+        code = process.wait(60)
+        sandbox.cluster.start("agent")
+    assert code == 0
 
 
 def read(sandbox: RealSandbox, *what: str) -> dict[str, Any]:
@@ -72,6 +75,10 @@ def test_the_devices_that_kubelet_gave_reach_report_job_and_audit(
     (device,) = devices_of(sandbox, "by-plugin")
     assert [device["uuid"]] == plugin.allocated[0]
     assert (device["node"], device["index"]) == (NODE, CARDS.index(device["uuid"]))
+    # kubelet gives the device before it starts the container.
+    ready = ("--for=condition=Ready", "pods", "--selector=dovetail.dev/job=by-plugin", "--namespace=default")
+    sandbox.kubectl("wait", *ready, "--timeout=60s")
+    sandbox.wait_until(lambda: "NVIDIA_VISIBLE_DEVICES" in printed(sandbox, "by-plugin"))
     assert printed(sandbox, "by-plugin")["NVIDIA_VISIBLE_DEVICES"] == device["uuid"]
     report = read(sandbox, "gpunode", NODE)["status"]
     pod = read(sandbox, "pods", "--selector=dovetail.dev/job=by-plugin")["items"][0]["metadata"]

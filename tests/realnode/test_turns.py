@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ class Node:
         killed = [pid for pid in processes_of(uid) if "dovetail_agent" in command(pid)]
         assert killed, "nothing to kill"
         for pid in killed:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the kernel ends the others with the container's first
+                os.kill(pid, signal.SIGKILL)
 
     def says_live(self, live: str) -> bool:
         words = ("get", "gpunode", realnode.NODE_NAME, f"--output=jsonpath={LIVE}", "--ignore-not-found")
@@ -150,7 +152,10 @@ def processes_of(uid: str) -> list[int]:
 
 
 def command(pid: int) -> str:
-    return (PROC / str(pid) / "cmdline").read_text()
+    try:
+        return (PROC / str(pid) / "cmdline").read_text()
+    except OSError:  # it has ended
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +193,8 @@ def test_work_stands_still_while_a_tenant_waits_and_is_shared_by_priority(sandbo
 
     assert all(stood.values())
     assert enforced_on(sandbox, "often") == "Turns"
-    assert worked["often"] / worked["seldom"] == pytest.approx(2, rel=0.1)
+    # Turns of 2 to 1; what a turn is worth in CPU time is for the machine's other processes to say.
+    assert worked["often"] / worked["seldom"] == pytest.approx(2, rel=0.25)
 
 
 def enforced_on(sandbox: RealSandbox, name: str) -> str:
@@ -201,11 +207,11 @@ def stood_still(tenant: Tenant) -> bool:
     if tenant.state != "frozen":
         time.sleep(0.01)
         return False
-    before = tenant.cpu_seconds
+    began, before = time.monotonic(), tenant.cpu_seconds
     time.sleep(0.05)
     after = tenant.cpu_seconds
-    # Its turn may have begun meanwhile.
-    if tenant.state != "frozen":
+    # Its turn may have begun meanwhile, or be over again where we have been kept waiting ourselves.
+    if tenant.state != "frozen" or time.monotonic() - began > TURN_SECONDS / 2:
         return False
     assert after == before
     return True
