@@ -13,7 +13,7 @@ from dovetail.kube.objects import Job
 from dovetail_operator import attempts, rendezvous
 from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
 from dovetail_operator.observed import Observed, bound_pods, has_ended, is_doomed, is_external, is_past
-from dovetail_operator.stages import Stage
+from dovetail_operator.stages import Stage, phase_of_held
 from dovetail_operator.workload import build_job, is_of_another_template
 
 _REASON: Final = "ExternallyManaged"
@@ -30,10 +30,10 @@ def stage_of(seen: Observed) -> Stage | None:
         return _made(seen) if is_external(job) else None
     if has_ended(child) or is_doomed(child) or is_past(job, child):
         return None
-    if is_external(job) and job.spec.suspend:
+    if job.spec.suspend and (is_external(job) or _queue_of(child)):
         # Suspended by us alone it would be let go by Kueue again: what is not there is not.
         message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
-        return Stage(phase="Held", reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
+        return Stage(phase=phase_of_held(job), reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
     if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
         return _goes_along(job, child)
     return _waiting(seen, child) if child.spec.suspend and not attempts.is_used_up(seen) else None

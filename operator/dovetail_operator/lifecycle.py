@@ -5,7 +5,6 @@ As long as no worker may run the queue has the word; then the batch Job's pods h
 
 from dataclasses import replace
 
-from dovetail.api.gpujob import Phase
 from dovetail.kube.objects import Job
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator import attempts, rendezvous
@@ -16,7 +15,7 @@ from dovetail_operator.cpufallback import falls_back, on_cpu
 from dovetail_operator.endings import end_of
 from dovetail_operator.observed import Observed, has_ended, is_doomed, is_past
 from dovetail_operator.plans import placement_of, resumed
-from dovetail_operator.stages import Stage
+from dovetail_operator.stages import Stage, phase_of_held
 from dovetail_operator.workload import build_job, is_of_another_template
 
 
@@ -64,9 +63,7 @@ def _held(seen: Observed, child: Job | None) -> Stage:
     if child is not None and not child.spec.suspend:
         suspend = (PatchJob(spec={"suspend": True}),)
     message = why_held(seen.job) or "Held by spec.suspend: set it to false to let the job go on"
-    ran = seen.job.status.start_time is not None or seen.job.status.attempts
-    phase: Phase = "Suspended" if ran else "Held"
-    return Stage(phase=phase, reason="Held", message=message, admitted=False, actions=suspend)
+    return Stage(phase=phase_of_held(seen.job), reason="Held", message=message, admitted=False, actions=suspend)
 
 
 def _waiting(seen: Observed, child: Job | None) -> Stage:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dovetail.api.gpujob import Attempt, Phase, QueuePlace
+from dovetail.api.gpujob import Attempt, GPUJob, Phase, QueuePlace
 from dovetail_operator.actions import Action
 
 
@@ -17,3 +17,8 @@ class Stage:
     queue: QueuePlace | None = None
     ended: Attempt | None = None
     actions: tuple[Action, ...] = field(default=())
+
+
+def phase_of_held(job: GPUJob) -> Phase:
+    """How a job that is held is called: by whether it has run."""
+    return "Suspended" if job.status.start_time is not None or job.status.attempts else "Held"

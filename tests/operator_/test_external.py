@@ -1,6 +1,7 @@
 """Jobs that Kueue lets go, and jobs that somebody else looks after."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -86,6 +87,14 @@ def test_what_a_rule_failed_while_kueue_suspended_it_waits_in_its_queue_anew() -
     child = make_child(job, queue="team", suspend=True, status={"conditions": ended})
     status = reconcile(see(job, child=child)).status
     assert [(each.counted, each.reason) for each in status.attempts] == [(False, "Suspended")]
+
+
+@pytest.mark.parametrize("meta", [QUEUED, {}], ids=["with its label", "without it by now"])
+def test_held_after_it_has_run_it_is_suspended_and_out_of_kueues_queue(meta: dict[str, Any]) -> None:
+    job = make_job(meta=meta, suspend=True, status={"phase": "Running", "startTime": at(-60)})
+    outcome = reconcile(see(job, make_pod(started=-60), child=make_child(job, queue="team")))
+    assert (outcome.status.phase, outcome.status.start_time) == ("Suspended", at(-60))
+    assert outcome.actions == (DeleteJob(),)
 
 
 def test_a_changed_template_counts_from_its_next_start_on() -> None:
