@@ -20,9 +20,9 @@ from tests.extender.builders import asking, binding, make_pod
 from tests.extender.harness import Clock, Face, eventually, watching
 from tests.extender.test_never_twice import InOffice, Truth
 
-QUICK = Times(duration_seconds=1, renew_seconds=0.2, look_seconds=0.01)
-PROMPT = Times(renew_seconds=0.1, look_seconds=0.01)
-IMPATIENT = Options(bind_deadline_seconds=0.3)
+QUICK = Times(duration_seconds=1, renew_seconds=1, look_seconds=0.01)
+PROMPT = Times(renew_seconds=0.5, look_seconds=0.01)
+IMPATIENT = Options(bind_deadline_seconds=1)
 
 
 async def test_another_extender_answers_nothing_while_the_first_holds_the_lease(api: ApiServer, face: Face) -> None:
