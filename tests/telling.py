@@ -20,8 +20,10 @@ def of(fixtures: dict[str, Any]) -> str:
     sandbox = getattr(found, "cluster", found)
     if not isinstance(sandbox, Cluster) or not sandbox.folder.exists():
         return ""
-    namespace = fixtures.get("namespace")
-    return "\n".join([*_objects(sandbox, namespace=namespace), *_programs(sandbox)])
+    try:
+        return "\n".join([*_objects(sandbox, namespace=fixtures.get("namespace")), *_programs(sandbox)])
+    except Exception as error:  # noqa: BLE001 - a look that fails must not end the session, nor hide why the test failed
+        return f"It could not be looked at: {error!r}"
 
 
 def _objects(sandbox: Cluster, *, namespace: str | None) -> list[str]:

@@ -105,6 +105,11 @@ class Scene:
         return [event.message for event in listed.items if event.reason == "FailedScheduling"]
 
 
+async def heard() -> None:
+    """Time for the extender to hear of what was just written: by a watch of its own, of which it tells nobody."""
+    await asyncio.sleep(0.5)
+
+
 async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
     """What is read, once it is as it should be."""
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -173,6 +178,7 @@ async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene:
     cordoned = [found.status.devices[0].uuid]
     await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": cordoned}}, as_type=GPUNode)
     try:
+        await heard()
         await scene.create("late", "2(A100)", milli=2000)
         await scene.events("fewer than 2 GPUs not cordoned")
     finally:
@@ -219,6 +225,7 @@ async def test_a_device_that_is_well_again_or_left_by_a_stranger_wakes_a_waiting
     await annotate(said)
     try:
         await until(lambda: scene.client.get(GPUNODES, "a100-0", as_type=GPUNode), _is_troubled)
+        await heard()
         await scene.create("late", "1(A100)@cuda:0", milli=1000)
         await scene.events(reason)
     finally:

@@ -16,6 +16,7 @@ from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import NODES, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.test_extender import heard
 
 pytestmark = pytest.mark.cluster
 HOUR = 3600
@@ -136,6 +137,7 @@ async def test_a_pod_in_no_queue_is_kept_off_what_is_reserved_for_the_first_job_
     assert large.queue is not None
     assert large.queue.reserved is not None
     assert [(each.name, each.keeps) for each in large.queue.reserved.kept] == [("a100-0", ["1"])]
+    await heard()
     await client.create(PODS, plain_pod("plain", gpu="1(A100)"), as_type=Pod, namespace=namespace)
     await until_pod(client, namespace, is_refused)
     await jobs.delete("runs")
