@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.api.gpujob import Attempt, FailureRule, GPUJob, GPUJobStatus
+from dovetail.api.gpujob import MAX_SECONDS, Attempt, FailureRule, GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail.asks import written_spec
 from dovetail.kube.objects import Condition, Job
@@ -222,7 +222,8 @@ def _lease_seconds(job: GPUJob, child: Job | None) -> int | None:
     if start is None or lease.renew_time is None:
         return lease.duration_seconds
     renewed = max(0.0, (moment(lease.renew_time) - moment(start)).total_seconds())
-    return round(renewed) + lease.duration_seconds
+    # The Job controller reckons in nanoseconds: of a renewal centuries ahead it would make a limit that has passed.
+    return min(MAX_SECONDS, round(renewed) + lease.duration_seconds)
 
 
 def _may_retry_timeout(seen: Observed) -> bool:

@@ -104,7 +104,7 @@ def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
         if question.group_by is not None:
             return HistoryQueryStatus(answered=True, sums=summed(store.all(namespace, question), by=question.group_by))
         records, after = store.find(namespace, question)
-    except (HistoryError, ValueError) as error:
+    except (HistoryError, ValueError, OverflowError) as error:
         return HistoryQueryStatus(answered=True, message=str(error))
     kept = _that_fit(records)
     if len(kept) < len(records):

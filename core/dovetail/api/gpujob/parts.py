@@ -19,7 +19,17 @@ _TEMPLATE_SPEC: Final = {
         }
     ],
     "properties": {
-        "restartPolicy": {"type": "string", "description": "Never, or OnFailure.", "maxLength": 16},
+        "restartPolicy": {
+            "type": "string",
+            "description": "Never, or OnFailure.",
+            "maxLength": 16,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self in ['Never', 'OnFailure']",
+                    "message": "restartPolicy of a job is Never or OnFailure: its pods are to end",
+                }
+            ],
+        },
         "containers": {
             "type": "array",
             "maxItems": 32,

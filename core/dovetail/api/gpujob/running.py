@@ -69,8 +69,8 @@ class ExitCodes(Described, frozen=True, kw_only=True):
 class PodCondition(Described, frozen=True, kw_only=True):
     """A pod's condition that a rule is about."""
 
-    type: Annotated[str, Meta(description="Type of the condition, such as ConfigIssue.", max_length=316)]
-    status: Annotated[str, Meta(description="Status of the condition.", max_length=16)] = "True"
+    type: Annotated[str, Meta(description="Type of the condition, such as ConfigIssue.", min_length=1, max_length=316)]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Status of the condition.")] = "True"
 
 
 class FailureRule(Described, frozen=True, kw_only=True):
