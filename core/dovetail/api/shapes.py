@@ -7,7 +7,7 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-# Years and offsets with which can be reckoned: the API server takes the year 0 and an offset of 99 hours for a time too.
+# Years and offsets with which can be reckoned: to the API server the year 0 and an offset of 99 hours are times too.
 TIME: Final = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 
 _SENTENCES: Final = {
@@ -16,7 +16,8 @@ _SENTENCES: Final = {
     "^[A-Za-z_][A-Za-z0-9_]*$": "must be a variable's name of letters, digits and '_', such as learning_rate",
     r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$": "must be a controller's name with its domain, such as "
     "example.com/controller",
-    TIME: "must be a time of the years 1000 to 2999 with its zone, such as 2026-12-01T08:00:00Z or 2026-12-01T08:00:00+01:00",
+    TIME: "must be a time of the years 1000 to 2999 with its zone, such as 2026-12-01T08:00:00Z or "
+    "2026-12-01T08:00:00+01:00",
 }
 # Of a text in a list, which has no name of its own.
 _NAMED: Final = {"namespaces": "a namespace", "pools": "a pool"}
