@@ -39,9 +39,9 @@ OVERRIDES = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sandbox() -> Iterator[Cluster]:
-    """The sandbox with every component ready; it ends with the session, however that ends."""
+    """The sandbox with every component ready; it ends with the last test of this folder, however that ends."""
     if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
         yield cluster.get(name)
         return

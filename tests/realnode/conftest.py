@@ -63,7 +63,7 @@ class RealSandbox:
             time.sleep(0.1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSandbox]:
     if reason := realnode.capable():
         pytest.skip(reason)
