@@ -11,6 +11,9 @@ _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 _FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _HOUR: Final = re.compile(r"\d{2}:\d{2}(:\d{2})?")
+# Before anything was recorded, and the last year of which a job can be told.
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_YEAR: Final = 2999
 _SPAN_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -43,12 +46,13 @@ def since_time(text: str, *, now: datetime, option: str) -> str:
     """A time in the past as RFC 3339: a span before now such as `1d`, `12h` or `90m`, a date, or a time of today."""
     span = _SPAN.fullmatch(text.strip())
     if span and span[2]:
-        since: datetime | None = now - timedelta(seconds=float(span[1]) * _SPAN_SECONDS[span[2]])
+        ago = float(span[1]) * _SPAN_SECONDS[span[2]]
+        since: datetime | None = now - timedelta(seconds=min(ago, (now - _FIRST).total_seconds()))
     else:
         since = _in_the_past(text.strip(), now=now)
     if since is None or since > now:
         raise UsageError(f'{option} "{text}": write a span such as 1d, 12h or 90m, or a time that has passed')
-    return since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return max(since, _FIRST).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _in_the_past(text: str, *, now: datetime) -> datetime | None:
@@ -66,7 +70,7 @@ def begin_time(text: str, *, now: datetime) -> str:
         begin: datetime | None = now + timedelta(seconds=int(span[1]) * _UNIT_SECONDS[(span[2] or "s")[0]])
     else:
         begin = _of_the_clock(text.strip(), now=now)
-    if begin is None:
+    if begin is None or begin.year > _LAST_YEAR:
         raise UsageError(f'--begin "{text}": write HH:MM, a date such as 2026-01-31T18:00, or now+10m')
     return begin.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -1,6 +1,7 @@
 """The tasks of an array or a sweep, each as a GPUJob of its own. Pure."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -70,9 +71,14 @@ def _container(container: Manifest, task: Task) -> Manifest:
     values = {name: value.replace("$", "$$") for name, value in task.parameters.items()}
     ours = {**values, **dict.fromkeys(TASK_IDS, str(task.index))}
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
-    commands = {
-        key: [filled(word, values) for word in container[key]] for key in ("command", "args") if container.get(key)
-    }
+    commands = {key: _with_values(container[key], values) for key in ("command", "args") if container.get(key)}
     # First, so that the user's own variables may refer to them.
     environment = [{"name": name, "value": value} for name, value in ours.items()]
     return {**container, **commands, "env": [*environment, *theirs]}
+
+
+def _with_values(words: Any, values: Mapping[str, str]) -> Any:
+    """A command with the parameters in it; what is none is left to the API server, which says so."""
+    if not isinstance(words, list):
+        return words
+    return [filled(word, values) if isinstance(word, str) else word for word in words]

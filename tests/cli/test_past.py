@@ -112,6 +112,9 @@ def test_since_leaves_out_what_ended_before_and_keeps_what_has_not_ended() -> No
         ("2026-11-01", "2026-11-01T00:00:00Z"),
         ("11:00", "2026-11-21T11:00:00Z"),
         ("13:00", "2026-11-20T13:00:00Z"),
+        ("999999999d", "1970-01-01T00:00:00Z"),
+        ("9" * 400 + "d", "1970-01-01T00:00:00Z"),
+        ("0001-01-01T00:00:00+14:00", "1970-01-01T00:00:00Z"),
     ],
 )
 def test_since_takes_spans_dates_and_times_of_the_clock(text: str, time: str) -> None:

@@ -91,7 +91,9 @@ def test_a_time_to_begin_is_read_as_slurm_does(text: str, begins: str) -> None:
     assert times.begin_time(text, now=noon) == begins
 
 
-@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "now+", "now-5m"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:00", "2026-13-01", "now+", "now-5m", "9999-12-31T23:59-12:00", "now+500000d"]
+)
 def test_what_is_no_time_to_begin_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="write HH:MM, a date such as 2026-01-31T18:00, or now"):
         times.begin_time(text, now=datetime(2026, 11, 21, 12, 0, tzinfo=UTC))

@@ -184,6 +184,14 @@ def test_a_value_arrives_as_it_was_written_whatever_kubernetes_reads_in_it(value
     assert env["lr"].replace("$$", "$") == container["command"][1].replace("$$", "$") == value
 
 
+@pytest.mark.parametrize("args", ["--lr={lr}", ["--lr", 1, None]])
+def test_a_command_that_is_none_stays_for_the_api_server_to_refuse(args: Any) -> None:
+    template = {"spec": {"containers": [{"name": "main", "args": args}]}}
+    parent = make_job(sweep={"parameters": [{"name": "lr", "values": ["1"]}]}, template=template)
+    (container,) = manifest_of(tasks_of(parent)[0], parent=parent)["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == args
+
+
 def test_what_workers_find_each_other_by_is_no_parameter_of_a_gang() -> None:
     alone = make_job(sweep={"parameters": [{"name": "RANK", "values": ["8", "16"]}]})
     assert len(tasks_of(alone)) == 2
