@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 
 from dovetail import names
+from dovetail.apart import is_apart
 from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRequest, Workload
 from dovetail.engine.claims import Ask, Guard
 from dovetail.kube.objects import Pod, PodSpec
@@ -15,6 +16,7 @@ from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
 from dovetail.pods.unreadable import quantity_error, template_error
 from dovetail.pods.vendor import vendor_devices, vendor_request
+from dovetail.pods.whereabouts import Whereabouts
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail.wholenumbers import read_whole
@@ -26,6 +28,7 @@ MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 MAX_PRIORITY: Final = 255
 Word = TypeVar("Word", bound=str)
+Spec = TypeVar("Spec", PodSpec, Whereabouts)
 # The container that holds the devices of a reservation.
 RESERVATION_CONTAINER: Final = "main"
 _RESERVATION_GRACE_SECONDS: Final = 5
@@ -91,7 +94,7 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
 def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
     """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
     `RequestError`."""
-    request, spec = request_of_job(job), _pod_spec(job)
+    request, spec, where = request_of_job(job), _read(job, PodSpec), _read(job, Whereabouts)
     cpu_milli, memory_mib = host_request(spec)
     if asked := vendor_devices(spec, vendors=vendors):
         raise RequestError(
@@ -107,6 +110,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         guard=guard_of(job.spec.memory.strategy),
         workload=job.spec.workload,
         host_room_mib=host_room_mib(spec, container=0),
+        apart=is_apart(job, where),
     )
 
 
@@ -155,9 +159,9 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _pod_spec(job: GPUJob) -> PodSpec:
+def _read(job: GPUJob, as_type: type[Spec]) -> Spec:
     try:
-        return msgspec.convert(template_spec(job), PodSpec, strict=False)
+        return msgspec.convert(template_spec(job), as_type, strict=False)
     except msgspec.ValidationError as error:
         raise template_error(error, job=job.metadata.name) from error
 

@@ -69,12 +69,13 @@ def _term_admits(node: Node, term: Mapping[str, Any]) -> bool:
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:
         return False
-    return all(_holds(expression, node.metadata.labels.get(expression["key"])) for expression in labels) and all(
-        _holds(expression, node.metadata.name) for expression in fields
+    return all(holds(expression, node.metadata.labels.get(expression["key"])) for expression in labels) and all(
+        holds(expression, node.metadata.name) for expression in fields
     )
 
 
-def _holds(expression: Expression, value: str | None) -> bool:
+def holds(expression: Expression, value: str | None) -> bool:
+    """Whether an expression of a selector is true of a label with that value, None where there is no such label."""
     values: Sequence[str] = expression.get("values") or ()
     match expression.get("operator"):
         case "In":
@@ -86,9 +87,9 @@ def _holds(expression: Expression, value: str | None) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return _number(value) > _number(values[0])
+            return _number(value) > _number(next(iter(values), None))
         case "Lt":
-            return _number(value) < _number(values[0])
+            return _number(value) < _number(next(iter(values), None))
         case _:
             return False
 

@@ -43,6 +43,19 @@ def test_the_queue_looks_at_those_that_want_to_start() -> None:
     assert cycle.keys == {"uid-new": "team/new"}
 
 
+def test_a_template_that_is_no_pods_holds_up_nobody_else() -> None:
+    state = make_state(a=1)
+    (main,) = make_job("x").spec.template.spec["containers"]
+    for name, said in (("list", [1]), ("text", {"nodeAffinity": "x"})):
+        submit(state, name, template={"spec": {"containers": [main], "affinity": said}}, priority=99)
+    submit(state, "next")
+    assert set(verdicts(state)) == {"next"}
+    obstacle = state.obstacle_of(state.jobs["team/list"], now=NOW)
+    assert obstacle is not None
+    assert obstacle.reason == "Invalid"
+    assert "spec.template.spec.affinity" in obstacle.message
+
+
 def test_a_job_that_was_refused_by_the_api_server_takes_no_room() -> None:
     state = make_state(a=1)
     submit(state, "refused", priority=20)

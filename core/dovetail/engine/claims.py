@@ -19,6 +19,7 @@ class Ask:
     such as nvidia.com/gpu: then kubelet picks them; empty for what is asked of managed nodes. `guard` None means the
     configured one. Tenant limits bind only an ask that says its `workload`.
     `more` is what further containers of the pod ask, devices of their own, none of it larger than `gpu`.
+    No two workers of a job that is `apart` may be on one node.
     `host_room_mib` is how much device memory its container could keep on the host; 0 where it cannot be moved there.
     """
 
@@ -32,6 +33,7 @@ class Ask:
     workload: Workload | None = None
     more: tuple[GPURequest, ...] = ()
     host_room_mib: int = 0
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ def place(
     nodes = ledger.nodes() if nodes is None else nodes
     shapes = shapes or Shapes(ledger)
     claims: list[Claim] = []
+    if ask.apart:
+        return _place_apart(ledger, ask, workers=workers, key=key, nodes=nodes, shapes=shapes, least=least or workers)
     try:
         while len(claims) < workers:
             claim = _best(ledger, ask, nodes=nodes, key=f"{key}/{len(claims)}", shapes=shapes)
@@ -59,6 +61,21 @@ def place(
         return claims
     now = Judgement(ledger, ask, nodes=nodes, key="")
     return _shortage(now, after, workers=least or workers, placed=len(claims))
+
+
+def _place_apart(
+    ledger: Ledger, ask: Ask, *, workers: int, key: str, nodes: Sequence[str], shapes: Shapes, least: int
+) -> list[Claim] | Shortage:
+    """The same for workers that take a node each: none is in another's way, so the best nodes for one will do."""
+    claims = []
+    for number, node in enumerate(shapes.best(ask, nodes=nodes, key=f"{key}/0", limit=workers)):
+        found = shapes.check(ask, node=node, key=f"{key}/{number}")
+        assert isinstance(found, Fit), "a node that fits has devices"
+        claims.append(found.claim)
+    if len(claims) >= least:
+        return claims
+    now = Judgement(ledger, ask, nodes=nodes, key="")
+    return _shortage(now, now, workers=least, placed=len(claims))
 
 
 def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, shapes: Shapes) -> Claim | None:
@@ -93,6 +110,9 @@ def _shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) ->
         available = gpu.count * placed
     else:
         available = free_in_all if free_in_all < wanted else int(free[_host_fits(now)].max(initial=0))
+    if now.ask.apart and wanted <= free_in_all:
+        on_others = f"{gpus(free_in_all)} are free, but each worker takes a node of its own"
+        return Shortage(reason="Resources", message=f"{need(wanted, available)}: {on_others}")
     return _other_shortage(now, after, message=need(wanted, available), beside=available < free_in_all)
 
 
@@ -148,6 +168,8 @@ def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int]:
     layers = 1 if gpu.whole else WHOLE_MILLI // gpu.share_milli
     # Shares of one device go to different workers; one worker's devices are distinct.
     workers = per_node * layers if gpu.count == 1 else (per_node // gpu.count) * layers
+    if judged.ask.apart:
+        workers = np.minimum(workers, 1)
     return int(per_node.max(initial=0)), int(workers.sum())
 
 
@@ -155,6 +177,7 @@ def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: i
     wanted = gpu.count * workers
     if most_on_one >= gpu.count:
         together = f"at most {capacity} of {workers} workers with {gpus(gpu.count)} each could ever run together"
+        together += ", each on a node of its own" if judged.ask.apart else ""
         return f"{need(wanted, capacity * gpu.count)}: {together}"
     most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
     if 0 < most < gpu.count:

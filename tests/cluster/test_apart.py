@@ -1,0 +1,44 @@
+"""Gangs whose workers take a node each, on a real kube-scheduler; and a template that is no pod's beside them."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dovetail.kube.client import Client
+from tests.cluster.jobs import Jobs, manifest
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    """The template of a job of the sandbox, with more in its pods' spec."""
+    found: dict[str, Any] = manifest("x")["spec"]["template"]
+    return {**found, "spec": {**found["spec"], **spec}}
+
+
+def away_from(job: str) -> dict[str, Any]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"dovetail.dev/job": job}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+async def test_workers_that_keep_away_from_each_other_start_together_or_wait_together(jobs: Jobs) -> None:
+    await jobs.submit("odd", template=template(affinity=["no affinity"]))
+    await jobs.submit("pair", gpu="1(T4)", workers=2, template=template(affinity=away_from("pair")))
+    status = await jobs.until("pair", lambda status: status.workers_ready == 2)
+    assert sorted(status.nodes) == ["t4-0", "t4-1"]
+    await jobs.submit("one", gpu="1(T4)")
+    await jobs.phase("Running", "one")
+    await jobs.submit("late", gpu="1(T4)", workers=2, template=template(affinity=away_from("late")))
+    told = await jobs.until("late", lambda status: status.reason == "Resources")
+    assert told.message == "Need 2 GPUs, only 1 available"
+    assert await jobs.pods("late") == []
+    told = await jobs.until("odd", lambda status: status.reason == "Invalid")
+    assert "spec.template.spec.affinity" in told.message
