@@ -53,11 +53,7 @@ class HistoryStore:
     def __init__(self, url: str) -> None:
         """Raises `HistoryError` for a URL that is none, or names a database whose driver is not there."""
         try:
-            parsed = make_url(url)
-            if parsed.get_backend_name() == "postgresql":
-                parsed = parsed.set(drivername="postgresql+psycopg")
-            elif parsed.get_backend_name() != "sqlite":
-                raise HistoryError(parsed.render_as_string(), problem="allowed are sqlite:///FILE and postgresql://…")
+            parsed = _parsed(url)
             self.where = parsed.render_as_string()
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
             waiting = {"timeout": _LOCK_SECONDS} if self._file else {"connect_timeout": _LOCK_SECONDS}
@@ -153,6 +149,23 @@ class HistoryStore:
                 return connection.execute(statement).all()
         except sql.exc.SQLAlchemyError as error:
             raise HistoryError(self.where, problem=_brief(error)) from error
+
+
+def _parsed(url: str) -> sql.URL:
+    """What the URL says, with the driver that we have. Raises `HistoryError`."""
+    try:
+        parsed = make_url(url)
+    except ValueError as error:
+        # Its own words may have a piece of the password.
+        problem = "the port is no number: in a password write %40 for @, %3A for : and %2F for /"
+        raise HistoryError("url", problem=problem) from error
+    backend = parsed.get_backend_name()
+    # libpq takes both names.
+    if backend in {"postgresql", "postgres"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite" or not parsed.database:
+        raise HistoryError(parsed.render_as_string(), problem="allowed are sqlite:///FILE and postgresql://…")
+    return parsed
 
 
 def _project(*, in_sqlite: bool) -> sql.ColumnElement[Any]:

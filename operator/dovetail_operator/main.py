@@ -10,13 +10,16 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 
 from dovetail import serving
+from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
 from dovetail.idle import IdleRules
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
+from dovetail.kube.connection import Connection, load_connection
+from dovetail.kube.lease import Leadership
 from dovetail.queue.rules import rules_of
 from dovetail_operator import leader
 from dovetail_operator.app import Operator, Options
+from dovetail_operator.history_store import HistoryError
 from dovetail_operator.runtimes import RunTimes
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
@@ -78,8 +81,15 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     async with Client(connection, user_agent="dovetail-operator-lease") as lease_client:
         office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
         async with Client(connection, user_agent="dovetail-operator", guard=office.guard) as client:
-            operator = Operator(client, connection, options, office=office, registry=REGISTRY)
+            operator = _operator(client, connection, options, office=office)
             app = web.Application()
             serving.add_health(app, ready=leader.ready(office, acting=operator.ready()), registry=REGISTRY)
             async with serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
                 await leader.act(office, operator.run, stop=stop)
+
+
+def _operator(client: Client, connection: Connection, options: Options, *, office: Leadership) -> Operator:
+    try:
+        return Operator(client, connection, options, office=office, registry=REGISTRY)
+    except HistoryError as error:
+        raise ConfigError("history_url", problem=str(error)) from error

@@ -93,6 +93,7 @@ WRONG = {
     "resource_change_threshold: 1.5": "resource_change_threshold is 1.5, but must be a number from 0 to 1 (ratio)",
     "resource_change_threshold: .nan": "resource_change_threshold is nan, but must be a number from 0 to 1 (ratio)",
     "monitor_update_interval: 0": "monitor_update_interval is 0, but must be a whole number from 1 to 3600 (seconds)",
+    "idle: {after: -5}": "idle.after is -5, but must be a whole number from 0 to 2592000 (seconds)",
     "monitor_update_interval: 1.5": "monitor_update_interval is 1.5, but must be a whole number from 1 to 3600 "
     "(seconds)",
     "monitor_update_interval: yes": "monitor_update_interval is True, but must be a whole number from 1 to 3600 "

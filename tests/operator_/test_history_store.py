@@ -137,6 +137,8 @@ def test_another_process_reads_what_is_written(tmp_path: Path) -> None:
     [
         ("mysql://u:secret@db/x", "history mysql://u:***@db/x: allowed are sqlite:///FILE and postgresql://…"),
         ("history.db", "history url: Could not parse SQLAlchemy URL"),
+        ("postgresql://u:a:b@db:secret/x", "history url: the port is no number: in a password write %40 for @"),
+        ("sqlite:///", "history sqlite:///: allowed are sqlite:///FILE and postgresql://…"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_a_sentence_without_its_password(url: str, sentence: str) -> None:
@@ -144,6 +146,12 @@ def test_a_url_that_cannot_be_used_is_a_sentence_without_its_password(url: str, 
         HistoryStore(url)
     assert str(refused.value).startswith(sentence)
     assert "secret" not in str(refused.value)
+
+
+def test_postgresql_may_be_called_as_libpq_does() -> None:
+    store = HistoryStore("postgres://me@db/x")
+    assert store.where == "postgresql+psycopg://me@db/x"
+    store.close()
 
 
 def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:

@@ -8,6 +8,14 @@ from dovetail.engine.choices import Weights
 from dovetail_operator.main import main, make_options, parser
 from dovetail_operator.runtimes import RunTimes
 
+# Nobody listens there, and nobody is asked.
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
 
 def test_the_command_line_is_the_charts() -> None:
     args = parser().parse_args(["--config", "/etc/dovetail/gpu_config.yaml", "--metrics-port", "9100"])
@@ -22,6 +30,17 @@ def test_a_bad_configuration_is_a_sentence_and_exit_code_2(tmp_path: Path, capsy
     assert said.count("\n") == 1
     assert "tenants_per_device" in said
     assert "99" in said
+
+
+def test_a_history_that_cannot_be_kept_is_a_sentence_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVETAIL_HISTORY_URL", "mysql://me:secret@db/x")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG, encoding="utf-8")
+    assert main([f"--kubeconfig={kubeconfig}", "--metrics-port=0"]) == 2
+    told = "history_url: history mysql://me:***@db/x: allowed are sqlite:///FILE and postgresql://…\n"
+    assert capsys.readouterr().err == told
 
 
 def test_the_configuration_decides_what_may_be_promised() -> None:

@@ -1,6 +1,7 @@
 """Times that people write, at the ends of what can be written."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,9 @@ def test_whatever_is_a_time_can_be_told_in_utc(text: str) -> None:
     assert timestamp(moment(text))
 
 
-def test_a_question_about_a_time_that_no_clock_has_is_answered_with_a_sentence() -> None:
+def test_a_question_about_a_time_that_no_clock_has_is_answered_with_a_sentence(tmp_path: Path) -> None:
     """One that was asked before the schema refused it: an operator that ends by it would end by it again and again."""
-    store = HistoryStore("sqlite://")
+    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
     query = HistoryQuery(metadata=ObjectMeta(name="q"), spec=HistoryQuerySpec(since="0001-01-01T00:00:00+14:00"))
     assert "out of range" in answer(store, query).message
     store.close()

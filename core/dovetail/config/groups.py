@@ -16,10 +16,15 @@ def refuse_bool(value: Any) -> Any:
     return value
 
 
+def _plain(limit: float) -> str:
+    """A limit as people write it, with all its digits."""
+    return str(int(limit)) if limit == int(limit) else f"{limit:g}"
+
+
 def number(default: float, *, low: float, high: float, unit: str, description: str) -> Any:
     """A number within bounds; whole where its default is."""
     kind = "a whole number" if isinstance(default, int) else "a number"
-    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {low:g} to {high:g} ({unit})"}
+    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {_plain(low)} to {_plain(high)} ({unit})"}
     return Field(default, ge=low, le=high, description=description, json_schema_extra=extra)
 
 
