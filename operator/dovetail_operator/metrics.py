@@ -3,7 +3,7 @@
 from collections import Counter as Tally
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import get_args
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from dovetail.api.gpujob import Phase, Reason
 from dovetail_operator.state import State
 
+_WAITING: Final = frozenset({None, "Queued", "Preempted", "Held", "Suspended"})
 _WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400)
 
 
@@ -53,10 +54,12 @@ class JobsCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Count what is known now."""
         jobs = GaugeMetricFamily("dovetail_jobs", "GPUJobs by phase.", labels=["phase"])
-        waiting = GaugeMetricFamily("dovetail_jobs_waiting", "Queued GPUJobs by reason.", labels=["reason"])
+        waiting = GaugeMetricFamily(
+            "dovetail_jobs_waiting", "GPUJobs that wait to be let go or are held, by reason.", labels=["reason"]
+        )
         statuses = [job.status for job in self._state.jobs.values()]
         phases = Tally(status.phase or "Queued" for status in statuses)
-        reasons = Tally(status.reason or "Evaluating" for status in statuses if status.phase in {None, "Queued"})
+        reasons = Tally(status.reason or "Evaluating" for status in statuses if status.phase in _WAITING)
         for phase in get_args(Phase):
             jobs.add_metric([phase], phases[phase])
         for reason in get_args(Reason):

@@ -15,6 +15,7 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
+from dovetail_operator import admission, settling
 from dovetail_operator.admission import estimates
 from dovetail_operator.announce import Announcement
 from dovetail_operator.controller import Controller
@@ -238,6 +239,37 @@ async def test_one_jobs_trouble_does_not_stop_another(rig: Rig, api: Api) -> Non
     assert rig.status_of("bad")["phase"] == "Held"
 
 
+@pytest.mark.parametrize("fails", ["the queue's look", "what follows for a job"])
+async def test_a_job_on_which_the_operator_fails_is_told_so_and_stops_nobody_else(
+    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    bad, good = numbered("bad"), numbered("good", suspend=True)
+    whole = admission._survey_one if fails == "the queue's look" else settling.reconcile
+
+    def failing(about: Any, *args: Any, **options: Any) -> Any:
+        job = getattr(about, "job", about)
+        if job.metadata.name == "bad" and not getattr(about, "obstacle", None):
+            raise AttributeError("'str' object has no attribute 'get'")
+        return whole(about, *args, **options)
+
+    if fails == "the queue's look":
+        monkeypatch.setattr(admission, "_survey_one", failing)
+    else:
+        monkeypatch.setattr(settling, "reconcile", failing)
+    rig.accept_status(bad, phase="Queued", reason="Invalid")
+    rig.accept_status(good)
+    for job in (bad, good):
+        rig.controller.changes.job_changed(job)
+    async with rig.running():
+        await until_status(api, "good")
+        await until_status(api, "bad")
+    status = rig.status_of("bad")
+    assert (status["phase"], status["reason"]) == ("Queued", "Invalid")
+    assert status["message"] == (
+        "Dovetail fails on this job, which is a fault of its own: AttributeError: 'str' object has no attribute 'get'"
+    )
+
+
 async def test_a_job_that_the_api_server_refuses_is_invalid_and_holds_no_room(rig: Rig, api: Api) -> None:
     first, second = numbered("first", priority=20), numbered("second")
     api.answer(
@@ -345,13 +377,17 @@ def test_jobs_are_counted_by_phase_and_reason(rig: Rig) -> None:
         "b": {"phase": "Queued", "reason": "Resources"},
         "c": {"phase": "Queued", "reason": "Resources"},
         "d": {},
+        "e": {"phase": "Preempted", "reason": "Resources"},
+        "f": {"phase": "Held", "reason": "Held"},
+        "g": {"phase": "Suspended", "reason": "Held"},
     }.items():
         rig.state.put_job(make_job(name, status=status))
     value = rig.registry.get_sample_value
     assert value("dovetail_jobs", {"phase": "Running"}) == 1
     assert value("dovetail_jobs", {"phase": "Queued"}) == 3
     assert value("dovetail_jobs", {"phase": "Failed"}) == 0
-    assert value("dovetail_jobs_waiting", {"reason": "Resources"}) == 2
+    assert value("dovetail_jobs_waiting", {"reason": "Resources"}) == 3
+    assert value("dovetail_jobs_waiting", {"reason": "Held"}) == 2
     assert value("dovetail_jobs_waiting", {"reason": "Evaluating"}) == 1
 
 
