@@ -20,6 +20,7 @@ from dovetail.queue.rules import rules_now
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
+from dovetail_operator.durations import timestamp
 from dovetail_operator.evictions import running_jobs
 from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.plans import (
@@ -39,6 +40,8 @@ from dovetail_operator.state import State
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
 RENEWED_JOBS: Final = 100
 RENEWAL_SECONDS: Final = 30.0
+# What the estimate rests on of a job for which others make way.
+BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +132,24 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
             continue
         position += 1
         known = (foreseen or {}).get(verdict.key, QueuePlace(position=1))
-        message += evictor.making_way_for(verdict.key)
+        made_way = evictor.making_way_for(verdict.key)
+        message += made_way
         reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
         place = msgspec.structs.replace(known, position=position, reserved=reserved)
+        if made_way and reserved is not None:
+            place = _by_way(place, at=reserved.time, now=cycle.now)
         yield replace(verdict, message=message, queue=place, kept=None)
+
+
+def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
+    """The estimate of a job for which others make way: none of those that wait for ends to come."""
+    return msgspec.structs.replace(
+        place,
+        estimated_start=at,
+        estimated_start_earliest=timestamp(now),
+        estimated_start_latest=at,
+        basis=BASIS_OF_WAY,
+    )
 
 
 def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:

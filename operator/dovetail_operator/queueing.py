@@ -18,7 +18,16 @@ from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import BACKOFF
 from dovetail.queue.verdicts import Verdict, Waits
-from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Cycle, Teller, decide, estimates, survey
+from dovetail_operator.admission import (
+    BASIS_OF_WAY,
+    RENEWAL_SECONDS,
+    RENEWED_JOBS,
+    Cycle,
+    Teller,
+    decide,
+    estimates,
+    survey,
+)
 from dovetail_operator.evictions import notices_of
 from dovetail_operator.failures import log_failure
 from dovetail_operator.metrics import Counters
@@ -246,7 +255,7 @@ class Queueing:
         self._foreseen = foreseen
         for uid, place in foreseen.items():
             told = self._state.verdicts.get(uid)
-            if isinstance(told, Waits) and told.queue is not None:
+            if isinstance(told, Waits) and told.queue is not None and told.queue.basis != BASIS_OF_WAY:
                 position, reserved = told.queue.position, told.queue.reserved
                 queue = msgspec.structs.replace(place, position=position, reserved=reserved)
                 news = replace(told, queue=queue)

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, QueuePlace
 from dovetail.queue.preemption import Rules
 from dovetail.queue.rules import rules_now
-from dovetail.queue.verdicts import Admitted, Verdict
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.admission import Cycle, decide, survey
 from dovetail_operator.evictions import notices_of, running_jobs
 from dovetail_operator.state import State
@@ -50,6 +50,19 @@ def test_a_job_of_low_priority_is_told_to_make_way() -> None:
     assert message == "Need 2 GPUs, only 0 available; 1 job of lower priority makes way for it"
     notice = notices_of(cycle.orders, state=state)["uid-low"]
     assert (notice.by, notice.message) == ("uid-boss", "Makes way for boss of priority 50, its own is 10")
+
+
+def test_who_others_make_way_for_is_not_told_to_wait_for_an_end_of_tomorrow() -> None:
+    state = with_boss()
+    foreseen = {"uid-boss": QueuePlace(position=1, estimated_start=at(80_000), basis="x")}
+    (verdict,) = decide(state, survey(state, now=NOW), foreseen=foreseen)
+    assert isinstance(verdict, Waits)
+    assert verdict.queue is not None
+    assert verdict.queue.reserved is not None
+    assert (
+        verdict.queue.estimated_start == verdict.queue.estimated_start_latest == verdict.queue.reserved.time == at(60)
+    )
+    assert verdict.queue.basis == "Those who make way for it have left by then at the latest"
 
 
 def test_nobody_makes_way_where_it_is_not_switched_on() -> None:
