@@ -12,6 +12,7 @@ from dovetail.engine.claims import Ask, Guard
 from dovetail.kube.objects import Pod, PodSpec
 from dovetail.kube.quantity import QuantityError, mebibytes, milli
 from dovetail.moving import host_room_mib
+from dovetail.pods.additions import PodAddedTo
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
 from dovetail.pods.unreadable import quantity_error, template_error
@@ -28,7 +29,7 @@ MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 MAX_PRIORITY: Final = 255
 Word = TypeVar("Word", bound=str)
-Spec = TypeVar("Spec", PodSpec, Whereabouts)
+Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
 # The container that holds the devices of a reservation.
 RESERVATION_CONTAINER: Final = "main"
 _RESERVATION_GRACE_SECONDS: Final = 5
@@ -95,6 +96,8 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
     `RequestError`."""
     request, spec, where = request_of_job(job), _read(job, PodSpec), _read(job, Whereabouts)
+    # Whoever adds to it later is to find lists where lists belong.
+    _read(job, PodAddedTo)
     cpu_milli, memory_mib = host_request(spec)
     if asked := vendor_devices(spec, vendors=vendors):
         raise RequestError(

@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import QueuePlace
+from dovetail.api.gpujob import GPUJob, QueuePlace
 from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
+from dovetail.kube.objects import Job
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
@@ -50,8 +51,8 @@ class Cycle:
 
     `leaving` says when the bound pods of jobs are taken to end, from `now` on; `going` are those that are about to.
     `doubts` are about plans that do not seem to hold, by UID; `planned` has the keys of jobs at work whose workers are
-    not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided; `at_work`
-    counts the jobs that run or start.
+    not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided. `failed`
+    has the keys of jobs on which our own code has just failed; `at_work` counts the jobs that run or start.
     """
 
     now: datetime
@@ -64,50 +65,61 @@ class Cycle:
     keys: dict[str, str] = field(default_factory=dict)
     planned: dict[str, str] = field(default_factory=dict)
     orders: dict[str, Order] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
     at_work: int = 0
 
 
 def survey(state: State, *, now: datetime) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
     cycle, running = Cycle(now=now), set()
-    of = partial(state.candidacies.of, state=state, sites=cycle.sites)
     for key, job in state.jobs.items():
         child = state.child_of(job)
         if is_on_the_way(job, child) and child is not None:
-            pods = state.pods.of(child)
             running.add(child.metadata.uid)
-            learned = state.expectations
-            cycle.leaving.extend(
-                state.run_times.leaving(
-                    job, child, pods, now=now, likely=learned.run_seconds, within=learned.range_seconds
-                )
-            )
-            workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
-            nodes = open_nodes(job, pods, workers=workers) if workers else ()
-            candidate = of(job, workers=len(nodes) or workers, nodes=nodes) if workers else None
-            if candidate is not None:
-                cycle.planned[job.metadata.uid] = key
-                cycle.on_the_way.append(candidate)
-                if nodes and refused_since(pods) is not None:
-                    cycle.doubts[job.metadata.uid] = doubt_of_refusal(job)
-        elif wants_admission(job, child) and state.obstacle_of(job, now=now) is None:
-            verdict = state.verdicts.get(job.metadata.uid)
-            workers = sized(job, child=child, verdict=verdict).spec.workers
-            candidate = of(job, workers=workers)
-            if candidate is None or state.number_of(job) is None:
-                continue
-            cycle.keys[job.metadata.uid] = key
-            if isinstance(verdict, Admitted):
-                placement = placement_of(job, verdict)
-                nodes = nodes_by_worker(placement) if placement is not None else ()
-                cycle.on_the_way.append(replace(candidate, nodes=nodes))
-            else:
-                cycle.waiting.append(candidate)
+        try:
+            _survey_one(job, child, key=key, state=state, cycle=cycle)
+        except Exception as error:  # noqa: BLE001 - one job stops nobody else
+            if state.fails_on(job, error):
+                cycle.failed.append(key)
     state.candidacies.forget_others()
     soon = leaving_soon(state.pods.leaving(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
     return replace(cycle, at_work=len(running))
+
+
+def _survey_one(job: GPUJob, child: Job | None, *, key: str, state: State, cycle: Cycle) -> None:
+    """Note what one job is to the queue."""
+    of = partial(state.candidacies.of, state=state, sites=cycle.sites)
+    if is_on_the_way(job, child) and child is not None:
+        pods = state.pods.of(child)
+        learned = state.expectations
+        cycle.leaving.extend(
+            state.run_times.leaving(
+                job, child, pods, now=cycle.now, likely=learned.run_seconds, within=learned.range_seconds
+            )
+        )
+        workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
+        nodes = open_nodes(job, pods, workers=workers) if workers else ()
+        candidate = of(job, workers=len(nodes) or workers, nodes=nodes) if workers else None
+        if candidate is not None:
+            cycle.planned[job.metadata.uid] = key
+            cycle.on_the_way.append(candidate)
+            if nodes and refused_since(pods) is not None:
+                cycle.doubts[job.metadata.uid] = doubt_of_refusal(job)
+    elif wants_admission(job, child) and state.obstacle_of(job, now=cycle.now) is None:
+        verdict = state.verdicts.get(job.metadata.uid)
+        workers = sized(job, child=child, verdict=verdict).spec.workers
+        candidate = of(job, workers=workers)
+        if candidate is None or state.number_of(job) is None:
+            return
+        cycle.keys[job.metadata.uid] = key
+        if isinstance(verdict, Admitted):
+            placement = placement_of(job, verdict)
+            nodes = nodes_by_worker(placement) if placement is not None else ()
+            cycle.on_the_way.append(replace(candidate, nodes=nodes))
+        else:
+            cycle.waiting.append(candidate)
 
 
 def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:

@@ -163,6 +163,8 @@ class Queueing:
         """One look at all jobs that wait; those whose verdict is news get dirty. The CPU time that it took."""
         breath = Breath()
         cycle = survey(self._state, now=self._now())
+        for key in cycle.failed:
+            self._dirty(key)
         self._state.at_work = cycle.at_work
         self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
         self._teller.forget_all_but(set(cycle.keys))

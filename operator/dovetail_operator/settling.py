@@ -36,7 +36,7 @@ from dovetail_operator.pacing import Pacing
 from dovetail_operator.plans import is_told_first
 from dovetail_operator.preempting import is_due
 from dovetail_operator.queueing import Queueing
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.reconcile import Outcome, reconcile
 from dovetail_operator.state import State
 
 log = get_logger("dovetail.operator")
@@ -89,10 +89,11 @@ class Settler:
             # Perhaps its time has just come, of which no change tells.
             self._queueing.look_again()
             return
-        if is_due(seen) and not self._queueing.still_makes_way(seen):
-            self._state.notices.pop(seen.job.metadata.uid, None)
-            seen = replace(seen, notice=None)
-        outcome = reconcile(seen)
+        outcome = self._outcome_of(seen)
+        if outcome is None:
+            # The job is to be told so.
+            self._queue.add(key)
+            return
         # What the annotation of the pods names has to stand in the status before there are any.
         # And an array says that it was seen before its many tasks are made.
         is_new_array = is_parent(seen.job) and seen.job.status.phase is None
@@ -112,6 +113,18 @@ class Settler:
             await notices.notify(self._client, notice.pod, at=notice.at)
         if outcome.wake_at is not None:
             self._queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
+
+    def _outcome_of(self, seen: Observed) -> Outcome | None:
+        """What follows for the job; None where our own code has just failed on it."""
+        if is_due(seen) and not self._queueing.still_makes_way(seen):
+            self._state.notices.pop(seen.job.metadata.uid, None)
+            seen = replace(seen, notice=None)
+        try:
+            return reconcile(seen)
+        except Exception as error:
+            if not self._state.fails_on(seen.job, error):
+                raise
+            return None
 
     def _is_decided(self, seen: Observed) -> bool:
         """Whether number and verdict are there; both come with the queue's next cycle, which makes the job dirty."""

@@ -15,6 +15,7 @@ from dovetail.engine.claims import GUARD_FRACTIONS, Ask
 from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
+from dovetail.logs import get_logger
 from dovetail.queue.candidates import Standing
 from dovetail.queue.invain import InVain
 from dovetail.queue.preemption import Rules
@@ -42,6 +43,8 @@ from dovetail_operator.pacing import refresh_seconds
 from dovetail_operator.plans import sized, unrest
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
+
+log = get_logger("dovetail.operator")
 
 # A report that is older says nothing of what a device does now: agents report every 300 s at least.
 _STALE: Final = 660.0
@@ -102,6 +105,8 @@ class State:
         self._children: dict[str, Job] = {}
         self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
+        # Jobs on which our own code fails.
+        self._failing: dict[str, tuple[int, Obstacle]] = {}
         self._gpunodes: dict[str, GPUNode] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -195,6 +200,17 @@ class State:
         """Let the job be tried again."""
         self._refused.pop(job.metadata.uid, None)
 
+    def fails_on(self, job: GPUJob, error: Exception) -> bool:
+        """Our own code fails on this generation of the job: it is told so, and stops nobody else. False if not news."""
+        known = self._failing.get(job.metadata.uid)
+        if known is not None and known[0] == job.metadata.generation:
+            return False
+        log.error("job cannot be handled", exc_info=error, job=key_of(job.metadata))
+        message = f"Dovetail fails on this job, which is a fault of its own: {type(error).__name__}: {error}"
+        self._failing[job.metadata.uid] = (job.metadata.generation, Obstacle(message=message))
+        self.verdicts.pop(job.metadata.uid, None)
+        return True
+
     # --- reading -----------------------------------------------------------------------------------------------
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
@@ -280,6 +296,9 @@ class State:
 
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
         """Why the job cannot be started as it stands; of several causes the first by precedence."""
+        generation, failing = self._failing.get(job.metadata.uid, (0, None))
+        if failing is not None and generation == job.metadata.generation:
+            return failing
         _, obstacle = self._read(job)
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
         return (
@@ -328,7 +347,11 @@ class State:
         generation, asks, obstacle = self._asks.get(job.metadata.uid, (-1, (), None))
         if generation != job.metadata.generation:
             policy = self._namespace_policies.get(job.metadata.namespace, self._default_policy)
-            asks, obstacle = _read_job(job, default_policy=policy, vendors=self.view.vendors)
+            try:
+                asks, obstacle = _read_job(job, default_policy=policy, vendors=self.view.vendors)
+            except Exception as error:  # noqa: BLE001 - one job stops nobody else
+                self.fails_on(job, error)
+                asks, obstacle = (), None
             self._asks[job.metadata.uid] = (job.metadata.generation, asks, obstacle)
         return asks, obstacle
 
@@ -361,6 +384,7 @@ class State:
         for memory in (
             self._asks,
             self._refused,
+            self._failing,
             self.verdicts,
             self.overtaken,
             self.notices,

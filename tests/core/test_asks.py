@@ -217,6 +217,26 @@ def test_what_is_null_in_a_template_counts_as_absent() -> None:
             {"containers": [{"name": "c", "env": [{"name": "E", "value": 5}]}]},
             '.containers[0].env[0].value must be a text and is a whole number; write for example "1" in quotes',
         ),
+        (
+            {"containers": [{"name": "c", "resources": {"limits": {"cpu": {}}}}]},
+            ".containers[0].resources.limits[...] must be a number or a text and is an object; write for example 1.5",
+        ),
+        (
+            {"containers": [{"name": "c", "volumeMounts": ["data"]}]},
+            ".containers[0].volumeMounts[0] must be an object and is a text; write for example {name: value}",
+        ),
+        (
+            {"containers": [{"name": "c", "args": [["x"]]}]},
+            '.containers[0].args[0] must be a text and is a list; write for example "1" in quotes',
+        ),
+        (
+            {"containers": [{"name": "c"}], "volumes": True},
+            ".volumes must be a list and is true or false; write for example [a, b]",
+        ),
+        (
+            {"containers": [{"name": "c"}], "terminationGracePeriodSeconds": "soon"},
+            ".terminationGracePeriodSeconds must be a whole number and is a text; write for example 1",
+        ),
     ],
 )
 def test_a_template_that_is_no_pod_is_a_sentence_that_names_the_field(spec: dict[str, Any], told: str) -> None:

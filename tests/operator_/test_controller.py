@@ -256,8 +256,8 @@ async def test_a_job_on_which_the_operator_fails_is_told_so_and_stops_nobody_els
         monkeypatch.setattr(admission, "_survey_one", failing)
     else:
         monkeypatch.setattr(settling, "reconcile", failing)
-    rig.accept_status(bad, phase="Queued", reason="Invalid")
-    rig.accept_status(good)
+    rig.accept_status(bad, number=1, phase="Queued", reason="Invalid")
+    rig.accept_status(good, number=1)
     for job in (bad, good):
         rig.controller.changes.job_changed(job)
     async with rig.running():

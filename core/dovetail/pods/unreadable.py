@@ -10,7 +10,7 @@ from dovetail.kube.quantity import Quantity
 from dovetail.requests import RequestError
 
 _WHAT_AND_WHERE: Final = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?")
-_WRONG_KIND: Final = re.compile(r"Expected `(?P<wanted>\w+)(?: \| null)?`, got `(?P<found>\w+)`")
+_WRONG_KIND: Final = re.compile(r"Expected `(?P<wanted>\w+(?: \| \w+)*)`, got `(?P<found>\w+)`")
 # By msgspec's word: ours, and how it is written.
 _KINDS: Final = {
     "str": ("a text", '"1" in quotes'),
@@ -40,10 +40,13 @@ def quantity_error(spec: PodSpec, text: Quantity) -> RequestError:
 
 def _in_words(what: str) -> tuple[str, str]:
     kinds = _WRONG_KIND.fullmatch(what)
-    if kinds is None or not {kinds["wanted"], kinds["found"]} <= _KINDS.keys():
+    # What may be left out may be null too, which goes without saying, and what may be any number a whole one.
+    wanted = [] if kinds is None else [each for each in kinds["wanted"].split(" | ") if each != "null"]
+    wanted = [each for each in wanted if each != "int" or "float" not in wanted]
+    if kinds is None or not {*wanted, kinds["found"]} <= _KINDS.keys():
         return f"is no pod: {what}", _OTHERWISE
-    wanted, example = _KINDS[kinds["wanted"]]
-    return f"must be {wanted} and is {_KINDS[kinds['found']][0]}", example
+    allowed = " or ".join(_KINDS[each][0] for each in wanted)
+    return f"must be {allowed} and is {_KINDS[kinds['found']][0]}", _KINDS[wanted[0]][1]
 
 
 def _place_of(spec: PodSpec, text: Quantity) -> str:
