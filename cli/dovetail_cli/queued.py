@@ -178,6 +178,7 @@ def _candidate(
         least=job.spec.min_workers,
         priority=job.spec.priority,
         created=created,
+        number=job.status.number or 0,
         name=key_of(job.metadata),
         site=key,
         run_seconds=_run_seconds(job, picture=picture),

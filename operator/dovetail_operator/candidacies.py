@@ -48,7 +48,8 @@ class Candidacies:
         """
         uid, child, pools = job.metadata.uid, state.child_of(job), state.quotas.pools_of(job)
         objects = (job, child, state.verdicts.get(uid))
-        values = (workers, nodes, pools, state.estimate_of(job), state.expectations.learned_of(job))
+        number = state.number_of(job) or 0
+        values = (workers, nodes, pools, number, state.estimate_of(job), state.expectations.learned_of(job))
         known = self._known.get(uid)
         if known is not None and _are_same(known[0], objects, values):
             made = known[1]
@@ -97,6 +98,7 @@ def _made(
         likely_range=state.expectations.range_seconds(job),
         priority=job.spec.priority,
         created=job.metadata.creation_timestamp,
+        number=state.number_of(job) or 0,
         name=key_of(job.metadata),
         site=_site(spec_in_pools(written_spec(job), pools)),
         run_seconds=state.run_times.run_seconds(job),

@@ -56,6 +56,13 @@ def test_a_template_that_is_no_pods_holds_up_nobody_else() -> None:
     assert "spec.template.spec.affinity" in obstacle.message
 
 
+def test_of_jobs_of_one_second_the_first_that_was_numbered_goes_first() -> None:
+    state = make_state(a=1)
+    for number, name in enumerate(("train-2", "train-10", "another"), start=1):
+        state.put_job(make_job(name, status={"number": number}))
+    assert list(verdicts(state)) == ["train-2", "train-10", "another"]
+
+
 def test_a_job_that_was_refused_by_the_api_server_takes_no_room() -> None:
     state = make_state(a=1)
     submit(state, "refused", priority=20)

@@ -21,7 +21,8 @@ class Candidate:
     """A job as the queue sees it. `others` are further ways to meet what it asks, tried in order after `ask`.
 
     `workers` are those that have no node yet; with `least` it may start with fewer, but with no fewer than that.
-    `created` is the RFC 3339 time of submission. `site` names the nodes that its pods may go to in the `sites` of a
+    `created` is the RFC 3339 time of submission, in whole seconds; of one second those go first whose `number` in their
+    namespace is smaller. `site` names the nodes that its pods may go to in the `sites` of a
     cycle; a site that is not listed there is every node. It is taken to hold its devices for `run_seconds`; where
     it is `limited` it holds them no longer than that. Of one priority those go first whose `share` of what was used
     of late is smaller. `nodes` are those of a plan that stands, one for each of `workers`. Where that is known, it
@@ -34,6 +35,7 @@ class Candidate:
     workers: int = 1
     priority: int = 0
     created: str = ""
+    number: int = 0
     name: str = ""
     site: str = ""
     others: tuple[Ask, ...] = ()
@@ -94,9 +96,9 @@ class NoRoom:
 
 
 def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Higher priority first, then who has used less of late, then the older, then by name: total, and the same
-    everywhere."""
-    return sorted(candidates, key=lambda job: (-job.priority, job.share, job.created, job.name, job.key))
+    """Higher priority first, then who has used less of late, then the older, then by number and name: total, and the
+    same everywhere."""
+    return sorted(candidates, key=lambda job: (-job.priority, job.share, job.created, job.number, job.name, job.key))
 
 
 def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Room | NoRoom:
