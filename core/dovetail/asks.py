@@ -99,7 +99,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     # Whoever adds to it later is to find lists where lists belong.
     _read(job, PodAddedTo)
     cpu_milli, memory_mib = host_request(spec)
-    if asked := vendor_devices(spec, vendors=vendors):
+    if asked := _of_vendors(spec, vendors=vendors):
         raise RequestError(
             next(iter(asked)), field="spec.template", problem="spec.gpu says how many GPUs a worker gets",
             example=f"gpu: {sum(asked.values())} and no such resource in the template",
@@ -115,6 +115,13 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         host_room_mib=host_room_mib(spec, container=0),
         apart=is_apart(job, where),
     )
+
+
+def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
+    try:
+        return vendor_devices(spec, vendors=vendors)
+    except QuantityError as error:
+        raise quantity_error(spec, error.text) from error
 
 
 def guard_of(strategy: MemoryStrategy | None) -> Guard | None:

@@ -186,11 +186,11 @@ def test_a_pod_and_a_job_say_their_workload() -> None:
     assert ask_of_job(make_job(gpu="0.5"), default_policy="Pack").workload is None
 
 
-def test_a_quantity_that_is_none_is_named() -> None:
-    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "two"}}}]}}
-    with pytest.raises(
-        RequestError, match=r'requests\.cpu of container c "two": is no quantity; write for example 500m'
-    ):
+@pytest.mark.parametrize("resource", ["cpu", "memory", "nvidia.com/gpu"])
+def test_a_quantity_that_is_none_is_named(resource: str) -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {resource: "two"}}}]}}
+    told = f'requests\\.{resource} of container c "two": is no quantity; write for example 500m'
+    with pytest.raises(RequestError, match=told):
         ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
 
 
