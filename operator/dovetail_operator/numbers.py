@@ -27,11 +27,16 @@ def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str,
     """Numbers by UID for jobs in order of age, and the last number of each namespace after that. Pure."""
     counters = dict(last)
     numbers: dict[str, int] = {}
-    for job in sorted(jobs, key=lambda job: (job.metadata.creation_timestamp, job.metadata.name)):
+    for job in sorted(jobs, key=lambda job: _age(job.metadata)):
         namespace = job.metadata.namespace
         counters[namespace] = counters.get(namespace, 0) + 1
         numbers[job.metadata.uid] = counters[namespace]
     return numbers, counters
+
+
+def _age(job: ObjectMeta) -> tuple[str, int, str]:
+    """The older first: a time of creation has whole seconds, versions tell apart what came within one."""
+    return job.creation_timestamp, int(job.resource_version), job.name
 
 
 def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[str, int]:

@@ -26,6 +26,12 @@ def test_numbers_follow_age_and_count_in_each_namespace() -> None:
     assert last == {"team": 43, "lab": 1}
 
 
+def test_numbers_of_one_second_follow_the_order_of_submission() -> None:
+    jobs = [make_job(name, meta={"resourceVersion": version}) for name, version in (("b-10", "99"), ("b-2", "100"))]
+    jobs.append(make_job("a", meta={"resourceVersion": "101"}))
+    assert allot(reversed(jobs), last={})[0] == {"uid-b-10": 1, "uid-b-2": 2, "uid-a": 3}
+
+
 def test_a_lost_counter_goes_on_above_what_jobs_show() -> None:
     shown = [make_job("a", status={"number": 17}), make_job("b")]
     assert read_counters({"lab": "3"}, shown=shown) == {"team": 17, "lab": 3}
