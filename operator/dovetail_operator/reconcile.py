@@ -18,7 +18,16 @@ from dovetail_operator.conditions import conditions_of
 from dovetail_operator.cpufallback import fell_back
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.lifecycle import stage_of
-from dovetail_operator.observed import Observed, bound_pods, devices_of, is_finished, is_parent, is_past, true_condition
+from dovetail_operator.observed import (
+    Observed,
+    bound_pods,
+    devices_of,
+    is_finished,
+    is_parent,
+    is_past,
+    true_condition,
+    worker_of,
+)
 from dovetail_operator.plans import placement_of
 from dovetail_operator.runtimes import begin_of
 from dovetail_operator.stages import Stage
@@ -160,13 +169,23 @@ def _placement(seen: Observed, stage: Stage) -> Placement | None:
 
 def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
     """Nodes and devices: those of live pods while the job runs, those it had once it is over, none while it waits."""
-    nodes = list(dict.fromkeys(pod.spec.node_name for pod in bound_pods(seen.pods)))
-    if stage.phase in FINISHED:
-        return nodes or seen.job.status.nodes, devices_of(seen.pods, given=seen.given) or seen.job.status.devices
-    if stage.phase not in {"Starting", "Running"}:
+    bound = bound_pods(seen.pods)
+    nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
+    if not over and stage.phase not in {"Starting", "Running"}:
         return [], []
-    live = [pod for pod in seen.pods if pod.status.phase not in {"Succeeded", "Failed"}]
-    return nodes, devices_of(live, given=seen.given)
+    # A worker that has done its part holds nothing more; one that failed ends the run, which is told with what it had.
+    holding = seen.pods if over else [pod for pod in seen.pods if pod.status.phase != "Succeeded"]
+    devices = devices_of(holding, given=seen.given)
+    if over or _is_at_work(seen):
+        # Pods that are over their time limit, or deleted, are gone before their Job says how it ended.
+        before, there = seen.job.status, {worker_of(pod) for pod in bound}
+        devices = [*devices, *(device for device in before.devices if device.worker not in there)]
+        nodes = [*(before.nodes if len(there) < seen.job.spec.workers else ()), *nodes]
+    return list(dict.fromkeys(nodes)), sorted(devices, key=lambda device: device.worker)
+
+
+def _is_at_work(seen: Observed) -> bool:
+    return seen.child is not None and not seen.child.spec.suspend and not is_past(seen.job, seen.child)
 
 
 def _is_ready(pod: Pod) -> bool:

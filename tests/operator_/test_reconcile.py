@@ -530,6 +530,24 @@ def test_a_job_that_is_over_names_all_that_it_held() -> None:
     assert [device.uuid for device in reconcile(seen()).status.devices] == ["GPU-a-0"]
 
 
+HELD = [
+    {"worker": worker, "node": node, "index": 0, "uuid": f"GPU-{node}-0", "shareMilli": 1000, "memoryMiB": 100}
+    for worker, node in enumerate(("a", "b"))
+]
+
+
+@pytest.mark.parametrize("said", [[], [condition("FailureTarget")], [condition("Failed", reason="DeadlineExceeded")]])
+def test_what_pods_held_that_were_ended_is_known_when_they_are_gone(said: list[dict[str, Any]]) -> None:
+    before = {"phase": "Running", "startTime": at(-90), "nodes": ["a", "b"], "devices": HELD}
+    left = make_pod(1, node="b", devices=1, started=-90)
+    failed = make_pod(0, node="a", devices=1, phase="Failed", exit_code=137)
+    for pods in ((), (left,), (failed, left)):
+        seen = with_child(*pods, spec={"workers": 2}, status=before, child_status={"conditions": said})
+        status = reconcile(seen()).status
+        assert status.nodes == ["a", "b"]
+        assert [(device.worker, device.uuid) for device in status.devices] == [(0, "GPU-a-0"), (1, "GPU-b-0")]
+
+
 def test_a_job_that_waits_holds_nothing() -> None:
     before = {"phase": "Running", "nodes": ["a"], "nodeList": "a"}
     status = reconcile(with_child(child={"suspend": True}, status=before, verdict=NO_ROOM)()).status
