@@ -214,7 +214,8 @@ def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
         return f" (in pool {' or '.join(pools)})"
     if verdict.reason != "ExceedsCapacity":
         return ""
-    chooses = any(written_spec(job).get(field) for field in ("nodeSelector", "affinity"))
+    spec = written_spec(job)
+    chooses = spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity")
     return " (of the nodes that its nodeSelector or affinity allows)" if chooses else ""
 
 

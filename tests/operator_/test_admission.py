@@ -56,6 +56,18 @@ def test_a_template_that_is_no_pods_holds_up_nobody_else() -> None:
     assert "spec.template.spec.affinity" in obstacle.message
 
 
+def test_a_job_that_only_keeps_its_workers_apart_chooses_among_no_nodes() -> None:
+    state = make_state(a=2)
+    (main,) = make_job("x").spec.template.spec["containers"]
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    submit(state, "pair", workers=2, template={"spec": {"containers": [main], "affinity": apart}})
+    told = verdicts(state)["pair"]
+    assert isinstance(told, Waits)
+    assert told.reason == "ExceedsCapacity"
+    assert told.message.endswith("with 1 GPU each could ever run together, each on a node of its own")
+
+
 def test_of_jobs_of_one_second_the_first_that_was_numbered_goes_first() -> None:
     state = make_state(a=1)
     for number, name in enumerate(("train-2", "train-10", "another"), start=1):
