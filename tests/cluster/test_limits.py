@@ -210,7 +210,7 @@ def window(start: str, end: str) -> dict[str, Any]:
         ),
         (
             {"reservations": [window("2026-02-30", "2026-03-01")]},
-            "start must be a time of the years 1000 to 2999 with its zone, such as 2026-12-01T08:00:00Z",
+            "start must be a time with its zone, such as 2026-12-01T08:00:00Z",
         ),
     ],
     ids=["no such word", "kept for nobody", "over before it begins", "a day that there is not"],

@@ -19,6 +19,9 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
     await jobs.clear()
 
 
+ALWAYS = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Always"}}
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "allowed"),
     [
@@ -53,6 +56,8 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
             "allowed are exit codes from 1 to 255",
         ),
         ({"activeDeadlineSeconds": 2**63 - 1}, "spec.activeDeadlineSeconds", "2147483647"),
+        ({"template": ALWAYS}, "spec.template.spec.restartPolicy", "Never or OnFailure"),
+        ({"beginTime": "9999-12-31T23:59:59-12:00"}, "spec.beginTime", "the years 1000 to 2999"),
     ],
 )
 async def test_a_bad_manifest_is_refused_in_a_sentence(
@@ -66,6 +71,12 @@ async def test_a_bad_manifest_is_refused_in_a_sentence(
     assert allowed in cause.message
 
 
+async def test_a_sweep_of_more_tasks_than_are_allowed_is_refused(jobs: Jobs) -> None:
+    parameters = [{"name": name, "values": [str(value) for value in range(40)]} for name in ("a", "b")]
+    with pytest.raises(StatusError, match="sweep has 1600 combinations, and 1000 are allowed"):
+        await jobs.submit(sweep={"parameters": parameters})
+
+
 async def test_a_request_cannot_be_changed_afterwards(jobs: Jobs) -> None:
     await jobs.submit(suspend=True)
     with pytest.raises(StatusError, match="gpu cannot be changed"):
@@ -75,7 +86,7 @@ async def test_a_request_cannot_be_changed_afterwards(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("container", "pod", "told"),
     [
-        ({}, {"restartPolicy": "Always"}, "spec.template.spec.restartPolicy"),
+        ({}, {"dnsPolicy": "Never"}, "spec.template.spec.dnsPolicy"),
         ({"comand": ["train"]}, {}, 'unknown field "spec.template.spec.containers[0].comand"'),
     ],
     ids=["a value that is not allowed", "a field that is misspelt"],

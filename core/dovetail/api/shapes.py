@@ -16,8 +16,8 @@ _SENTENCES: Final = {
     "^[A-Za-z_][A-Za-z0-9_]*$": "must be a variable's name of letters, digits and '_', such as learning_rate",
     r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$": "must be a controller's name with its domain, such as "
     "example.com/controller",
-    TIME: "must be a time of the years 1000 to 2999 with its zone, such as 2026-12-01T08:00:00Z or "
-    "2026-12-01T08:00:00+01:00",
+    TIME: "must be a time with its zone, such as 2026-12-01T08:00:00Z or 2026-12-01T08:00:00+01:00, of the years "
+    "1000 to 2999",
 }
 # Of a text in a list, which has no name of its own.
 _NAMED: Final = {"namespaces": "a namespace", "pools": "a pool"}
