@@ -1,6 +1,9 @@
 """Times as the API writes them. Pure."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def timestamp(moment: datetime) -> str:
@@ -11,3 +14,8 @@ def timestamp(moment: datetime) -> str:
 def moment(text: str) -> datetime:
     """The time that RFC 3339 text says."""
     return datetime.fromisoformat(text)
+
+
+def after(start: datetime, *, seconds: float) -> datetime:
+    """The time so much later; the last one of the calendar where it would be beyond that."""
+    return start + timedelta(seconds=seconds) if seconds < (_LAST - start).total_seconds() else _LAST

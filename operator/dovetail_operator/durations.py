@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from dovetail.moments import moment, timestamp
+from dovetail.moments import after, moment, timestamp
 
-__all__ = ["human", "moment", "timestamp"]
+__all__ = ["after", "human", "moment", "timestamp"]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
 # Up to how many seconds a duration is told in which units, as apimachinery's HumanDuration does it.

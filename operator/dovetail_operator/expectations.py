@@ -4,7 +4,7 @@ are there, but for the `misses`, which are to be kept. No I/O."""
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from dovetail.queue.expecting import RunTimesUsed
 from dovetail.queue.foresight import Start
 from dovetail.queue.futures import Coming
 from dovetail.queue.misses import Foreseen, Misses
-from dovetail_operator.durations import moment, timestamp
+from dovetail_operator.durations import after, moment, timestamp
 
 # Ends that say how long a job needs; the others were cut short by somebody.
 _BY_ITSELF: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "TimedOut"})
@@ -105,7 +105,8 @@ class Expectations:
 
 def _at(now: datetime, seconds: float) -> str:
     # To the nearest second, so that the same end gives the same estimate whenever it is reckoned.
-    return timestamp(now + timedelta(seconds=seconds + 0.5))
+    # Time limits of decades add up to more than a calendar has.
+    return timestamp(after(now, seconds=seconds + 0.5))
 
 
 def groups_of(job: GPUJob) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ template after that: kube-scheduler then looks at those nodes only, and the exte
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,7 @@ from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Job, Pod
 from dovetail.queue.verdicts import Admitted, Kept, Verdict
-from dovetail_operator.durations import moment, timestamp
+from dovetail_operator.durations import after, moment, timestamp
 from dovetail_operator.observed import Obstacle, true_condition, worker_of
 
 Manifest = dict[str, Any]
@@ -53,7 +53,7 @@ def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
         free.setdefault(claim.node, []).append(claim)
     texts = {node: plans.kept_texts(claims) for node, claims in free.items()}
     return ReservedRoom(
-        time=timestamp(now + timedelta(seconds=kept.at_seconds + 0.5)),
+        time=timestamp(after(now, seconds=kept.at_seconds + 0.5)),
         nodes=plans.planned_nodes(kept.claims),
         kept=[KeptOnNode(name=node, keeps=keeps) for node, keeps in texts.items() if keeps],
         mode=kept.claims[0].mode,
