@@ -12,11 +12,11 @@ from dovetail.asks import MOST, host_request
 from dovetail.constraints import admits
 from dovetail.deviceids import card_of, is_replica
 from dovetail.engine.claims import Claim, DeviceClaim
-from dovetail.engine.facts import DeviceFacts, NodeFacts
+from dovetail.engine.facts import ANY_NUMBER, DeviceFacts, NodeFacts
 from dovetail.engine.ledger import Ledger
 from dovetail.freshness import Freshness
 from dovetail.kube.objects import Node, Pod
-from dovetail.kube.quantity import mebibytes, milli
+from dovetail.kube.quantity import mebibytes, milli, whole
 from dovetail.nodekind import labelled_devices, serving
 from dovetail.pods.claimed import BY_CLAIM, claimed_devices
 from dovetail.pods.vendor import vendor_devices
@@ -156,6 +156,7 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeFacts:
         cordoned=node.spec.unschedulable,
         cpu_milli=min(MOST, milli(allocatable.get("cpu", "0"), rounding="down")),
         memory_mib=min(MOST, mebibytes(allocatable.get("memory", "0"), rounding="down")),
+        pods=min(ANY_NUMBER, whole(allocatable.get("pods", ANY_NUMBER), rounding="down")),
         resource=serves.resource,
         offered=serves.count,
     )

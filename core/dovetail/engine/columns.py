@@ -36,6 +36,8 @@ class Columns:
     cpu_free: Ints
     memory_mib: Ints
     memory_free: Ints
+    pods: Ints
+    pods_free: Ints
     resource: Ints
     offered: Ints
     present: Bools
@@ -64,7 +66,7 @@ class Columns:
 
 
 _NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned", "unmeasured")
-_NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free", "resource", "offered")
+_NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free", "pods", "pods_free", "resource", "offered")
 _DEVICE_BOOLS: Final = ("present", "healthy", "cordoned", "movable")
 _DEVICE_INTS: Final = (
     "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",

@@ -1,11 +1,15 @@
 """What is known of nodes and devices, as the ledger takes it and sums it up. Values only."""
 
 from dataclasses import dataclass
+from typing import Final
+
+# More than any node takes.
+ANY_NUMBER: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does.
+    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does, `pods` of them.
 
     Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
     order, given away or not.
@@ -17,6 +21,7 @@ class NodeFacts:
     cordoned: bool = False
     cpu_milli: int = 0
     memory_mib: int = 0
+    pods: int = ANY_NUMBER
     resource: str = ""
     offered: int = 0
 

@@ -127,7 +127,7 @@ class Judgement:
         if ask.more:
             return self.first_cause < 0
         takes = columns.known & ~columns.blocked & ~columns.node_cordoned
-        fits = takes & (columns.cpu_free >= ask.cpu_milli) & (columns.memory_free >= ask.memory_mib)
+        fits = takes & self.host_fits
         if ask.gpu is not None:
             fits &= self.free_devices.sum(axis=1) >= ask.gpu.count
         if ask.resource:
@@ -356,8 +356,14 @@ class Judgement:
         if ask.gpu is not None:
             causes += self.gpu_causes()
             causes += self._causes_of_parts() if ask.more else ()
-        short = (columns.cpu_free < ask.cpu_milli) | (columns.memory_free < ask.memory_mib)
-        return [*causes, _Cause("CPUOrMemoryShort", short)]
+        return [*causes, _Cause("CPUOrMemoryShort", ~self.host_fits)]
+
+    @cached_property
+    def host_fits(self) -> Bools:
+        """Which nodes have the CPU and memory, and take one more pod, shape [n]."""
+        columns, ask = self.columns, self.ask
+        enough = (columns.cpu_free >= ask.cpu_milli) & (columns.memory_free >= ask.memory_mib)
+        return enough & (columns.pods_free > 0)
 
     def gpu_causes(self) -> list[_Cause]:
         """What of the devices keeps the ask off."""

@@ -87,6 +87,7 @@ class Ledger:
         columns["node_cordoned"][row] = facts.cordoned
         columns["cpu_milli"][row] = facts.cpu_milli
         columns["memory_mib"][row] = facts.memory_mib
+        columns["pods"][row] = facts.pods
         columns["resource"][row] = self._resources.setdefault(facts.resource, len(self._resources))
         columns["offered"][row] = facts.offered
         self._obstacles[facts.name] = facts.obstacle
@@ -403,6 +404,7 @@ class Ledger:
         return {
             "cpu_free": int(columns["cpu_milli"][row]) - sum(entry.claim.cpu_milli for entry in entries),
             "memory_free": int(columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),
+            "pods_free": int(columns["pods"][row]) - len(entries),
             "share_left": [WHOLE_MILLI - share for share in sums.share],
             "promised": sums.promised,
             "aside": sums.aside,

@@ -109,7 +109,7 @@ def _shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) ->
     if workers > 1 and (now.ask.mode != "Exclusive" or wanted <= free_in_all):
         available = gpu.count * placed
     else:
-        available = free_in_all if free_in_all < wanted else int(free[_host_fits(now)].max(initial=0))
+        available = free_in_all if free_in_all < wanted else int(free[now.host_fits].max(initial=0))
     if now.ask.apart and wanted <= free_in_all:
         on_others = f"{gpus(free_in_all)} are free, but each worker takes a node of its own"
         return Shortage(reason="Resources", message=f"{need(wanted, available)}: {on_others}")
@@ -121,11 +121,6 @@ def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
     columns = judged.columns
     takes = columns.known & ~columns.blocked & ~columns.node_cordoned
     return np.where(takes, judged.free_devices.sum(axis=1), 0)
-
-
-def _host_fits(judged: Judgement) -> np.typing.NDArray[np.bool_]:
-    columns, ask = judged.columns, judged.ask
-    return (columns.cpu_free >= ask.cpu_milli) & (columns.memory_free >= ask.memory_mib)
 
 
 def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: bool) -> Shortage:
@@ -142,7 +137,9 @@ def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: b
             message=f"{message}: need {wanted} MiB of memory on a GPU, the most left on one is {max(0, most)} MiB",
         )
     if "CPUOrMemoryShort" in told and (beside or ask.mode != "Exclusive"):
-        return Shortage(reason="Resources", message=f"{message} with {_host(ask)} beside them")
+        full = bool((after.columns.pods_free[_free(after) > 0] <= 0).all())
+        beside_them = "on a node that takes one more pod" if full else f"with {_host(ask)} beside them"
+        return Shortage(reason="Resources", message=f"{message} {beside_them}")
     if "ShareShort" in told and told <= {"ShareShort", "DevicesBusy"}:
         best = int(np.where(after.candidates, after.columns.share_left, 0).max(initial=0))
         return Shortage(
@@ -168,8 +165,7 @@ def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int]:
     layers = 1 if gpu.whole else WHOLE_MILLI // gpu.share_milli
     # Shares of one device go to different workers; one worker's devices are distinct.
     workers = per_node * layers if gpu.count == 1 else (per_node // gpu.count) * layers
-    if judged.ask.apart:
-        workers = np.minimum(workers, 1)
+    workers = np.minimum(workers, 1 if judged.ask.apart else columns.pods)
     return int(per_node.max(initial=0)), int(workers.sum())
 
 

@@ -89,6 +89,8 @@ def _not_movable(judged: "Judgement", row: int) -> str:
 
 def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> str:
     columns, ask, name = judged.columns, judged.ask, judged.nodes[row]
+    if kind == "CPUOrMemoryShort" and columns.pods_free[row] <= 0:
+        return f"{name}: it takes {columns.pods[row]} pods, and has them"
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
         return (
             f"{name}: need {ask.cpu_milli}m CPU and {ask.memory_mib} MiB, only {columns.cpu_free[row]}m and "
