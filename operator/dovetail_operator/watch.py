@@ -34,6 +34,7 @@ COMPONENT: Final = "dovetail-operator"
 _TOKEN_LIFE: Final = timedelta(minutes=5)
 _KEPT_EVENTS: Final = 1000
 _POSTERS: Final = 8
+_POSTER_STAYS_SECONDS: Final = 0.01
 # Events are for people and the status has it all: better to lose one than to keep a poster from the others.
 _POSTING_BACKOFFS: Final = (1.0,)
 _PAGE_SIZE: Final = 500
@@ -175,6 +176,9 @@ def _settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = _NoDifferences()
     settings.process.ultimate_exiting_timeout = None
     settings.posting.worker_limit = _POSTERS
+    # A poster stays with its object for so long after the last event, and keeps the others waiting meanwhile. Not 0, by
+    # which kopf's worker would never take one.
+    settings.posting.idle_timeout = _POSTER_STAYS_SECONDS
     settings.posting.default_backoffs = _POSTING_BACKOFFS
     settings.posting.reporting_component = COMPONENT
     settings.posting.reporting_instance = COMPONENT

@@ -9,8 +9,8 @@ import pytest
 
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import ConfigMap
-from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, JOBS
+from dovetail.kube.objects import ConfigMap, Event
+from dovetail.kube.resources import CONFIGMAPS, EVENTS, GPUJOBS, JOBS
 from dovetail_operator.durations import human, moment
 from dovetail_sandbox import binaries, progress
 from dovetail_sandbox.cluster import Cluster
@@ -53,6 +53,18 @@ async def test_a_job_runs_to_success_and_tells_where(jobs: Jobs) -> None:
     assert status.completion_time is not None
     assert status.admitted_time <= status.start_time < status.completion_time
     assert status.elapsed == human((moment(status.completion_time) - moment(status.start_time)).total_seconds())
+
+
+async def test_the_events_of_many_jobs_do_not_wait_for_each_other(jobs: Jobs) -> None:
+    """Eight posters that stay a second with each job would need 50 s for these."""
+    left = {f"many-{number}" for number in range(400)}
+    for name in sorted(left):
+        await jobs.submit(name, suspend=True)
+    async with asyncio.timeout(40):
+        while left:
+            events, _ = await jobs.client.list(EVENTS, as_type=Event, namespace=jobs.namespace)
+            left -= {event.involved_object.name for event in events}
+            await asyncio.sleep(0.5)
 
 
 async def test_the_status_names_the_devices_that_the_pod_is_given(jobs: Jobs) -> None:
