@@ -33,7 +33,8 @@ OnChange = Callable[[str | None, dict[str, Any]], None]
 COMPONENT: Final = "dovetail-operator"
 _TOKEN_LIFE: Final = timedelta(minutes=5)
 _KEPT_EVENTS: Final = 1000
-_POSTERS: Final = 8
+# So few that in a rush statuses come first: some 80 events a second then.
+_POSTERS: Final = 2
 _POSTER_STAYS_SECONDS: Final = 0.01
 # Events are for people and the status has it all: better to lose one than to keep a poster from the others.
 _POSTING_BACKOFFS: Final = (1.0,)

@@ -56,7 +56,7 @@ async def test_a_job_runs_to_success_and_tells_where(jobs: Jobs) -> None:
 
 
 async def test_the_events_of_many_jobs_do_not_wait_for_each_other(jobs: Jobs) -> None:
-    """Eight posters that stay a second with each job would need 50 s for these."""
+    """With eight posters that stayed a second with each job they took 50 s."""
     left = {f"many-{number}" for number in range(400)}
     for name in sorted(left):
         await jobs.submit(name, suspend=True)
