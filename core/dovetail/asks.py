@@ -95,9 +95,10 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
 def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
     """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
     `RequestError`."""
-    request, spec, where = request_of_job(job), _read(job, PodSpec), _read(job, Whereabouts)
+    request, said = request_of_job(job), template_spec(job)
+    spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
     # Whoever adds to it later is to find lists where lists belong.
-    _read(job, PodAddedTo)
+    _read(said, PodAddedTo, job=job)
     cpu_milli, memory_mib = host_request(spec)
     if asked := _of_vendors(spec, vendors=vendors):
         raise RequestError(
@@ -169,9 +170,9 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _read(job: GPUJob, as_type: type[Spec]) -> Spec:
+def _read(said: Mapping[str, Any], as_type: type[Spec], *, job: GPUJob) -> Spec:
     try:
-        return msgspec.convert(template_spec(job), as_type, strict=False)
+        return msgspec.convert(said, as_type, strict=False)
     except msgspec.ValidationError as error:
         raise template_error(error, job=job.metadata.name) from error
 

@@ -11,7 +11,6 @@ import msgspec
 from dovetail.api.gpujob import GPUJob, QueuePlace
 from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
-from dovetail.kube.objects import Job
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import admit
 from dovetail.queue.candidates import Candidate, Leaving, claim_on_the_way
@@ -71,13 +70,10 @@ class Cycle:
 
 def survey(state: State, *, now: datetime) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
-    cycle, running = Cycle(now=now), set()
+    cycle, running = Cycle(now=now), set[str]()
     for key, job in state.jobs.items():
-        child = state.child_of(job)
-        if is_on_the_way(job, child) and child is not None:
-            running.add(child.metadata.uid)
         try:
-            _survey_one(job, child, key=key, state=state, cycle=cycle)
+            _survey_one(job, key=key, state=state, cycle=cycle, running=running)
         except Exception as error:  # noqa: BLE001 - one job stops nobody else
             if state.fails_on(job, error):
                 cycle.failed.append(key)
@@ -88,10 +84,11 @@ def survey(state: State, *, now: datetime) -> Cycle:
     return replace(cycle, at_work=len(running))
 
 
-def _survey_one(job: GPUJob, child: Job | None, *, key: str, state: State, cycle: Cycle) -> None:
-    """Note what one job is to the queue."""
-    of = partial(state.candidacies.of, state=state, sites=cycle.sites)
+def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: set[str]) -> None:
+    """Note what one job is to the queue, and the UID of its batch Job where that is at work."""
+    of, child = partial(state.candidacies.of, state=state, sites=cycle.sites), state.child_of(job)
     if is_on_the_way(job, child) and child is not None:
+        running.add(child.metadata.uid)
         pods = state.pods.of(child)
         learned = state.expectations
         cycle.leaving.extend(

@@ -63,8 +63,8 @@ class JobPods:
 
     def named(self, key: str) -> list[Pod]:
         """The pods of all batch Jobs that the GPUJob of that key has had."""
-        every = (pods for pods in self._of_child.values())
-        return [pod for pods in every for pod in pods.values() if self._job_of.get(pod.metadata.uid) == key]
+        every = (pod for pods in self._of_child.values() for pod in pods.values())
+        return [pod for pod in every if self._job_of.get(pod.metadata.uid) == key]
 
     def leaving(self, *, running: Container[str]) -> list[Pod]:
         """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""

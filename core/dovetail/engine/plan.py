@@ -137,7 +137,7 @@ def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: b
             message=f"{message}: need {wanted} MiB of memory on a GPU, the most left on one is {max(0, most)} MiB",
         )
     if "CPUOrMemoryShort" in told and (beside or ask.mode != "Exclusive"):
-        full = bool((after.columns.pods_free[_free(after) > 0] <= 0).all())
+        full = bool((after.columns.pods_free[_free(after) >= ask.gpu.count] <= 0).all())
         beside_them = "on a node that takes one more pod" if full else f"with {_host(ask)} beside them"
         return Shortage(reason="Resources", message=f"{message} {beside_them}")
     if "ShareShort" in told and told <= {"ShareShort", "DevicesBusy"}:
