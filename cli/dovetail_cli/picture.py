@@ -27,6 +27,7 @@ from dovetail.queue.candidates import Candidate, claim_on_the_way, way_of
 from dovetail.queue.pools import pools_of
 from dovetail.quotas import spec_in_pools, subject_of
 from dovetail.requests import RequestError
+from dovetail.runs import workers_of
 from dovetail.vendor import asks_by_kind
 from dovetail_cli.cluster import Cluster, read_jobs
 from dovetail_cli.configuration import settings_of
@@ -184,4 +185,4 @@ def in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterVie
 def workers_without_node(job: GPUJob, pods: Sequence[Pod]) -> int:
     """How many of a job's workers have no pod that is bound."""
     bound = sum(bool(pod.spec.node_name) and pod.status.phase != "Failed" for pod in pods)
-    return max(0, job.spec.workers - max(bound, job.status.workers_succeeded))
+    return max(0, workers_of(job) - max(bound, job.status.workers_succeeded))

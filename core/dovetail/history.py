@@ -9,9 +9,10 @@ from typing import Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, GPUJobStatus, Phase
 from dovetail.api.historyquery import Grouping, HistorySums, JobRecord
-from dovetail.runs import end_of_run
+from dovetail.requests import WHOLE_MILLI, RequestError, parse
+from dovetail.runs import end_of_run, workers_of
 
 _MOST_DEVICES: Final = 64
 _MOST_NODES: Final = 64
@@ -29,8 +30,8 @@ def record_of(job: GPUJob) -> JobRecord:
     status = job.status
     phase: Phase = status.phase if status.phase in FINISHED else "Running"
     stopped = end_of_run(status) if phase in FINISHED else None
-    run_seconds = status.earlier_run_seconds + _seconds(status.start_time, stopped)
-    gpus = _gpus(status.devices, otherwise=status.gpus)
+    run_seconds = _seconds(status.start_time, stopped)
+    gpus = _gpus(status.devices) or _asked_gpus(job)
     measured = status.measured
     return JobRecord(
         uid=job.metadata.uid,
@@ -44,7 +45,7 @@ def record_of(job: GPUJob) -> JobRecord:
         message=status.message[:_MOST_TEXT],
         request=status.request,
         gpus=gpus,
-        workers=job.spec.workers,
+        workers=workers_of(job),
         priority=job.spec.priority,
         attempts=status.attempt,
         nodes=status.nodes[:_MOST_NODES],
@@ -53,8 +54,8 @@ def record_of(job: GPUJob) -> JobRecord:
         started=status.start_time,
         ended=status.completion_time if phase in FINISHED else None,
         wait_seconds=_wait_seconds(job),
-        run_seconds=run_seconds,
-        gpu_seconds=gpus * run_seconds,
+        run_seconds=status.earlier_run_seconds + run_seconds,
+        gpu_seconds=_earlier_gpu_seconds(status, gpus=gpus) + gpus * run_seconds,
         peak_mib=status.memory.peak_mib if status.memory else 0,
         mean_utilization=measured.mean_utilization if measured else None,
     )
@@ -63,15 +64,15 @@ def record_of(job: GPUJob) -> JobRecord:
 def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | None = None) -> JobRecord:
     """The record of a job whose object was deleted before it had ended; `stopped` is when its run was, if it was."""
     ended = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    run_seconds = record.run_seconds + _seconds(record.started, stopped or ended)
+    run_seconds = _seconds(record.started, stopped or ended)
     return msgspec.structs.replace(
         record,
         phase="Cancelled",
         reason=DELETED,
         message=message,
         ended=ended,
-        run_seconds=run_seconds,
-        gpu_seconds=record.gpus * run_seconds,
+        run_seconds=record.run_seconds + run_seconds,
+        gpu_seconds=record.gpu_seconds + record.gpus * run_seconds,
     )
 
 
@@ -121,9 +122,24 @@ def _sums(group: str, records: Sequence[JobRecord]) -> HistorySums:
     )
 
 
-def _gpus(devices: Sequence[AssignedDevice], *, otherwise: int) -> float:
-    """GPUs that the job holds or held; what it asked for where nobody knows which they were."""
-    return sum(device.share_milli for device in devices) / 1000 if devices else float(otherwise)
+def _gpus(devices: Sequence[AssignedDevice]) -> float:
+    """GPUs that the job holds or held, as far as is known which they are."""
+    return sum(device.share_milli for device in devices) / WHOLE_MILLI
+
+
+def _asked_gpus(job: GPUJob) -> float:
+    """What all workers asked for that it ran with: of a job whose devices nobody knows, or that gave them back."""
+    try:
+        return workers_of(job) * parse(job.status.request).total_milli / WHOLE_MILLI
+    except RequestError:
+        return float(job.status.gpus)
+
+
+def _earlier_gpu_seconds(status: GPUJobStatus, *, gpus: float) -> float:
+    """What the runs before the latest used, which has `gpus`; those of an elastic job may have had other numbers."""
+    if status.elastic is None:
+        return gpus * status.earlier_run_seconds
+    return gpus / status.elastic.workers * status.elastic.earlier_worker_seconds
 
 
 def _wait_seconds(job: GPUJob) -> float | None:

@@ -1,6 +1,7 @@
-"""When a run came to its end, as a status tells it: it may have been suspended long before the job was over. Pure."""
+"""What a status tells of a run: when it came to its end, which may be long before the job was over, and how large it is
+or was. Pure."""
 
-from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import Condition, find_condition
 from dovetail.moments import moment
 
@@ -19,3 +20,8 @@ def earlier_end(end: str | None, *, start: str, conditions: list[Condition]) -> 
     if since is None or moment(since) < moment(start) or (end is not None and moment(end) < moment(since)):
         return end
     return since
+
+
+def workers_of(job: GPUJob) -> int:
+    """How many workers the job runs or ran with: an elastic one may have fewer than it asks for."""
+    return job.spec.workers if job.status.elastic is None else job.status.elastic.workers

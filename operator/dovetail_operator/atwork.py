@@ -55,9 +55,9 @@ def _how_it_runs(seen: Observed, child: Job) -> str:
     asked, workers = seen.asked_workers, seen.job.spec.workers
     if asked is None or workers >= asked:
         return ""
-    return (
-        f"Runs with {workers} of {asked} workers, as many as there was room for: it may take more when it starts anew"
-    )
+    limit = seen.job.status.elastic.limit if seen.job.status.elastic is not None else ""
+    left = f"{limit} left it" if limit else "there was room for"
+    return f"Runs with {workers} of {asked} workers, as many as {left}: it may take more when it starts anew"
 
 
 def _succeeded_before(child: Job, ended: set[int]) -> int:

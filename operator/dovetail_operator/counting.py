@@ -9,7 +9,7 @@ from dovetail.queue.gate import Refused
 from dovetail.queue.limits import milli_of
 from dovetail.queue.verdicts import Admitted
 from dovetail.quotas import Counted, subject_of
-from dovetail.runs import end_of_run
+from dovetail.runs import end_of_run, workers_of
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
 from dovetail_operator.plans import sized
@@ -71,7 +71,7 @@ def _ended(state: State, job: GPUJob) -> Counted | None:
     return Counted(
         uid=job.metadata.uid,
         subject=subject_of(job),
-        milli=milli_of(state.ask_of(job), workers=job.spec.workers),
+        milli=milli_of(state.ask_of(job), workers=workers_of(job)),
         start=moment(start),
         end=moment(end_of_run(job.status) or end),
     )
@@ -85,7 +85,7 @@ def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
     return Counted(
         uid=job.metadata.uid,
         subject=subject_of(job),
-        milli=milli_of(state.ask_of(job), workers=job.spec.workers),
+        milli=milli_of(state.ask_of(job), workers=workers_of(job)),
         start=moment(job.status.start_time),
         end=now if end is None else moment(end),
     )

@@ -17,6 +17,7 @@ from dovetail_operator.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.conditions import conditions_of
 from dovetail_operator.cpufallback import fell_back
 from dovetail_operator.durations import human, moment, timestamp
+from dovetail_operator.elastic import elastic_of
 from dovetail_operator.lifecycle import stage_of
 from dovetail_operator.observed import (
     Observed,
@@ -135,6 +136,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         attempts=before.attempts,
         earlier_run_seconds=attempts.used_seconds(seen) if start is None else before.earlier_run_seconds,
         device=_device(seen, stage, start=start),
+        elastic=elastic_of(seen, stage, start=start),
         lease=_lease(seen, stage, start=start),
         notified=before.notified,
         conditions=conditions,

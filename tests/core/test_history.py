@@ -133,3 +133,36 @@ def test_utilization_counts_by_the_time_that_it_was_measured_for() -> None:
     records = [record(meanUtilization=0.9, gpuSeconds=30), record(meanUtilization=0.1, gpuSeconds=10), record()]
     (found,) = summed(records, by="Nothing")
     assert found.mean_utilization == pytest.approx(0.7)
+
+
+def elastic(status: dict[str, Any]) -> GPUJob:
+    """A job of up to five workers that runs with two, each on one device."""
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    spec = {"gpu": 1, "workers": 5, "minWorkers": 1, "template": template}
+    metadata = {"name": "x", "namespace": "team", "uid": "u", "creationTimestamp": "2026-01-01T12:00:00Z"}
+    devices = [device(0), device(1) | {"worker": 1}]
+    ran = RAN | {"request": "1", "elastic": {"workers": 2}, "devices": devices} | status
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": ran}, GPUJob)
+
+
+def test_the_record_of_an_elastic_job_tells_the_workers_that_it_ran_with() -> None:
+    found = record_of(elastic({}))
+    assert (found.workers, found.gpus, found.gpu_seconds) == (2, 2, 1200)
+
+
+def test_an_elastic_job_is_charged_for_the_workers_that_each_of_its_runs_had() -> None:
+    # 100 s with five workers, and then 600 s with two.
+    found = record_of(elastic({"earlierRunSeconds": 100, "elastic": {"workers": 2, "earlierWorkerSeconds": 500}}))
+    assert (found.run_seconds, found.gpu_seconds) == (700, 1700)
+
+
+def test_an_elastic_job_that_is_deleted_while_it_runs_is_charged_for_its_earlier_runs_too() -> None:
+    status = {"phase": "Running", "completionTime": None, "earlierRunSeconds": 100}
+    running = record_of(elastic(status | {"elastic": {"workers": 2, "earlierWorkerSeconds": 500}}))
+    found = cut_short(running, now=datetime(2026, 1, 1, 12, 2, tzinfo=UTC), message="gone")
+    assert (found.run_seconds, found.gpu_seconds) == (160, 620)
+
+
+def test_a_share_that_was_given_back_by_a_suspension_still_counts_as_a_share() -> None:
+    status = RAN | {"phase": "Cancelled", "request": "0.5", "gpus": 1, "devices": [], "conditions": [HELD]}
+    assert record_of(job(status)).gpu_seconds == 60

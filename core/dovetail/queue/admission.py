@@ -134,8 +134,15 @@ class Look:
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
-        if job.least is not None:
-            job = replace(job, workers=self._gate.workers(job))
+        if job.least is None:
+            return self._verdict(job)
+        fewer, limit = replace(job, workers=self._gate.workers(job)), self._gate.narrows(job)
+        verdict = self._verdict(fewer)
+        if limit and isinstance(verdict, Admitted) and len(verdict.claims) == fewer.workers:
+            return replace(verdict, limit=limit)
+        return verdict
+
+    def _verdict(self, job: Candidate) -> Verdict:
         found = self._room_for(job)
         if isinstance(found, Room) or found.reason != "ExceedsCapacity":
             refused = self._gate.refusal(job)

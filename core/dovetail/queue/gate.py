@@ -27,6 +27,9 @@ class Gate(Protocol):
     def workers(self, job: Candidate) -> int:
         """With how many of its workers a job that may have fewer may start by its limits now."""
 
+    def narrows(self, job: Candidate) -> str:
+        """Which limit leaves it no more of its workers than that; empty where it may have all."""
+
     def started(self, job: Candidate) -> None:
         """The look has let the job go, with so many workers as it says."""
 
@@ -44,6 +47,10 @@ class Open:
     def workers(self, job: Candidate) -> int:
         """All."""
         return job.workers
+
+    def narrows(self, job: Candidate) -> str:  # noqa: ARG002 - the protocol's
+        """None."""
+        return ""
 
     def started(self, job: Candidate) -> None:
         """Count nothing."""

@@ -122,9 +122,17 @@ class LimitGate:
         """With how many of its workers the job may start by its limits now."""
         if job.least is None:
             return job.workers
+        return max(job.least, min([job.workers, *(allowed for allowed, _ in self._allowed(job))]))
+
+    def narrows(self, job: Candidate) -> str:
+        """Which limit leaves it no more of its workers than that; empty where it may have all."""
+        allowed, limit = min(self._allowed(job), key=lambda each: each[0], default=(job.workers, None))
+        return "" if limit is None or allowed >= job.workers else f"{KIND} {limit.quota}"
+
+    def _allowed(self, job: Candidate) -> list[tuple[int, Limit]]:
+        """How many of the workers each limit leaves that may leave fewer than all."""
         elastic = [limit for limit in self._terms_of(job.key).start if limit.each]
-        allowed = [(limit.most - self._used[limit.counter]) // limit.each for limit in elastic]
-        return max(job.least, min([job.workers, *allowed]))
+        return [((limit.most - self._used[limit.counter]) // limit.each, limit) for limit in elastic]
 
     def started(self, job: Candidate) -> None:
         """The job takes of its limits from now on, and stands in no queue."""

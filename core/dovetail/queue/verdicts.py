@@ -12,11 +12,15 @@ from dovetail.queue.reservation import Reservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The job may start; `claims` are what its workers would hold, in the way of `ask`: its plan."""
+    """The job may start; `claims` are what its workers would hold, in the way of `ask`: its plan.
+
+    `limit` names what limit leaves it no more workers, where it may have fewer than it asks for.
+    """
 
     key: str
     claims: tuple[Claim, ...] = ()
     ask: Ask | None = None
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,9 @@ class AtMost:
     def workers(self, job: Candidate) -> int:
         return job.workers
 
+    def narrows(self, job: Candidate) -> str:
+        return ""
+
     def started(self, job: Candidate) -> None:
         self.running += 1
 

@@ -13,6 +13,7 @@ from dovetail.api.gpujob.parts import (
 from dovetail.api.gpujob.progress import (
     Attempt,
     DeviceKind,
+    Elastic,
     Lease,
     Measured,
     Tasks,
@@ -92,6 +93,7 @@ __all__ = [
     "DeviceKind",
     "Distributed",
     "EarlierRun",
+    "Elastic",
     "ExitCodes",
     "FailureAction",
     "FailureRule",

@@ -21,6 +21,22 @@ class Attempt(Described, frozen=True, kw_only=True, omit_defaults=False):
     nodes: Annotated[list[str], Meta(description="Nodes that its workers ran on.")] = []
 
 
+class Elastic(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """With how many workers a job runs or ran that may have fewer than it asks for."""
+
+    workers: Annotated[int, Meta(description="Number of workers that its latest run was started with.", ge=1)]
+    limit: Annotated[
+        str,
+        Meta(
+            description="What limit left it no more workers, such as `GPUQuota vision`; empty where it has all, or "
+            "where there was room for no more."
+        ),
+    ] = ""
+    earlier_worker_seconds: Annotated[
+        int, Meta(description="Run time in seconds of all workers of the runs before that one, added up.", ge=0)
+    ] = 0
+
+
 class Measured(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What was measured on the job's devices while it ran."""
 

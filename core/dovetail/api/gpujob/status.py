@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from dovetail.api.gpujob.progress import Attempt, DeviceKind, Lease, Measured, Tasks
+from dovetail.api.gpujob.progress import Attempt, DeviceKind, Elastic, Lease, Measured, Tasks
 from dovetail.api.gpujob.words import DependencyCondition, DependencyState, MemoryStrategy, Mode, Phase, Workload
 from dovetail.api.meta import Condition, Described, Timestamp
 
@@ -217,6 +217,9 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
         int, Meta(description="Run time in seconds of the runs before this one: suspended, preempted or failed.", ge=0)
     ] = 0
     tasks: Annotated[Tasks | None, Meta(description="How far the tasks of an array or a sweep are.")] = None
+    elastic: Annotated[
+        Elastic | None, Meta(description="With how many workers a job with minWorkers runs; unset for all others.")
+    ] = None
     lease: Annotated[Lease | None, Meta(description="How long a reservation that runs holds its devices.")] = None
     notified: Annotated[
         list[Annotated[str, Meta(max_length=64)]],
