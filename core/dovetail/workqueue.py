@@ -21,6 +21,11 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._dirty)
 
+    @property
+    def load(self) -> int:
+        """How many keys wait or are looked at now; one that is both counts twice."""
+        return len(self._dirty) + len(self._at_work)
+
     def add(self, key: str) -> None:
         """Look at `key` soon."""
         if key in self._dirty:

@@ -7,10 +7,11 @@ An event is for people and lost without harm, so what goes wrong is logged and n
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Final
 
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
+from dovetail.kube.events import Severity, event, namespace_of
 from dovetail.kube.objects import Event, Node
 from dovetail.kube.resources import EVENTS
 from dovetail.logs import get_logger
@@ -18,12 +19,8 @@ from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
-Severity = Literal["Normal", "Warning"]
 AGAIN: Final = 300.0
 _MOST_KEPT: Final = 1000
-# Where events about nodes, which have no namespace, are looked for.
-_NODES_NAMESPACE: Final = "default"
-_LONGEST_MESSAGE: Final = 1024
 
 
 class Teller:
@@ -47,14 +44,23 @@ class Teller:
         await self._tell(about, node=name, texts=(severity, reason, message))
 
     async def _tell(self, about: dict[str, str], *, node: str, texts: tuple[Severity, str, str]) -> None:
-        if self._known((about["uid"], texts[1], texts[2])):
+        severity, reason, message = texts
+        if self._known((about["uid"], reason, message)):
             return
-        namespace = about.get("namespace", _NODES_NAMESPACE)
-        body = _event(about, node=node, component=self._component, texts=texts)
+        body = event(
+            about,
+            component=self._component,
+            instance=node,
+            host=node,
+            severity=severity,
+            reason=reason,
+            message=message,
+            at=datetime.now(UTC),
+        )
         try:
-            await self._client.create(EVENTS, body, as_type=Event, namespace=namespace)
+            await self._client.create(EVENTS, body, as_type=Event, namespace=namespace_of(about))
         except KubeError as error:
-            log.warning("event not posted", reason=texts[1], about=about["name"], error=str(error))
+            log.warning("event not posted", reason=reason, about=about["name"], error=str(error))
 
     def _known(self, key: tuple[str, str, str]) -> bool:
         now = self._clock()
@@ -64,21 +70,3 @@ class Teller:
             self._told.clear()
         self._told[key] = now
         return False
-
-
-def _event(about: dict[str, str], *, node: str, component: str, texts: tuple[Severity, str, str]) -> dict[str, Any]:
-    severity, reason, message = texts
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {
-        "metadata": {"generateName": f"{about['name'][:50]}.", "namespace": about.get("namespace", _NODES_NAMESPACE)},
-        "involvedObject": about,
-        "type": severity,
-        "reason": reason,
-        "message": message[:_LONGEST_MESSAGE],
-        "source": {"component": component, "host": node},
-        "reportingComponent": component,
-        "reportingInstance": node,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }

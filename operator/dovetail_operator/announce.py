@@ -1,21 +1,21 @@
 """What people are told of a job by Kubernetes events: once for each change that matters to them. Pure."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final
 
-from dovetail.api.gpujob import KIND, GPUJob, GPUJobStatus
-from dovetail.names import API_VERSION
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.events import Severity
 
-Severity = Literal["Normal", "Warning"]
 _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
 _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """An event about the object that `about` (apiVersion, kind, metadata) names."""
+    """An event about the GPUJob whose metadata `about` is."""
 
-    about: dict[str, Any]
+    about: ObjectMeta
     severity: Severity
     reason: str
     message: str
@@ -25,14 +25,14 @@ def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
     """The event for a status that was written on `job`, or None: another phase, or another reason to wait."""
     before = job.status
     if (leaving := _leaving(before, status)) is not None:
-        return Announcement(about=_reference(job), severity="Warning", reason="Preempting", message=leaving)
+        return Announcement(about=job.metadata, severity="Warning", reason="Preempting", message=leaving)
     if before.phase == status.phase:
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
             return None
     reason = status.reason if status.phase == "Queued" else status.phase
     return Announcement(
-        about=_reference(job),
+        about=job.metadata,
         severity="Warning" if {status.reason, status.phase} & _WARNINGS else "Normal",
         reason=reason or "Queued",
         message=status.message or _plain(status),
@@ -45,11 +45,6 @@ def _leaving(before: GPUJobStatus, status: GPUJobStatus) -> str | None:
     if made is None or made.at is None or (known is not None and known.at == made.at):
         return None
     return f"{made.message}: its pods are ended at {made.at}"
-
-
-def _reference(job: GPUJob) -> dict[str, Any]:
-    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
 def _plain(status: GPUJobStatus) -> str:

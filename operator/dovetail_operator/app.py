@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -43,9 +43,13 @@ from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
+from dovetail_operator.posting import Poster
 from dovetail_operator.runtimes import RunTimes
 from dovetail_operator.senders import sender_of
 from dovetail_operator.state import State
+
+# With so many jobs to look at, statuses come before events.
+_RUSH: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +109,13 @@ class Operator:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         state = _state_of(options)
         self._feed = Feed(client, connection, rng=rng)
+        self._poster = Poster(client, in_a_rush=self._in_a_rush, registry=registry, now=_now, rng=rng)
         self._controller = Controller(
             client,
             state,
             numbers=Numbers(client, namespace=options.namespace),
             counters=make_counters(registry),
-            post=self._feed.watch.post,
+            post=self._poster.post,
             now=_now,
             rng=rng,
             term=lambda: office.term,
@@ -127,14 +132,14 @@ class Operator:
             state,
             options.idle,
             changed=self._controller.queue.add,
-            post=self._feed.watch.post,
+            post=self._poster.post,
             now=_now,
         )
         self._kueue = KueueWatch(client, state, changed=self._controller.queue.add)
         state.notifier = self._notifier = Notifier(
             client,
             sender_of(options.notify_url, sender=options.notify_from),
-            post=self._feed.watch.post,
+            post=self._poster.post,
             registry=registry,
             rng=rng,
         )
@@ -161,12 +166,16 @@ class Operator:
                 await reflector.synced.wait()
             serving.keep_for_good()
             tasks.create_task(self._controller.run())
+            tasks.create_task(self._poster.run())
             tasks.create_task(self._keep_history())
             tasks.create_task(self._idle.run())
             tasks.create_task(self._notes.run())
             tasks.create_task(self._lasting.run())
             tasks.create_task(self._notifier.run())
             tasks.create_task(self._kueue.run())
+
+    def _in_a_rush(self) -> bool:
+        return self._controller.queue.load >= _RUSH
 
     async def _keep_history(self) -> None:
         """Beside the queue, which does not wait for a database that is away."""

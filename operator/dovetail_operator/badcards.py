@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.gpujob import KIND, GPUJob, GPUJobStatus
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, find_condition
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
-from dovetail.names import API_VERSION
 from dovetail_operator.announce import Announcement
 
 CONDITION: Final = "DevicesHealthy"
@@ -97,6 +96,4 @@ def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
         return None
     if before is not None and (before.status, before.message) == (after.status, after.message):
         return None
-    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
-    about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
-    return Announcement(about=about, severity="Warning", reason="BadCard", message=after.message)
+    return Announcement(about=job.metadata, severity="Warning", reason="BadCard", message=after.message)

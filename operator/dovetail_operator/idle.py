@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from dovetail.api.gpujob import KIND, GPUJob
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import find_condition
 from dovetail.idle import IdleRules, IdleTimes
 from dovetail.kube.client import Client
@@ -13,7 +13,6 @@ from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUJOBS
 from dovetail.logs import get_logger
-from dovetail.names import API_VERSION
 from dovetail_operator.announce import Announcement
 from dovetail_operator.durations import moment
 from dovetail_operator.idling import CONDITION, sentence
@@ -106,13 +105,4 @@ class IdleWatch:
         return f": the job is {what} if that goes on for {self._rules.grace_seconds:g} s"
 
     def _announce(self, job: GPUJob, reason: str, message: str) -> None:
-        meta = job.metadata
-        about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-        self._post(
-            Announcement(
-                about={"apiVersion": API_VERSION, "kind": KIND, "metadata": about},
-                severity="Warning",
-                reason=reason,
-                message=message,
-            )
-        )
+        self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))

@@ -11,14 +11,13 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from dovetail.api.gpujob import KIND, GPUJob
+from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUJOBS
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
-from dovetail.names import API_VERSION
 from dovetail.workqueue import WorkQueue
 from dovetail_operator.announce import Announcement
 from dovetail_operator.letters import Change, due, letter, noted
@@ -148,14 +147,8 @@ class Notifier:
     def _give_up(self, job: GPUJob, change: Change, *, problem: str) -> None:
         self._count.labels("failed").inc()
         log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
-        meta = job.metadata
-        about = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-        }
         message = f"Nobody was told of {change.event}: {problem}"
-        self._post(Announcement(about=about, severity="Warning", reason="NotificationFailed", message=message))
+        self._post(Announcement(about=job.metadata, severity="Warning", reason="NotificationFailed", message=message))
 
     def _failed(self, uid: str, error: Exception, wait: float) -> None:
         if isinstance(error, SendError):

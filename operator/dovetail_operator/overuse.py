@@ -7,11 +7,10 @@ asks for that. It is not tried again, for it would do the same.
 from collections.abc import Iterable
 from typing import Final
 
-from dovetail.api.gpujob import KIND, GPUJob, GPUJobStatus
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import Condition, find_condition
 from dovetail.kube.objects import Pod
-from dovetail.names import API_VERSION
 from dovetail_operator.announce import Announcement
 
 CONDITION: Final = "MemoryWithinPromise"
@@ -81,6 +80,4 @@ def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
     before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
     if after is None or after.status != "False" or (before is not None and before.status == "False"):
         return None
-    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
-    about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
-    return Announcement(about=about, severity="Warning", reason=REASON, message=after.message)
+    return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=after.message)

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from dovetail.api.gpujob import KIND, GPUJob
+from dovetail.api.gpujob import GPUJob
 from dovetail.asks import template_spec
 from dovetail.engine.claims import Ask
-from dovetail.names import API_VERSION
 from dovetail_operator.announce import Announcement
 
 REASON: Final = "LivenessProbe"
@@ -23,9 +22,7 @@ def warning_of(job: GPUJob, ask: Ask | None) -> Announcement | None:
         f"Container {', '.join(probed)} has a liveness probe, but where tenants take turns the whole pod stands still "
         "while it waits: kubelet may end it. Remove the probe, or ask for whole GPUs or shares"
     )
-    metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
-    about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
-    return Announcement(about=about, severity="Warning", reason=REASON, message=message)
+    return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=message)
 
 
 def _probed(job: GPUJob) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""GPUJobs by kopf: their changes in, Kubernetes events out.
+"""GPUJobs by kopf: their changes.
 
 kopf runs in a thread with an event loop of its own. When it stops for whatever reason (a watch error other than 410
 ends it), it cancels every task of its loop, whoever made it; here that ends nothing of ours, and it is started again.
@@ -7,12 +7,10 @@ Only low-level event handlers are used: they are level-triggered, add no finaliz
 
 import asyncio
 import contextlib
-import contextvars
 import itertools
 import logging
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
@@ -23,21 +21,13 @@ from dovetail.kube.connection import Connection
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail.names import GROUP, VERSION
-from dovetail_operator.announce import Announcement
 
 log = get_logger("dovetail.operator.watch")
 
 # `type` is None for an object that was found by listing. Called in the thread of kopf.
 OnChange = Callable[[str | None, dict[str, Any]], None]
 
-COMPONENT: Final = "dovetail-operator"
 _TOKEN_LIFE: Final = timedelta(minutes=5)
-_KEPT_EVENTS: Final = 1000
-# So few that in a rush statuses come first: some 80 events a second then.
-_POSTERS: Final = 2
-_POSTER_STAYS_SECONDS: Final = 0.01
-# Events are for people and the status has it all: better to lose one than to keep a poster from the others.
-_POSTING_BACKOFFS: Final = (1.0,)
 _PAGE_SIZE: Final = 500
 _JOIN_SECONDS: Final = 10.0
 # A line for every change of every job, and one that signals are not handled in this thread, which is as it should be.
@@ -66,7 +56,7 @@ class _NoDifferences(kopf.DiffBaseStorage):
 
 
 class GPUJobWatch:
-    """Follows the GPUJobs of all namespaces from `start` to `stop`, and posts events about them."""
+    """Follows the GPUJobs of all namespaces from `start` to `stop`."""
 
     def __init__(self, connection: Connection, *, on_change: OnChange) -> None:
         self._connection = connection
@@ -75,9 +65,6 @@ class GPUJobWatch:
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._context: contextvars.Context | None = None
-        self._kept: deque[Announcement] = deque(maxlen=_KEPT_EVENTS)
-        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin to follow. The CRD must exist by now: kopf looks for it once."""
@@ -94,24 +81,6 @@ class GPUJobWatch:
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_JOIN_SECONDS)
 
-    def post(self, news: Announcement) -> None:
-        """Post an event in the background."""
-        with self._lock:
-            self._kept.append(news)
-            self._flush()
-
-    def _flush(self) -> None:
-        # kopf keeps its queue of events in context variables that only its handlers see: we borrow a handler's context.
-        while self._context is not None and self._kept:
-            news = self._kept.popleft()
-            body = kopf.Body(cast("Any", news.about))
-            try:
-                self._context.run(kopf.event, body, type=news.severity, reason=news.reason, message=news.message)
-            except RuntimeError:
-                # Its loop has ended: the next incarnation posts what is kept.
-                self._kept.appendleft(news)
-                self._context = None
-
     def _run(self) -> None:
         backoff, rng = Backoff(first_seconds=1.0), random.Random()  # noqa: S311 - spreads retries
         for attempt in itertools.count():
@@ -119,8 +88,6 @@ class GPUJobWatch:
                 asyncio.run(self._operate())
             except Exception as error:  # noqa: BLE001 - whatever ended it, it must go on
                 log.warning("kopf stopped watching GPUJobs and is started again", error=str(error))
-            with self._lock:
-                self._context = None
             if self._stopping.wait(backoff.seconds(attempt, rng=rng)):
                 return
 
@@ -158,10 +125,6 @@ class GPUJobWatch:
         )
 
     async def _changed(self, event: Any, **_: Any) -> None:
-        with self._lock:
-            if self._context is None:
-                self._context = contextvars.copy_context()
-                self._flush()
         self._on_change(event["type"], event["object"])
 
 
@@ -176,12 +139,5 @@ def _settings() -> kopf.OperatorSettings:
     settings.queueing.batch_window = 0.02
     settings.persistence.diffbase_storage = _NoDifferences()
     settings.process.ultimate_exiting_timeout = None
-    settings.posting.worker_limit = _POSTERS
-    # A poster stays with its object for so long after the last event, and keeps the others waiting meanwhile. Not 0, by
-    # which kopf's worker would never take one.
-    settings.posting.idle_timeout = _POSTER_STAYS_SECONDS
-    settings.posting.default_backoffs = _POSTING_BACKOFFS
-    settings.posting.reporting_component = COMPONENT
-    settings.posting.reporting_instance = COMPONENT
-    settings.posting.event_name_prefix = "dovetail-"
+    settings.posting.enabled = False
     return settings

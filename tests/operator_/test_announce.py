@@ -55,7 +55,7 @@ def test_an_event_is_posted_once_for_each_change_that_matters(
 def test_an_event_names_the_very_object() -> None:
     news = announcement(make_job(), GPUJobStatus(phase="Running"))
     assert news is not None
-    assert news.about["metadata"] == {"name": "x", "namespace": "team", "uid": "uid-x"}
+    assert (news.about.name, news.about.namespace, news.about.uid) == ("x", "team", "uid-x")
 
 
 def test_a_job_that_is_to_make_way_is_told_once_when_and_for_whom() -> None:

@@ -7,7 +7,6 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
-from dovetail_operator.announce import Announcement
 from dovetail_operator.feed import Feed, decode_job
 from dovetail_operator.watch import GPUJobWatch
 from tests.core.kube.api import Api, listing, refusal
@@ -106,10 +105,3 @@ def test_a_token_that_changes_is_read_again() -> None:
     login = watch(Connection(server="https://api:6443", token_source=lambda: "fresh"))._login()
     assert login.token == "fresh"
     assert login.expiration is not None
-
-
-def test_events_from_before_kopf_runs_are_kept_for_it() -> None:
-    follower = watch(Connection(server="https://api:6443"))
-    news = Announcement(about={}, severity="Normal", reason="Running", message="Running on a")
-    follower.post(news)
-    assert list(follower._kept) == [news]

@@ -1,0 +1,138 @@
+"""Posts Kubernetes events, behind everything else: the status of a job has it all, and comes first.
+
+While the operator has its hands full, events come slowly; a Normal one then gives way to the next about the same job,
+so that in a rush each job is told where it is by now. An event tells when it happened, however late it is posted.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from dovetail.api.gpujob import KIND
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError, ServerFault, TooManyRequests, Unreachable
+from dovetail.kube.events import event
+from dovetail.kube.objects import Event
+from dovetail.kube.resources import EVENTS
+from dovetail.kube.retry import Backoff
+from dovetail.logs import get_logger
+from dovetail.names import API_VERSION
+from dovetail.workqueue import WorkQueue
+from dovetail_operator.announce import Announcement
+
+log = get_logger("dovetail.operator.events")
+
+COMPONENT: Final = "dovetail-operator"
+_HANDS: Final = 2
+# In a rush each hand rests for so long before an event: ten of them a second go out then.
+_REST_SECONDS: Final = 0.2
+# Work comes in bursts, one for each look at the queue: between them the rush is not over.
+_CALM_SECONDS: Final = 1.0
+_MOST_WAITING: Final = 10_000
+_MOST_TRIES: Final = 5
+_BACKOFF: Final = Backoff(first_seconds=1.0)
+_PASSING: Final = (Unreachable, TooManyRequests, ServerFault)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """An event that is to be posted, and when it happened."""
+
+    news: Announcement
+    at: datetime
+    tries: int = 0
+
+
+class Poster:
+    """Takes events by `post`, posts them while `run` goes on. `in_a_rush` says whether something else comes first."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        in_a_rush: Callable[[], bool],
+        registry: CollectorRegistry,
+        now: Callable[[], datetime],
+        rng: random.Random,
+        rest_seconds: float = _REST_SECONDS,
+    ) -> None:
+        self._client = client
+        self._in_a_rush = in_a_rush
+        self._now = now
+        self._rng = rng
+        self._rest_seconds = rest_seconds
+        self._queue = WorkQueue()
+        self._waiting: dict[str, _Waiting] = {}
+        self._rush_until = 0.0
+        self._count = Counter(
+            "dovetail_events", "Kubernetes events by what became of them.", ["outcome"], registry=registry
+        )
+        for outcome in ("posted", "replaced", "dropped"):
+            self._count.labels(outcome)
+
+    def post(self, news: Announcement) -> None:
+        """Post an event in the background. A warning is replaced by the same warning alone."""
+        key = f"{news.about.uid}/{news.reason if news.severity == 'Warning' else ''}"
+        if key in self._waiting:
+            self._count.labels("replaced").inc()
+        elif len(self._waiting) >= _MOST_WAITING:
+            self._drop(next(iter(self._waiting)), problem=f"{_MOST_WAITING} events wait already")
+        self._waiting[key] = _Waiting(news=news, at=self._now())
+        self._queue.add(key)
+
+    async def run(self) -> None:
+        """Post until cancelled."""
+        await self._queue.serve(
+            self._send, hands=_HANDS, failed=_tried_again, rng=self._rng, retried=KubeError, backoff=_BACKOFF
+        )
+
+    async def _send(self, key: str) -> None:
+        if self._in_a_rush():
+            self._rush_until = time.monotonic() + _CALM_SECONDS
+        if time.monotonic() < self._rush_until:
+            await asyncio.sleep(self._rest_seconds)
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return
+        try:
+            await self._create(waiting)
+        except KubeError as error:
+            if isinstance(error, _PASSING) and waiting.tries + 1 < _MOST_TRIES:
+                if self._waiting.get(key) is waiting:
+                    self._waiting[key] = replace(waiting, tries=waiting.tries + 1)
+                raise
+            self._drop(key, problem=str(error))
+            return
+        self._count.labels("posted").inc()
+        # It may have been replaced meanwhile: then it is dirty again.
+        if self._waiting.get(key) is waiting:
+            del self._waiting[key]
+
+    async def _create(self, waiting: _Waiting) -> None:
+        news = waiting.news
+        about = {"name": news.about.name, "namespace": news.about.namespace, "uid": news.about.uid}
+        body = event(
+            {"apiVersion": API_VERSION, "kind": KIND, **about},
+            component=COMPONENT,
+            instance=COMPONENT,
+            severity=news.severity,
+            reason=news.reason,
+            message=news.message,
+            at=waiting.at,
+        )
+        await self._client.create(EVENTS, body, as_type=Event, namespace=news.about.namespace)
+
+    def _drop(self, key: str, *, problem: str) -> None:
+        waiting = self._waiting.pop(key)
+        self._count.labels("dropped").inc()
+        log.warning("event not posted", about=waiting.news.about.name, reason=waiting.news.reason, error=problem)
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    log.warning("an event is tried again", about=key, error=str(error), wait_seconds=round(wait, 1))
