@@ -21,10 +21,11 @@ COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why a job cannot be started as it stands, whatever the queue says."""
+    """Why a job cannot be started as it stands, whatever the queue says; `until` then, where that is known."""
 
     message: str
     reason: Reason = "Invalid"
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

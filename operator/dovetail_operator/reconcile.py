@@ -271,6 +271,8 @@ def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
         ttl = seen.job.spec.ttl_seconds_after_finished
         end = moment(status.completion_time) if status.completion_time else seen.now
         return None if ttl is None else end + timedelta(seconds=ttl)
+    if status.phase in {"Queued", "Preempted"} and seen.obstacle is not None and seen.obstacle.until is not None:
+        return seen.obstacle.until
     if status.reason == "BeginTime":
         return max((due for due in (begin_of(seen.job), attempts.due_again(seen.job)) if due), default=None)
     if status.phase != "Running" or status.start_time is None:

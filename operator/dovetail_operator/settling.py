@@ -124,6 +124,8 @@ class Settler:
         except Exception as error:
             if not self._state.fails_on(seen.job, error):
                 raise
+            # The room that it was let go to is free again.
+            self._queueing.look_again()
             return None
 
     def _is_decided(self, seen: Observed) -> bool:

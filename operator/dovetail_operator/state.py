@@ -15,7 +15,6 @@ from dovetail.engine.claims import GUARD_FRACTIONS, Ask
 from dovetail.estimates import estimated
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
-from dovetail.logs import get_logger
 from dovetail.queue.candidates import Standing
 from dovetail.queue.invain import InVain
 from dovetail.queue.preemption import Rules
@@ -32,6 +31,7 @@ from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.durations import moment
 from dovetail_operator.enforced import Enforcements
 from dovetail_operator.expectations import Expectations
+from dovetail_operator.failing import Failing
 from dovetail_operator.history_due import Dues
 from dovetail_operator.idling import tells_utilization
 from dovetail_operator.jobpods import JobPods
@@ -43,8 +43,6 @@ from dovetail_operator.pacing import refresh_seconds
 from dovetail_operator.plans import sized, unrest
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
-
-log = get_logger("dovetail.operator")
 
 # A report that is older says nothing of what a device does now: agents report every 300 s at least.
 _STALE: Final = 660.0
@@ -105,8 +103,7 @@ class State:
         self._children: dict[str, Job] = {}
         self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
-        # Jobs on which our own code fails.
-        self._failing: dict[str, tuple[int, Obstacle]] = {}
+        self._failing = Failing()
         self._gpunodes: dict[str, GPUNode] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -202,12 +199,8 @@ class State:
 
     def fails_on(self, job: GPUJob, error: Exception) -> bool:
         """Our own code fails on this generation of the job: it is told so, and stops nobody else. False if not news."""
-        known = self._failing.get(job.metadata.uid)
-        if known is not None and known[0] == job.metadata.generation:
+        if not self._failing.note(job, error):
             return False
-        log.error("job cannot be handled", exc_info=error, job=key_of(job.metadata))
-        message = f"Dovetail fails on this job, which is a fault of its own: {type(error).__name__}: {error}"
-        self._failing[job.metadata.uid] = (job.metadata.generation, Obstacle(message=message))
         self.verdicts.pop(job.metadata.uid, None)
         return True
 
@@ -296,10 +289,12 @@ class State:
 
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
         """Why the job cannot be started as it stands; of several causes the first by precedence."""
-        generation, failing = self._failing.get(job.metadata.uid, (0, None))
-        if failing is not None and generation == job.metadata.generation:
+        failing = self._failing.obstacle_of(job, now=now)
+        if failing is not None:
             return failing
         _, obstacle = self._read(job)
+        if (failing := self._failing.obstacle_of(job, now=now)) is not None:
+            return failing
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
         return (
             too_early(job, now=now)
@@ -345,7 +340,9 @@ class State:
 
     def _read(self, job: GPUJob) -> tuple[tuple[Ask, ...], Obstacle | None]:
         generation, asks, obstacle = self._asks.get(job.metadata.uid, (-1, (), None))
-        if generation != job.metadata.generation:
+        # What could not be read is no reading that stands.
+        unread = not asks and obstacle is None and self._failing.is_tried(job)
+        if generation != job.metadata.generation or unread:
             policy = self._namespace_policies.get(job.metadata.namespace, self._default_policy)
             try:
                 asks, obstacle = _read_job(job, default_policy=policy, vendors=self.view.vendors)
@@ -372,6 +369,7 @@ class State:
         return self.jobs.get(self.pods.job_of(uid) or "")
 
     def _forget(self, job: GPUJob) -> None:
+        self._failing.forget(job.metadata.uid)
         self._tasks.drop(job)
         self._utilization.drop(job)
         self.learning.drop(job)
@@ -384,7 +382,6 @@ class State:
         for memory in (
             self._asks,
             self._refused,
-            self._failing,
             self.verdicts,
             self.overtaken,
             self.notices,
