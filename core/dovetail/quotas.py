@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +27,8 @@ from dovetail.requests import WHOLE_MILLI
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
 _MOST_USES: Final = 1024
+# Whoever asked last is remembered with what binds them: thousands of jobs are a few users'.
+_REMEMBERED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,10 @@ class Quotas:
         # What is kept for a time and free now, by quota: the queue's finding.
         self.kept: dict[str, list[KeptOnNode]] = {}
         self._levels: Mapping[fairshare.Account, float] = {}
+        # Goes up whenever `pools_of` or `level_of` may answer anew.
+        self.version = 0
+        self._pools_of = lru_cache(_REMEMBERED)(self._find_pools)
+        self._account_of = lru_cache(_REMEMBERED)(self._find_account)
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -74,11 +81,21 @@ class Quotas:
         known = self._quotas.get(quota.metadata.name)
         self._quotas[quota.metadata.name] = quota
         self._quotas = dict(sorted(self._quotas.items()))
-        return known is None or known.spec != quota.spec
+        is_news = known is None or known.spec != quota.spec
+        if is_news:
+            self._others_bind()
+        return is_news
 
     def drop(self, name: str) -> None:
         """A quota is gone."""
         self._quotas.pop(name, None)
+        self._others_bind()
+
+    def _others_bind(self) -> None:
+        """What is remembered of whom the quotas bind does not hold any more."""
+        self.version += 1
+        self._pools_of.cache_clear()
+        self._account_of.cache_clear()
 
     def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
         """A pod has changed: one that holds devices counts for its namespace, unless it is a GPUJob's."""
@@ -120,12 +137,17 @@ class Quotas:
 
     def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
         """The pools whose nodes the job may use, none for any node; or why it may not use the one it asks for."""
-        return pools_of(self._quotas.values(), subject_of(job), asked=job.spec.pool)
+        return self._pools_of(subject_of(job), job.spec.pool)
+
+    def _find_pools(self, subject: Subject, asked: str | None) -> tuple[str, ...] | Refused:
+        return pools_of(self._quotas.values(), subject, asked=asked)
 
     def level_of(self, job: GPUJob) -> float:
         """How much of its due the job's account has used of late, as far as was last reckoned."""
-        account = fairshare.account_of(self._quotas.values(), subject_of(job))
-        return fairshare.level_of(account, known=self._levels)
+        return fairshare.level_of(self._account_of(subject_of(job)), known=self._levels)
+
+    def _find_account(self, subject: Subject) -> fairshare.Account | None:
+        return fairshare.account_of(self._quotas.values(), subject)
 
     def gate(self, counted: Sequence[Counted], *, children: Container[str] = ()) -> limits.LimitGate | None:
         """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited.
@@ -180,7 +202,10 @@ class Quotas:
         everyone = [*counted, *self._alone(children), *self._departed]
         used = self._usage(everyone, now=now)
         shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
-        self._levels = fairshare.levels(used, shares=shares)
+        levels = fairshare.levels(used, shares=shares)
+        if levels != self._levels:
+            self._levels = levels
+            self.version += 1
         return {
             name: msgspec.structs.replace(_status(quota, everyone, used=used, now=now), kept=self.kept.get(name, []))
             for name, quota in self._quotas.items()
@@ -199,7 +224,12 @@ class Quotas:
 
 def subject_of(job: GPUJob) -> Subject:
     """Who asks for the job's GPUs."""
-    return Subject(namespace=job.metadata.namespace, user=job.metadata.annotations.get(names.USER, ""))
+    return _subject(job.metadata.namespace, job.metadata.annotations.get(names.USER, ""))
+
+
+@lru_cache(_REMEMBERED)
+def _subject(namespace: str, user: str) -> Subject:
+    return Subject(namespace=namespace, user=user)
 
 
 def spec_in_pools(spec: Mapping[str, Any], pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """A cycle of the queue over the operator's state: who waits, who is on the way, and what each is told. No I/O."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, QueuePlace
+from dovetail.api.gpujob import GPUJob, QueuePlace, Reason
 from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
 from dovetail.plans import nodes_by_worker
@@ -22,7 +22,7 @@ from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.durations import timestamp
 from dovetail_operator.evictions import running_jobs
-from dovetail_operator.observed import is_on_the_way, wants_admission, workers_without_node
+from dovetail_operator.observed import is_finished, is_on_the_way, wants_admission, workers_without_node
 from dovetail_operator.plans import (
     Doubt,
     doubt_about,
@@ -72,6 +72,8 @@ def survey(state: State, *, now: datetime) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
     cycle, running = Cycle(now=now), set[str]()
     for key, job in state.jobs.items():
+        if is_finished(job):
+            continue
         try:
             _survey_one(job, key=key, state=state, cycle=cycle, running=running)
         except Exception as error:  # noqa: BLE001 - one job stops nobody else
@@ -86,6 +88,11 @@ def survey(state: State, *, now: datetime) -> Cycle:
 
 def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: set[str]) -> None:
     """Note what one job is to the queue, and the UID of its batch Job where that is at work."""
+    waiting = state.candidacies.still_waiting(job, key=key, state=state, sites=cycle.sites)
+    if waiting is not None:
+        cycle.keys[job.metadata.uid] = key
+        cycle.waiting.append(waiting)
+        return
     of, child = partial(state.candidacies.of, state=state, sites=cycle.sites), state.child_of(job)
     if is_on_the_way(job, child) and child is not None:
         running.add(child.metadata.uid)
@@ -107,7 +114,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
     elif wants_admission(job, child) and state.obstacle_of(job, now=cycle.now) is None:
         verdict = state.verdicts.get(job.metadata.uid)
         workers = sized(job, child=child, verdict=verdict).spec.workers
-        candidate = of(job, workers=workers)
+        candidate = of(job, workers=workers, waits=True)
         if candidate is None or state.number_of(job) is None:
             return
         cycle.keys[job.metadata.uid] = key
@@ -119,8 +126,19 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
             cycle.waiting.append(candidate)
 
 
-def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | None = None) -> Iterator[Verdict]:
-    """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID."""
+def decide(
+    state: State,
+    cycle: Cycle,
+    *,
+    foreseen: Mapping[str, QueuePlace] | None = None,
+    told: Mapping[str, Verdict] | None = None,
+    anew: Container[Reason] = (),
+) -> Iterator[Verdict]:
+    """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID.
+
+    What a job was `told` stands where its reason does, but for the first jobs and for reasons that are told `anew`: it
+    then comes as it is.
+    """
     ledger, leaving = _with_those_on_the_way(state, cycle)
     running = running_jobs(state, now=cycle.now)
     rules = rules_now(state.preemption, state.jobs.values(), now=cycle.now)
@@ -128,26 +146,36 @@ def decide(state: State, cycle: Cycle, *, foreseen: Mapping[str, QueuePlace] | N
     counted = counted_jobs(state, waiting=cycle.keys)
     gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0
     windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)
-    for verdict in admit(
+    verdicts = admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
-    ):
+    )
+    told, places = told or {}, foreseen or {}
+    for rank, verdict in enumerate(verdicts):
         if isinstance(verdict, Admitted):
             yield verdict
             continue
-        message = verdict.message + _where(state, cycle, verdict)
+        # What can never have room here stands in nobody's way.
+        position += verdict.reason != "ExceedsCapacity"
+        before = told.get(verdict.key)
+        if before is not None and stands(before, verdict, rank=rank) and verdict.reason not in anew:
+            yield before
+            continue
+        message, made_way = verdict.message + _where(state, cycle, verdict), evictor.making_way_for(verdict.key)
         if verdict.reason == "ExceedsCapacity":
-            # What can never have room here stands in nobody's way.
             yield replace(verdict, message=message)
             continue
-        position += 1
-        known = (foreseen or {}).get(verdict.key, QueuePlace(position=1))
-        made_way = evictor.making_way_for(verdict.key)
-        message += made_way
+        known = places.get(verdict.key, QueuePlace(position=1))
         reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
         place = msgspec.structs.replace(known, position=position, reserved=reserved)
         if made_way and reserved is not None:
             place = _by_way(place, at=reserved.time, now=cycle.now)
-        yield replace(verdict, message=message, queue=place, kept=None)
+        yield replace(verdict, message=message + made_way, queue=place, kept=None)
+
+
+def stands(before: Verdict, verdict: Waits, *, rank: int) -> bool:
+    """Whether what a job was told `before` stands: its reason does, and others are renewed. `rank` counts the queue
+    from 0."""
+    return rank >= RENEWED_JOBS and isinstance(before, Waits) and before.reason == verdict.reason
 
 
 def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
@@ -227,7 +255,7 @@ class Teller:
         if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
             early = now < self._told_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
             urgent = _is_first_estimate(verdict, before) or _keeps_other_room(verdict, before)
-            if rank >= RENEWED_JOBS or (early and not urgent):
+            if stands(before, verdict, rank=rank) or (early and not urgent):
                 return True
         self._told_at[verdict.key] = now
         return False

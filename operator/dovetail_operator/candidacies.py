@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.asks import written_spec
@@ -16,6 +16,7 @@ from dovetail.kube.objects import Job
 from dovetail.kube.reflector import key_of
 from dovetail.queue.candidates import Candidate
 from dovetail.queue.gate import Refused
+from dovetail.queue.verdicts import Admitted
 from dovetail.quotas import spec_in_pools
 from dovetail_operator.runtimes import is_limited
 
@@ -24,51 +25,112 @@ if TYPE_CHECKING:
 
 _WHERE: Final = ("nodeSelector", "tolerations")
 _Sites = dict[str, list[str]]
-_MadeOf = tuple[tuple[object, ...], tuple[object, ...]]
+
+
+class _Kept(NamedTuple):
+    """A candidate and all that it was made of; objects are never changed, but replaced.
+
+    `stays`: it waits, and goes on to as long as it is `State.left_to_itself` and what is compared here is the same.
+    """
+
+    candidate: Candidate
+    job: GPUJob
+    child: Job | None
+    plan: Admitted | None
+    values: tuple[object, ...]
+    quotas: int
+    learned: int
+    stays: bool
 
 
 class Candidacies:
     """Candidates from look to look, by the job's UID."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[_MadeOf, Candidate]] = {}
-        self._asked: dict[str, tuple[_MadeOf, Candidate]] = {}
+        self._known: dict[str, _Kept] = {}
+        self._asked: dict[str, _Kept] = {}
 
     def forget_others(self) -> None:
         """A look is over: what is kept of jobs that were not asked for is dropped, with all that it was made of."""
         self._known, self._asked = self._asked, {}
 
     def of(
-        self, job: GPUJob, *, state: "State", sites: _Sites, workers: int, nodes: tuple[str, ...] = ()
+        self,
+        job: GPUJob,
+        *,
+        state: "State",
+        sites: _Sites,
+        workers: int,
+        nodes: tuple[str, ...] = (),
+        waits: bool = False,
     ) -> Candidate | None:
         """The job for the queue; None where its request cannot be read.
 
         `workers` are those that have no node yet and `nodes` what a plan that stands has for them; the nodes that
-        its pods may go to are noted in `sites`.
+        its pods may go to are noted in `sites`. Of one that `waits` that may be known without looking, the next time.
         """
         uid, child, pools = job.metadata.uid, state.child_of(job), state.quotas.pools_of(job)
-        objects = (job, child, state.verdicts.get(uid))
-        number = state.number_of(job) or 0
-        values = (workers, nodes, pools, number, state.estimate_of(job), state.expectations.learned_of(job))
+        verdict, learned = state.verdicts.get(uid), state.expectations.learned_of(job)
+        plan = verdict if isinstance(verdict, Admitted) else None
+        values = (workers, nodes, pools, state.number_of(job) or 0, state.estimate_of(job))
         known = self._known.get(uid)
-        if known is not None and _are_same(known[0], objects, values):
-            made = known[1]
-        elif (found := _made(job, child, state=state, pools=pools, workers=workers, nodes=nodes)) is not None:
-            made = found
+        if known is None or not _is_same(known, job, child, plan, values):
+            made = _made(job, child, state=state, pools=pools, workers=workers, nodes=nodes)
+        elif known.learned != learned:
+            made = _expecting(known.candidate, job, state=state)
         else:
+            made = known.candidate
+        if made is None:
             return None
-        share = state.quotas.level_of(job)
-        if made.share != share:
+        if made.share != (share := state.quotas.level_of(job)):
             made = replace(made, share=share)
-        self._asked[uid] = (objects, values), made
-        if made.site not in sites:
-            sites[made.site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), pools))
+        stays = waits and child is None and plan is None and _is_for_itself(job, state=state)
+        self._asked[uid] = _Kept(made, job, child, plan, values, state.quotas.version, learned, stays)
+        _note_nodes(job, state=state, site=made.site, sites=sites)
         return made
 
+    def still_waiting(self, job: GPUJob, *, key: str, state: "State", sites: _Sites) -> Candidate | None:
+        """The job for the queue where it waited before and nothing has changed that could end that, or make another
+        candidate of it; else None: then it has to be looked at."""
+        uid = job.metadata.uid
+        known = self._known.get(uid)
+        if (
+            known is None
+            or not known.stays
+            or known.job is not job
+            or known.quotas != state.quotas.version
+            or known.learned != state.expectations.learned_of(job)
+            or known.candidate.number != state.number_of(job)
+            or not state.is_left_to_itself(uid, key=key)
+        ):
+            return None
+        self._asked[uid] = known
+        _note_nodes(job, state=state, site=known.candidate.site, sites=sites)
+        return known.candidate
 
-def _are_same(known: _MadeOf, objects: tuple[object, ...], values: tuple[object, ...]) -> bool:
-    """Objects are never changed, but replaced: so it is enough that they are the very same."""
-    return known[1] == values and all(one is other for one, other in zip(known[0], objects, strict=True))
+
+def _note_nodes(job: GPUJob, *, state: "State", site: str, sites: _Sites) -> None:
+    """Note the nodes that the job's pods may go to, where those of its site are not known yet in this look."""
+    if site not in sites:
+        sites[site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), state.quotas.pools_of(job)))
+
+
+def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None, values: tuple[object, ...]) -> bool:
+    return known.job is job and known.child is child and known.plan is plan and known.values == values
+
+
+def _is_for_itself(job: GPUJob, *, state: "State") -> bool:
+    """Whether neither time nor any other job has a say in whether it may start, and with what."""
+    held = job.spec.begin_time is not None or job.status.attempts or job.spec.dependencies
+    return not held and not state.learning.estimates(job)
+
+
+def _expecting(made: Candidate, job: GPUJob, *, state: "State") -> Candidate:
+    """The same candidate with the run time that is expected by now."""
+    likely, within = state.expectations.run_seconds(job), state.expectations.range_seconds(job)
+    if (made.likely_seconds, made.likely_range) == (likely, within):
+        return made
+    return replace(made, likely_seconds=likely, likely_range=within)
 
 
 def _made(
@@ -103,6 +165,7 @@ def _made(
         site=_site(spec_in_pools(written_spec(job), pools)),
         run_seconds=state.run_times.run_seconds(job),
         limited=is_limited(job),
+        share=state.quotas.level_of(job),
     )
 
 

@@ -251,6 +251,12 @@ class State:
         child = self._children.get(key_of(job.metadata))
         return child if child is not None and is_child(child, job=job) else None
 
+    def is_left_to_itself(self, uid: str, *, key: str) -> bool:
+        """Whether a job has neither batch Job nor plan, and nothing was found that keeps it from starting."""
+        if key in self._children or uid in self._refused or uid in self._failing:
+            return False
+        return not isinstance(self.verdicts.get(uid), Admitted)
+
     def ask_of(self, job: GPUJob) -> Ask | None:
         """What each worker asks in the way in which the job was let go, else in the preferred one.
 

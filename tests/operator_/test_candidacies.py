@@ -1,16 +1,23 @@
 """What the queue makes of a job is kept as long as nothing has changed of which it is made."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
+from dovetail_operator.admission import Cycle, survey
 from dovetail_operator.candidacies import Candidacies
+from dovetail_operator.counting import counted_jobs
+from dovetail_operator.observed import Obstacle
 from dovetail_operator.state import State
-from tests.operator_.builders import at, make_child, make_job, make_state
+from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_state
 
 
 def put(state: State, name: str = "train", *, version: int = 1, **spec: Any) -> GPUJob:
@@ -28,8 +35,8 @@ def look(state: State, job: GPUJob) -> Candidate:
     return kept
 
 
-def quota(**spec: Any) -> GPUQuota:
-    return msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, GPUQuota)
+def quota(name: str = "q", **spec: Any) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota)
 
 
 def test_a_job_that_has_not_changed_is_the_same_candidate_and_its_nodes_are_named_each_time() -> None:
@@ -139,3 +146,132 @@ def test_nothing_is_kept_of_a_job_that_the_queue_does_not_look_at_any_more() -> 
     again = state.candidacies.of(job, state=state, sites={}, workers=1)
     assert again == first
     assert again is not first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What happens to a job that waits, and what it is of which it is made then."""
+
+    says: str
+    happens: Callable[[State, GPUJob], object]
+    waits: bool = True
+    seconds: float = 0
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+def edit(job: GPUJob, *, meta: dict[str, Any] | None = None, **spec: Any) -> GPUJob:
+    """The job as it comes after an edit."""
+    metadata = {"resourceVersion": "11", "generation": 2, **(meta or {})}
+    return make_job(job.metadata.name, meta=metadata, **spec)
+
+
+def reckon(state: State, _job: GPUJob) -> None:
+    """Another job of its user has used what there was of late."""
+    used = {"startTime": at(-3600), "completionTime": at(-60), "phase": "Succeeded"}
+    state.put_job(make_job("used", status=used))
+    state.quotas.reckon(counted_jobs(state, waiting=()), now=NOW)
+
+
+def teach_memory(state: State, _job: GPUJob) -> None:
+    told = {"strategy": "Dynamic", "basis": "", "peakMiB": 5000}
+    ended = {"phase": "Succeeded", "startTime": at(-900), "completionTime": at(-100), "memory": told}
+    shared: dict[str, Any] = {"gpu": "0.5", "memory": {"strategy": "Dynamic"}}
+    state.put_job(make_job("x-1", status=ended, meta={"generateName": "x"}, **shared))
+
+
+BAD_END = {"number": 1, "startTime": at(-60), "endTime": at(-30), "reason": "Failed", "message": "", "counted": True}
+CHANGES = (
+    Change(says="it is edited", happens=lambda state, job: state.put_job(edit(job, gpu=2))),
+    Change(says="it is held", happens=lambda state, job: state.put_job(edit(job, suspend=True)), waits=False),
+    Change(
+        says="it is over",
+        happens=lambda state, job: state.put_job(
+            msgspec.structs.replace(edit(job), status=msgspec.structs.replace(job.status, phase="Cancelled"))
+        ),
+        waits=False,
+    ),
+    Change(
+        says="it is another user's",
+        happens=lambda state, job: (
+            state.put_job(edit(job, meta={"annotations": {"dovetail.dev/user": "ada"}})),
+            state.quotas.put(quota(users=["ada"], pools=["fast"])),
+        ),
+    ),
+    Change(
+        says="a batch Job of its own is there", happens=lambda state, job: state.put_child(make_child(job)), waits=False
+    ),
+    Change(
+        says="it is let go", happens=lambda state, job: state.verdicts.update({job.metadata.uid: LET_GO}), waits=False
+    ),
+    Change(says="it is refused", happens=lambda state, job: state.refuse(job, Obstacle(message="")), waits=False),
+    Change(says="our own code fails on it", happens=lambda state, job: state.fails_on(job, ValueError()), waits=False),
+    Change(says="it has another number", happens=lambda state, job: state.numbers.update({job.metadata.uid: 9})),
+    Change(says="it has no number", happens=lambda state, job: state.numbers.clear(), waits=False),
+    Change(says="a quota keeps it to a pool", happens=lambda state, _: state.quotas.put(quota(pools=["fast"]))),
+    Change(says="what others used is reckoned", happens=reckon),
+    Change(
+        says="more is known of run times",
+        happens=lambda state, _: teach(state, *range(10)),
+        spec={"activeDeadlineSeconds": 2000},
+    ),
+    Change(
+        says="more is known of its memory",
+        happens=teach_memory,
+        spec={"gpu": "0.5", "memory": {"strategy": "Dynamic"}},
+    ),
+    Change(
+        says="the job is gone that it has waited for",
+        happens=lambda state, _: state.drop_job("team/first", uid="uid-first"),
+        waits=False,
+        spec={"dependencies": [{"name": "first"}]},
+    ),
+    Change(
+        says="the clock is set back before its time",
+        happens=lambda *_: None,
+        waits=False,
+        seconds=-60,
+        spec={"beginTime": at(-30)},
+    ),
+    Change(
+        says="the clock is set back to its last attempt",
+        happens=lambda *_: None,
+        waits=False,
+        seconds=-30,
+        status={"attempt": 2, "retries": 1, "attempts": [BAD_END]},
+    ),
+)
+
+
+def look_at_all(state: State, *, seconds: float = 0) -> Cycle:
+    """A look of the queue, which has to be as one by an operator that has just begun."""
+    found = survey(state, now=NOW + timedelta(seconds=seconds))
+    kept, state.candidacies = state.candidacies, Candidacies()
+    assert survey(state, now=NOW + timedelta(seconds=seconds)) == found
+    state.candidacies = kept
+    return found
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
+def test_a_job_that_goes_on_waiting_is_looked_at_again_when(change: Change) -> None:
+    state = make_state(a=2)
+    state.quotas.put(quota("shared", per="User", shares=1))
+    job = make_job(status=change.status, **change.spec or {})
+    over = {"phase": "Succeeded", "startTime": at(-9), "completionTime": at(-1)}
+    state.put_job(make_job("first", status=over))
+    state.put_job(job)
+    state.numbers[job.metadata.uid] = 1
+    look_at_all(state)
+    (before,) = look_at_all(state).waiting
+    change.happens(state, job)
+    after = look_at_all(state, seconds=change.seconds)
+    assert [each.name for each in after.waiting] == (["team/x"] if change.waits else [])
+    assert before not in after.waiting
+
+
+def test_a_job_that_goes_on_waiting_is_the_same_candidate_and_its_nodes_are_named_each_time() -> None:
+    state = make_state(a=2)
+    put(state)
+    first, second = survey(state, now=NOW), survey(state, now=NOW)
+    assert second == first
+    assert second.waiting[0] is first.waiting[0]
