@@ -30,8 +30,10 @@ log = get_logger("dovetail.operator.events")
 
 COMPONENT: Final = "dovetail-operator"
 _HANDS: Final = 2
-# In a rush each hand rests for so long before an event: ten of them a second go out then.
-_REST_SECONDS: Final = 0.2
+# Each hand rests before an event, so that what is left of a rush is none itself: some 70 a second go out at most, and
+# in a rush ten.
+_REST_SECONDS: Final = 0.02
+_REST_SECONDS_IN_A_RUSH: Final = 0.2
 # Work comes in bursts, one for each look at the queue: between them the rush is not over.
 _CALM_SECONDS: Final = 1.0
 _MOST_WAITING: Final = 10_000
@@ -60,13 +62,13 @@ class Poster:
         registry: CollectorRegistry,
         now: Callable[[], datetime],
         rng: random.Random,
-        rest_seconds: float = _REST_SECONDS,
+        rest_seconds_in_a_rush: float = _REST_SECONDS_IN_A_RUSH,
     ) -> None:
         self._client = client
         self._in_a_rush = in_a_rush
         self._now = now
         self._rng = rng
-        self._rest_seconds = rest_seconds
+        self._rest_seconds_in_a_rush = rest_seconds_in_a_rush
         self._queue = WorkQueue()
         self._waiting: dict[str, _Waiting] = {}
         self._rush_until = 0.0
@@ -93,10 +95,7 @@ class Poster:
         )
 
     async def _send(self, key: str) -> None:
-        if self._in_a_rush():
-            self._rush_until = time.monotonic() + _CALM_SECONDS
-        if time.monotonic() < self._rush_until:
-            await asyncio.sleep(self._rest_seconds)
+        await self._rest()
         waiting = self._waiting.get(key)
         if waiting is None:
             return
@@ -113,6 +112,12 @@ class Poster:
         # It may have been replaced meanwhile: then it is dirty again.
         if self._waiting.get(key) is waiting:
             del self._waiting[key]
+
+    async def _rest(self) -> None:
+        now = time.monotonic()
+        if self._in_a_rush():
+            self._rush_until = now + _CALM_SECONDS
+        await asyncio.sleep(self._rest_seconds_in_a_rush if now < self._rush_until else _REST_SECONDS)
 
     async def _create(self, waiting: _Waiting) -> None:
         news = waiting.news

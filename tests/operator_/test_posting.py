@@ -32,7 +32,7 @@ class Desk:
             registry=self.registry,
             now=lambda: AT,
             rng=random.Random(7),
-            rest_seconds=0.001,
+            rest_seconds_in_a_rush=0.001,
         )
 
     def count(self, outcome: str) -> float | None:
