@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
 
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, check
@@ -14,6 +15,15 @@ from dovetail.requests import WHOLE_MILLI
 
 DAY_SECONDS: Final = 86_400.0
 Sites = Mapping[str, Sequence[str]]
+
+
+class Shape:
+    """What decides whether there is room: jobs of one shape fit or do not fit alike. Equal shapes are one object."""
+
+    __slots__ = ("__weakref__",)
+
+
+_SHAPES: Final[WeakValueDictionary[object, Shape]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,7 @@ class Candidate:
     least: int | None = None
     likely_seconds: float | None = None
     likely_range: tuple[float, ...] | None = None
+    _shape: Shape | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def gpus(self) -> float:
@@ -53,9 +64,14 @@ class Candidate:
         return 0.0 if self.ask.gpu is None else self.workers * self.ask.gpu.total_milli / WHOLE_MILLI
 
     @property
-    def shape(self) -> tuple[Ask, tuple[Ask, ...], int, int | None, str]:
-        """What decides whether there is room: jobs of one shape fit or do not fit alike."""
-        return (self.ask, self.others, self.workers, self.least, self.site)
+    def shape(self) -> Shape:
+        """That of what it asks, where, and for how many workers."""
+        if self._shape is None:
+            # Looks ask for it again and again, and comparing requests costs more than all else about a job.
+            says = (self.ask, self.others, self.workers, self.least, self.site)
+            object.__setattr__(self, "_shape", _SHAPES.setdefault(says, Shape()))
+        assert self._shape is not None, "it was just set"
+        return self._shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
