@@ -21,6 +21,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail.runs import end_of_run
+from dovetail_operator import history_gone
 from dovetail_operator.history_due import Due, Dues
 from dovetail_operator.history_logs import last_lines
 from dovetail_operator.history_metrics import UsedCollector
@@ -101,6 +102,7 @@ class History:
     async def _records(self, dues: Sequence[Due]) -> list[JobRecord]:
         gate = asyncio.Semaphore(_LOGS_AT_ONCE)
         behind = len(self._dues) > _MOST_BEHIND
+        gone = await history_gone.lost_with_namespace(self._client, (due.job for due in dues))
 
         async def record(due: Due) -> JobRecord:
             found = record_of(due.job)
@@ -108,6 +110,8 @@ class History:
                 message = "Its object was deleted before it had ended"
                 stopped = end_of_run(due.job.status)
                 return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
+            if due.job.metadata.uid in gone:
+                return history_gone.lost(found)
             pods = self._state.pods.of(self._state.child_of(due.job))
             if due.gone or behind or not pods:
                 return found

@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.objects import Job
 from dovetail.kube.resources import CRDS, GPUJOBS, JOBS, NAMESPACES
+from dovetail_cli import past
+from dovetail_cli.cluster import Cluster as Commands
 from dovetail_operator.durations import human, moment
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.jobs import FOR_EVER, Jobs
+from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
 from tests.cluster.killing import kill
 
 pytestmark = pytest.mark.cluster
@@ -128,6 +133,20 @@ async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_n
     await jobs.phase("Succeeded", "other")
     await doomed.gone(GPUJOBS, "waits")
     await doomed.gone(GPUJOBS, "runs")
+    await _made_again(client, doomed.namespace)
+    commands = Commands(client=client, namespace=doomed.namespace)
+    (record,) = await past.records(commands, HistoryQuerySpec(names=["runs"]))
+    assert (record.phase, record.reason) == ("Cancelled", "Deleted")
+
+
+async def _made_again(client: Client, namespace: str) -> None:
+    """Make the namespace once the one before is gone: records are asked for in the namespace that they are about."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            with suppress(AlreadyExists):
+                await client.create(NAMESPACES, {"metadata": {"name": namespace}}, as_type=dict)
+                return
+            await asyncio.sleep(0.1)
 
 
 async def test_jobs_go_on_through_an_upgrade_of_the_crd(sandbox: Cluster, client: Client, jobs: Jobs) -> None:

@@ -170,6 +170,38 @@ async def test_a_kubelet_that_gives_no_log_does_not_stop_the_record(
     assert found.log == ""
 
 
+FAILED: dict[str, Any] = ENDED | {"phase": "Failed", "reason": "BackoffLimitExceeded", "message": "its pod is gone"}
+NAMESPACE = "GET /api/v1/namespaces/team"
+
+
+def namespace(**meta: str) -> Answer:
+    return Answer(body={"metadata": {"name": "team", **meta}})
+
+
+@pytest.mark.parametrize(
+    ("answered", "phase"),
+    [
+        pytest.param(namespace(deletionTimestamp=at(-1)), "Cancelled", id="while its namespace was being deleted"),
+        pytest.param(refusal(404), "Cancelled", id="and its namespace is gone already"),
+        pytest.param(namespace(deletionTimestamp=at(1)), "Failed", id="before its namespace was deleted"),
+        pytest.param(namespace(), "Failed", id="in a namespace that stays"),
+        pytest.param(refusal(403), "Failed", id="in a namespace that the operator may not look at"),
+    ],
+)
+async def test_a_job_that_failed_is_only_told_as_cancelled_where_its_namespace_went_under_it(
+    api: Api, client: Client, store: HistoryStore, answered: Answer, phase: str
+) -> None:
+    api.answer(NAMESPACE, answered)
+    keeping = Keeping(client, store, make_job("x", status=FAILED))
+    async with keeping.running():
+        (found,) = await keeping.until("x")
+    assert found.phase == phase
+    assert found.message == (
+        "Its namespace was deleted before it had ended" if phase == "Cancelled" else "its pod is gone"
+    )
+    assert len(api.of(NAMESPACE)) == 1
+
+
 def test_a_finished_job_is_deleted_by_its_time_to_live_only_when_it_is_recorded() -> None:
     job = make_job(ttlSecondsAfterFinished=1, status={**ENDED, "completionTime": at(-10)})
     seen = see(job)
