@@ -162,14 +162,14 @@ def decide(
             continue
         message, made_way = verdict.message + _where(state, cycle, verdict), evictor.making_way_for(verdict.key)
         if verdict.reason == "ExceedsCapacity":
-            yield replace(verdict, message=message)
+            yield msgspec.structs.replace(verdict, message=message)
             continue
         known = places.get(verdict.key, QueuePlace(position=1))
         reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
         place = msgspec.structs.replace(known, position=position, reserved=reserved)
         if made_way and reserved is not None:
             place = _by_way(place, at=reserved.time, now=cycle.now)
-        yield replace(verdict, message=message + made_way, queue=place, kept=None)
+        yield msgspec.structs.replace(verdict, message=message + made_way, queue=place, kept=None)
 
 
 def stands(before: Verdict, verdict: Waits, *, rank: int) -> bool:

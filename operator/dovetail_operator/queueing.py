@@ -8,13 +8,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import QueuePlace
+from dovetail.api.gpujob import QueuePlace, Reason
 from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import BACKOFF
 from dovetail.queue.verdicts import Verdict, Waits
@@ -39,8 +39,10 @@ from dovetail_operator.state import State
 _SETTLING_SECONDS: Final = 0.05
 # The same where nobody waits: plans are still checked against the room that there is, but nobody is held up by that.
 _UNHURRIED_SECONDS: Final = 2.0
-# A cycle may take this part of the time, so that changes that come without end leave room for the rest.
+# Cycles may take this part of the time, so that changes that come without end leave room for the rest: the first
+# where a job has changed, of which people wait to hear, the second where only room has.
 _CYCLE_SHARE: Final = 0.2
+_CYCLE_SHARE_OF_ROOM: Final = 0.1
 _SLICE_SECONDS: Final = 0.02
 # The same for what waiting jobs may expect, for which nobody waits as they wait for room.
 _FORESIGHT_SHARE: Final = 0.05
@@ -50,7 +52,7 @@ _DOUBT_SECONDS: Final = 1.0
 # How long until it is looked again who may make way, without any change.
 _EVICTION_SECONDS: Final = 5.0
 # Reasons whose sentences quote what a GPUQuota says.
-_OF_LIMITS: Final[frozenset[str]] = frozenset({"Quota", "Reserved"})
+_OF_LIMITS: Final[frozenset[Reason]] = frozenset({"Quota", "Reserved"})
 
 
 class Breath:
@@ -100,6 +102,7 @@ class Queueing:
         self._teller = Teller()
         self._doubts = Doubts()
         self._unsettled = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._renewal: asyncio.TimerHandle | None = None
         self._foreseen: dict[str, QueuePlace] = {}
         self._looked = asyncio.Event()
@@ -109,11 +112,12 @@ class Queueing:
     def limits_changed(self) -> None:
         """Limits are not what they were: what was told of them is told anew at once."""
         self._other_limits = True
-        self._unsettled.set()
+        self.look_again()
 
     def look_again(self) -> None:
         """Something has changed that the queue goes by."""
         self._unsettled.set()
+        self._urgent.set()
 
     def room_changed(self) -> None:
         """Room was taken or came free: of that a look has to be taken soon where somebody waits for some."""
@@ -135,6 +139,7 @@ class Queueing:
             await self._unsettled.wait()
             await asyncio.sleep(_SETTLING_SECONDS)
             self._unsettled.clear()
+            self._urgent.clear()
             started, busy = time.monotonic(), 0.0
             try:
                 await self._number()
@@ -148,7 +153,14 @@ class Queueing:
                 self._unsettled.set()
                 await asyncio.sleep(wait)
             self._counters.cycle_seconds.observe(time.monotonic() - started)
-            await asyncio.sleep(busy * (1 / _CYCLE_SHARE - 1))
+            await self._rest(busy)
+
+    async def _rest(self, busy_seconds: float) -> None:
+        """Leave the time to others after a cycle that took so much of it."""
+        await asyncio.sleep(busy_seconds * (1 / _CYCLE_SHARE - 1))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(busy_seconds * (1 / _CYCLE_SHARE_OF_ROOM - 1 / _CYCLE_SHARE)):
+                await self._urgent.wait()
 
     async def _number(self) -> None:
         """Give every new job its number, all of them with one write."""
@@ -171,9 +183,10 @@ class Queueing:
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
         self._somebody_waits = bool(cycle.keys)
         told_anew, self._other_limits = _OF_LIMITS if self._other_limits else frozenset(), False
-        for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen)):
-            before = self._state.verdicts.get(verdict.key)
-            if verdict != before:
+        told = self._state.verdicts
+        for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen, told=told, anew=told_anew)):
+            before = told.get(verdict.key)
+            if verdict is not before and verdict != before:
                 at_once = isinstance(verdict, Waits) and verdict.reason in told_anew
                 self._take_over(verdict, before, rank=rank, key=cycle.keys[verdict.key], at_once=at_once)
             await breath.take()
@@ -210,7 +223,7 @@ class Queueing:
         for uid in overtaken.keys() & cycle.keys.keys():
             # Let go, but nothing is made of it yet: it waits again.
             self._state.verdicts.pop(uid, None)
-            self._unsettled.set()
+            self.look_again()
         if cycle.doubts:
             self._renew_later(_DOUBT_SECONDS)
 
@@ -260,7 +273,7 @@ class Queueing:
             if isinstance(told, Waits) and told.queue is not None and told.queue.basis != BASIS_OF_WAY:
                 position, reserved = told.queue.position, told.queue.reserved
                 queue = msgspec.structs.replace(place, position=position, reserved=reserved)
-                news = replace(told, queue=queue)
+                news = msgspec.structs.replace(told, queue=queue)
                 if news != told:
                     self._take_over(news, told, rank=position - 1, key=cycle.keys[uid])
         # Time alone changes what may be expected.

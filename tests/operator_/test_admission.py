@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -227,11 +226,11 @@ def test_an_estimate_that_counts_on_a_job_without_a_limit_says_so() -> None:
 
 def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
     teller = Teller()
-    waits = replace(NO_ROOM, queue=QueuePlace(position=1))
+    waits = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1))
     teller.hold_back(waits, None, rank=0, now=0)
-    first = replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(60)))
+    first = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(60)))
     assert not teller.hold_back(first, waits, rank=0, now=1)
-    other = replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(90)))
+    other = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(90)))
     assert teller.hold_back(other, first, rank=0, now=2)
     assert not teller.hold_back(other, first, rank=0, now=1 + RENEWAL_SECONDS)
 

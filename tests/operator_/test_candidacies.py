@@ -73,6 +73,16 @@ def test_the_way_in_which_a_job_was_let_go_is_its_own_and_no_other_is_left_once_
     assert look(state, job).others == ()
 
 
+def test_a_job_that_is_let_go_in_another_way_asks_in_that_way() -> None:
+    state = make_state(a=2)
+    job = put(state)
+    first = look(state, job)
+    (other,) = first.others
+    state.verdicts[job.metadata.uid] = Admitted(key=job.metadata.uid, ask=other)
+    let_go = look(state, job)
+    assert (let_go.ask, let_go.others) == (other, (first.ask,))
+
+
 def test_memory_that_was_learned_meanwhile_is_asked_for() -> None:
     state = make_state(a=2)
     shared: dict[str, Any] = {"gpu": "0.5", "memory": {"strategy": "Dynamic"}}

@@ -389,5 +389,5 @@ def test_other_room_that_is_kept_is_told_at_once() -> None:
     more = msgspec.structs.replace(room, kept=[KeptOnNode(name="a", keeps=["2"])])
     assert not teller.hold_back(told, None, rank=0, now=0)
     for news, held_back in ((later, True), (more, False), (None, False)):
-        verdict = replace(told, queue=QueuePlace(position=1, reserved=news))
+        verdict = msgspec.structs.replace(told, queue=QueuePlace(position=1, reserved=news))
         assert teller.hold_back(verdict, told, rank=0, now=1) == held_back

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage
@@ -159,7 +161,7 @@ class Look:
         if self.reservation is None and waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
-        return waits if kept is None else replace(waits, kept=kept)
+        return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
         if job.ask.gpu is None:

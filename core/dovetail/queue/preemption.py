@@ -48,6 +48,11 @@ class Evictor:
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
     in_vain: InVain = field(default_factory=InVain)
+    _told: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for each in self.running:
+            self._told.setdefault(each.yields_to, []).append(each)
 
     @property
     def takes_seconds(self) -> float:
@@ -103,7 +108,7 @@ class Evictor:
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
     def _told_for(self, job: Candidate) -> list[Running]:
-        return [each for each in self.running if each.yields_to == job.key]
+        return self._told.get(job.key, [])
 
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof over those that were told to make way already, without those that need not any more."""
