@@ -22,17 +22,16 @@ from dovetail.reservations import windows_of
 from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.durations import timestamp
 from dovetail_operator.evictions import running_jobs
-from dovetail_operator.observed import is_finished, is_on_the_way, wants_admission, workers_without_node
+from dovetail_operator.observed import is_finished, wants_admission
 from dovetail_operator.plans import (
     Doubt,
     doubt_about,
     doubt_of_refusal,
-    open_nodes,
     placement_of,
-    refused_since,
     reserved_room,
     sized,
 )
+from dovetail_operator.runs import AtWork
 from dovetail_operator.runtimes import leaving_soon
 from dovetail_operator.state import State
 
@@ -48,13 +47,15 @@ BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest
 class Cycle:
     """What the queue has to decide on: jobs that want to start, and those that were let go and have no node yet.
 
-    `leaving` says when the bound pods of jobs are taken to end, from `now` on; `going` are those that are about to.
+    `leaving` says when the bound pods of jobs are taken to end, from `now` on, and where the cycle `foresees` starts
+    also when they are likely to; `going` are those that are about to.
     `doubts` are about plans that do not seem to hold, by UID; `planned` has the keys of jobs at work whose workers are
     not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided. `failed`
     has the keys of jobs on which our own code has just failed; `at_work` counts the jobs that run or start.
     """
 
     now: datetime
+    foresees: bool = False
     waiting: list[Candidate] = field(default_factory=list)
     on_the_way: list[Candidate] = field(default_factory=list)
     leaving: list[Leaving] = field(default_factory=list)
@@ -68,9 +69,12 @@ class Cycle:
     at_work: int = 0
 
 
-def survey(state: State, *, now: datetime) -> Cycle:
-    """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way."""
-    cycle, running = Cycle(now=now), set[str]()
+def survey(state: State, *, now: datetime, foresees: bool = False) -> Cycle:
+    """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way.
+
+    When those that run are likely to end is told only to one that `foresees` starts.
+    """
+    cycle, running = Cycle(now=now, foresees=foresees), set[str]()
     for key, job in state.jobs.items():
         if is_finished(job):
             continue
@@ -80,6 +84,7 @@ def survey(state: State, *, now: datetime) -> Cycle:
             if state.fails_on(job, error):
                 cycle.failed.append(key)
     state.candidacies.forget_others()
+    state.runs.forget_others()
     soon = leaving_soon(state.pods.leaving(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
@@ -93,37 +98,40 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
         cycle.keys[job.metadata.uid] = key
         cycle.waiting.append(waiting)
         return
-    of, child = partial(state.candidacies.of, state=state, sites=cycle.sites), state.child_of(job)
-    if is_on_the_way(job, child) and child is not None:
-        running.add(child.metadata.uid)
-        pods = state.pods.of(child)
-        learned = state.expectations
-        cycle.leaving.extend(
-            state.run_times.leaving(
-                job, child, pods, now=cycle.now, likely=learned.run_seconds, within=learned.range_seconds
-            )
-        )
-        workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
-        nodes = open_nodes(job, pods, workers=workers) if workers else ()
-        candidate = of(job, workers=len(nodes) or workers, nodes=nodes) if workers else None
-        if candidate is not None:
-            cycle.planned[job.metadata.uid] = key
-            cycle.on_the_way.append(candidate)
-            if nodes and refused_since(pods) is not None:
-                cycle.doubts[job.metadata.uid] = doubt_of_refusal(job)
-    elif wants_admission(job, child) and state.obstacle_of(job, now=cycle.now) is None:
-        verdict = state.verdicts.get(job.metadata.uid)
-        workers = sized(job, child=child, verdict=verdict).spec.workers
-        candidate = of(job, workers=workers, waits=True)
-        if candidate is None or state.number_of(job) is None:
-            return
-        cycle.keys[job.metadata.uid] = key
-        if isinstance(verdict, Admitted):
-            placement = placement_of(job, verdict)
-            nodes = nodes_by_worker(placement) if placement is not None else ()
-            cycle.on_the_way.append(replace(candidate, nodes=nodes))
-        else:
-            cycle.waiting.append(candidate)
+    at_work = state.runs.of(job, key=key, state=state, running=running)
+    if at_work is not None:
+        _note_at_work(at_work, key=key, state=state, cycle=cycle)
+        return
+    child = state.child_of(job)
+    if not wants_admission(job, child) or state.obstacle_of(job, now=cycle.now) is not None:
+        return
+    verdict = state.verdicts.get(job.metadata.uid)
+    workers = sized(job, child=child, verdict=verdict).spec.workers
+    candidate = state.candidacies.of(job, state=state, sites=cycle.sites, workers=workers, waits=True)
+    if candidate is None or state.number_of(job) is None:
+        return
+    cycle.keys[job.metadata.uid] = key
+    if isinstance(verdict, Admitted):
+        placement = placement_of(job, verdict)
+        nodes = nodes_by_worker(placement) if placement is not None else ()
+        cycle.on_the_way.append(replace(candidate, nodes=nodes))
+    else:
+        cycle.waiting.append(candidate)
+
+
+def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> None:
+    """Note when a job at work is going to leave, and which of its workers are still to come."""
+    learned = state.expectations if cycle.foresees else None
+    cycle.leaving.extend(at_work.run.leaving(now=cycle.now, learned=learned))
+    if not at_work.workers:
+        return
+    job, workers, nodes = at_work.job, at_work.workers, at_work.nodes
+    candidate = state.candidacies.of(job, state=state, sites=cycle.sites, workers=workers, nodes=nodes)
+    if candidate is not None:
+        cycle.planned[job.metadata.uid] = key
+        cycle.on_the_way.append(candidate)
+        if at_work.refused:
+            cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, at_work.pods)
 
 
 def decide(

@@ -15,6 +15,8 @@ class JobPods:
     def __init__(self) -> None:
         # By the UID of their batch Job, and their own.
         self._of_child: dict[str, dict[str, Pod]] = {}
+        # The same by their batch Job alone, for who asks again and again while nothing changes.
+        self._listed: dict[str, tuple[Pod, ...]] = {}
         self._job_of: dict[str, str] = {}
         # Pods that are being deleted, of whomever, by UID.
         self._going: dict[str, Pod] = {}
@@ -29,6 +31,7 @@ class JobPods:
             return None
         key, uid = f"{pod.metadata.namespace}/{name}", pod.metadata.uid
         siblings = self._of_child.setdefault(owner, {})
+        self._listed.pop(owner, None)
         if type_ == "DELETED":
             siblings.pop(uid, None)
             self._job_of.pop(uid, None)
@@ -58,8 +61,14 @@ class JobPods:
         return {pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods}
 
     def of(self, child: Job | None) -> tuple[Pod, ...]:
-        """The pods of a batch Job."""
-        return tuple(self._of_child.get(child.metadata.uid, {}).values()) if child is not None else ()
+        """The pods of a batch Job; the very same tuple as long as none of them has changed."""
+        pods = self._of_child.get(child.metadata.uid) if child is not None else None
+        if child is None or pods is None:
+            return ()
+        listed = self._listed.get(child.metadata.uid)
+        if listed is None:
+            listed = self._listed[child.metadata.uid] = tuple(pods.values())
+        return listed
 
     def named(self, key: str) -> list[Pod]:
         """The pods of all batch Jobs that the GPUJob of that key has had."""

@@ -28,7 +28,9 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 # For how long a plan is believed that seems not to hold: without room, and refused by kube-scheduler.
 _PATIENCE_SECONDS: Final = 3.0
 _REFUSED_SECONDS: Final = 5.0
-_LONGEST_SECONDS: Final = 300.0
+_LONGEST_REFUSED_SECONDS: Final = 60.0
+# For how long at most a job is not planned anew that kube-scheduler refuses again and again.
+_LONGEST_REST_SECONDS: Final = 300.0
 
 
 def placement_of(job: GPUJob, verdict: Verdict | None) -> Placement | None:
@@ -166,10 +168,15 @@ def refused_since(pods: Sequence[Pod]) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """Why a plan does not seem to hold; after `patience_seconds` it is taken for overtaken."""
+    """Why a plan does not seem to hold; after `patience_seconds` it is taken for overtaken.
+
+    Then the job is not planned anew for `rest_seconds`, and told `words` meanwhile.
+    """
 
     why: str
     patience_seconds: float = 0.0
+    rest_seconds: float = 0.0
+    words: str = ""
 
 
 def doubt_about(node: str, *, view: ClusterView) -> Doubt:
@@ -185,10 +192,41 @@ def doubt_about(node: str, *, view: ClusterView) -> Doubt:
     return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
 
 
-def doubt_of_refusal(job: GPUJob) -> Doubt:
-    """Why a plan does not hold that kube-scheduler does not follow; each time it is believed for longer."""
-    patience = min(_LONGEST_SECONDS, _REFUSED_SECONDS * 2.0 ** max(0, job.status.plans - 1))
-    return Doubt(why="kube-scheduler found no place for a worker on its planned node", patience_seconds=patience)
+def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
+    """Why a plan does not hold that kube-scheduler does not follow: it may by rules that are not planned for.
+
+    Each time it is believed for longer, but for no longer than at first where some workers have started: they would
+    wait for the others in vain. From the second time on others may have the room before it is tried again.
+    """
+    times = max(0, job.status.plans - 1)
+    half_started = any(pod.spec.node_name and pod.status.phase not in _ENDED for pod in pods)
+    patience = min(_LONGEST_REFUSED_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times))
+    rest = min(_LONGEST_REST_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times - 1)) if times else 0.0
+    return Doubt(
+        why="kube-scheduler found no place for a worker on its planned node",
+        patience_seconds=_REFUSED_SECONDS if half_started else patience,
+        rest_seconds=rest,
+        words=_words_of_refusal(pods),
+    )
+
+
+def _words_of_refusal(pods: Sequence[Pod]) -> str:
+    """What kube-scheduler says of the first worker that it finds no place for."""
+    refused = [pod for pod in pods if refused_since([pod]) is not None]
+    for pod in sorted(refused, key=worker_of):
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.message:
+                return condition.message
+    return "no node takes the pod"
+
+
+def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
+    """Why a job whose plan is overtaken is not planned anew at once; None where it is."""
+    if not doubt.rest_seconds:
+        return None
+    until = after(now, seconds=doubt.rest_seconds)
+    message = f"Is planned anew at {timestamp(until)}: kube-scheduler: {doubt.words}"
+    return Obstacle(reason="Resources", message=message, until=until)
 
 
 class Doubts:

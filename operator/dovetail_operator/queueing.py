@@ -33,7 +33,7 @@ from dovetail_operator.failures import log_failure
 from dovetail_operator.metrics import Counters
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.observed import Observed
-from dovetail_operator.plans import Doubts
+from dovetail_operator.plans import Doubts, rest_after
 from dovetail_operator.state import State
 
 _SETTLING_SECONDS: Final = 0.05
@@ -219,6 +219,9 @@ class Queueing:
         news = [key for uid, key in cycle.planned.items() if uid in overtaken.keys() - self._state.overtaken.keys()]
         self._state.overtaken = overtaken
         for key in news:
+            job = self._state.jobs[key]
+            if (rest := rest_after(cycle.doubts[job.metadata.uid], now=self._now())) is not None:
+                self._state.refuse(job, rest)
             self._dirty(key)
         for uid in overtaken.keys() & cycle.keys.keys():
             # Let go, but nothing is made of it yet: it waits again.
@@ -259,7 +262,7 @@ class Queueing:
         """Reckon when the waiting jobs are going to start; those for whom that is news get dirty."""
         if not self._somebody_waits:
             return
-        cycle = survey(self._state, now=self._now())
+        cycle = survey(self._state, now=self._now(), foresees=True)
         if not cycle.waiting:
             return
         foreseen: dict[str, QueuePlace] = {}

@@ -1,6 +1,6 @@
 """When jobs may begin, and how long they are taken to hold their devices: by their limits, or as configured. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -11,6 +11,7 @@ from dovetail.kube.objects import Job, Pod
 from dovetail.queue.candidates import DAY_SECONDS, Leaving
 from dovetail_operator import attempts
 from dovetail_operator.durations import moment, timestamp
+from dovetail_operator.expectations import Expectations
 from dovetail_operator.observed import Obstacle
 
 # What Kubernetes gives a container to end when its time is over.
@@ -18,6 +19,51 @@ _GRACE_SECONDS: Final = 30
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 # What is assumed of pods that are about to go, and the least of a job that runs longer than it was taken to.
 _SOON_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that is taken to last `seconds` from its `start`, and the keys of the claims that it holds till then.
+
+    None for a run that has not started yet. Where it is `limited` it lasts no longer than that.
+    """
+
+    job: GPUJob
+    start: datetime | None
+    seconds: float
+    limited: bool
+    held: tuple[str, ...]
+
+    def leaving(self, *, now: datetime, learned: Expectations | None = None) -> list[Leaving]:
+        """When what it holds is taken to end, and by what is `learned` of such jobs is likely to."""
+        if self.start is None or not self.held:
+            return []
+        ran = (now - self.start).total_seconds()
+        at = self.seconds - ran
+        if at <= 0:
+            # Nothing ends a job without a limit: it may well go on as long again.
+            at = _SOON_SECONDS if self.limited else max(_SOON_SECONDS, ran)
+        likely, within = (None, None) if learned is None else self._expected(learned, ran=ran, at_most=at)
+        return [
+            Leaving(
+                key=key,
+                job=self.job.metadata.uid,
+                at_seconds=at,
+                assumed=not self.limited,
+                likely_seconds=likely,
+                likely_range=within,
+            )
+            for key in self.held
+        ]
+
+    def _expected(
+        self, learned: Expectations, *, ran: float, at_most: float
+    ) -> tuple[float | None, tuple[float, ...] | None]:
+        """In how many seconds it is likely to end, and between which with the same chance."""
+        in_all = learned.run_seconds(self.job, so_far_seconds=ran)
+        parts = learned.range_seconds(self.job, so_far_seconds=ran)
+        likely = None if in_all is None else min(at_most, max(0.0, in_all - ran))
+        return likely, None if parts is None else tuple(min(at_most, max(0.0, part - ran)) for part in parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,42 +80,16 @@ class RunTimes:
             return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
         return limit + _grace_seconds(job)
 
-    def leaving(
-        self,
-        job: GPUJob,
-        child: Job,
-        pods: Iterable[Pod],
-        *,
-        now: datetime,
-        likely: Callable[..., float | None] = lambda _job, **_: None,
-        within: Callable[..., tuple[float, ...] | None] = lambda _job, **_: None,
-    ) -> list[Leaving]:
-        """When what the job's bound pods hold is taken to end; `likely` tells how long it is likely to run in all,
-        and `within` what that is with the same chance."""
-        if child.status.start_time is None:
-            return []
-        run = (now - moment(child.status.start_time)).total_seconds()
-        limited = is_limited(job)
-        at = self.run_seconds(job, child=child) - run
-        if at <= 0:
-            # Nothing ends a job without a limit: it may well go on as long again.
-            at = _SOON_SECONDS if limited else max(_SOON_SECONDS, run)
-        in_all = likely(job, so_far_seconds=run)
-        expected = None if in_all is None else min(at, max(0.0, in_all - run))
-        reach = within(job, so_far_seconds=run)
-        ends = None if reach is None else tuple(min(at, max(0.0, part - run)) for part in reach)
-        return [
-            Leaving(
-                key=pod.metadata.uid,
-                job=job.metadata.uid,
-                at_seconds=at,
-                assumed=not limited,
-                likely_seconds=expected,
-                likely_range=ends,
-            )
-            for pod in pods
-            if _holds(pod) and not pod.metadata.deletion_timestamp
-        ]
+    def run_of(self, job: GPUJob, child: Job, pods: Iterable[Pod]) -> Run:
+        """The job's run by its batch Job and that one's pods."""
+        start = child.status.start_time
+        return Run(
+            job=job,
+            start=None if start is None else moment(start),
+            seconds=self.run_seconds(job, child=child),
+            limited=is_limited(job),
+            held=tuple(pod.metadata.uid for pod in pods if _holds(pod) and not pod.metadata.deletion_timestamp),
+        )
 
 
 def is_limited(job: GPUJob) -> bool:

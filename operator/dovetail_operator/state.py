@@ -41,6 +41,7 @@ from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_
 from dovetail_operator.overuse import Overuses
 from dovetail_operator.pacing import refresh_seconds
 from dovetail_operator.plans import sized, unrest
+from dovetail_operator.runs import Runs
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
 
@@ -82,6 +83,7 @@ class State:
         self.notifier: Notifier | None = None
         self.verdicts: dict[str, Verdict] = {}
         self.candidacies = Candidacies()
+        self.runs = Runs()
         # How many jobs run or start, as the queue last saw them.
         self.at_work = 0
         # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.
@@ -246,9 +248,13 @@ class State:
         parent = self.jobs.get(parent_key(job) or "")
         return parent is not None and parent.metadata.uid == parent_uid(job) and has_to_note(parent, job)
 
+    def child_named(self, key: str) -> Job | None:
+        """The batch Job of that name, whosever it is."""
+        return self._children.get(key)
+
     def child_of(self, job: GPUJob) -> Job | None:
         """The job's own batch Job; None also when one of its name is another's."""
-        child = self._children.get(key_of(job.metadata))
+        child = self.child_named(key_of(job.metadata))
         return child if child is not None and is_child(child, job=job) else None
 
     def is_left_to_itself(self, uid: str, *, key: str) -> bool:
@@ -301,15 +307,24 @@ class State:
         _, obstacle = self._read(job)
         if (failing := self._failing.obstacle_of(job, now=now)) is not None:
             return failing
-        generation, refusal = self._refused.get(job.metadata.uid, (0, None))
+        refusal = self._refusal_of(job, now=now)
         return (
             too_early(job, now=now)
             or resting(job, now=now)
             or self.dependencies.obstacle_of(job)
             or obstacle
-            or (refusal if generation == job.metadata.generation else None)
+            or refusal
             or unrest(job, (child := self.child_of(job)), self.pods.of(child))
         )
+
+    def _refusal_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
+        generation, refusal = self._refused.get(job.metadata.uid, (0, None))
+        if refusal is None or generation != job.metadata.generation:
+            return None
+        if refusal.until is not None and refusal.until <= now:
+            self.relent(job)
+            return None
+        return refusal
 
     def utilization_of(self, job: GPUJob, *, now: datetime) -> float | None:
         """That of the job's busiest device as measured (0-1); None where a device of it is not known as of late."""

@@ -172,7 +172,7 @@ def occupy(state: State, *, gpus: int, seconds: int | None = None, name: str = "
 
 
 def foreseen(state: State) -> dict[str, QueuePlace]:
-    found = estimates(state, survey(state, now=NOW))
+    found = estimates(state, survey(state, now=NOW, foresees=True))
     return {each[0].removeprefix("uid-"): each[1] for each in found if each is not None}
 
 

@@ -112,7 +112,7 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     state = one_runs_and_one_waits()
     for number in range(10):
         has_run(state.expectations, number, seconds=500)
-    ((key, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
+    ((key, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
     assert key == "uid-waits"
     assert place.estimated_start == at(2000)
     assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
@@ -122,7 +122,7 @@ def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and
     state = one_runs_and_one_waits()
     for number in range(20):
         has_run(state.expectations, number, seconds=50 * (number + 1))
-    ((_, place),) = (each for each in estimates(state, survey(state, now=NOW)) if each is not None)
+    ((_, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
     start, latest = place.estimated_start, place.estimated_start_latest
     assert start is not None
     assert latest is not None

@@ -1,6 +1,7 @@
 """A job's plan: in its status first, in its pods after, and what is done when it does not hold."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from dovetail.kube.objects import Node
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.admission import Teller, decide, survey
-from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, with_plan
+from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, rest_after, with_plan
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.state import State
 from dovetail_operator.workload import build_job
@@ -331,15 +332,46 @@ def test_a_plan_waits_for_those_who_are_leaving() -> None:
     assert doubts(state) == {}
 
 
-def test_a_plan_that_kube_scheduler_refuses_is_doubted_longer_each_time() -> None:
+def test_a_plan_that_kube_scheduler_refuses_is_doubted_longer_each_time_and_then_rests_longer() -> None:
     refused = [condition("PodScheduled", status="False", reason="Unschedulable")]
-    patience = []
+    patience, rest = [], []
     for plans in (1, 2, 3, 20):
         state = make_state(a=2)
         at_work(state, ("a", 1), plans=plans)
         state.pod_changed("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
-        patience.append(doubts(state)["uid-x"].patience_seconds)
-    assert patience == [5, 10, 20, 300]
+        doubt = doubts(state)["uid-x"]
+        patience.append(doubt.patience_seconds)
+        rest.append(doubt.rest_seconds)
+    assert patience == [5, 10, 20, 60]
+    assert rest == [0, 5, 10, 300]
+
+
+def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_not_left_half_started() -> None:
+    refused = [condition("PodScheduled", status="False", reason="Unschedulable", message="0/6 nodes: spread")]
+    state = make_state(a=2, b=2)
+    at_work(state, ("a", 1), ("b", 1), plans=20)
+    state.pod_changed("ADDED", make_pod(0, node="a", owner="uid-child-x", devices=2))
+    state.pod_changed("ADDED", make_pod(1, phase="Pending", node="", owner="uid-child-x", conditions=refused))
+    doubt = doubts(state)["uid-x"]
+    assert (doubt.patience_seconds, doubt.rest_seconds, doubt.words) == (5, 300, "0/6 nodes: spread")
+
+
+def test_a_job_that_rests_after_a_refusal_says_why_in_kube_schedulers_words_and_others_have_its_room() -> None:
+    state = make_state(a=2)
+    job = make_job(gpu=2, status={"number": 1, "plans": 3})
+    state.put_job(job)
+    state.put_job(make_job("other", gpu=2, status={"number": 2}))
+    rest = rest_after(Doubt(why="", rest_seconds=20, words="0/6 nodes: spread"), now=NOW)
+    assert rest is not None
+    state.refuse(job, rest)
+    assert look(state).keys() == {"uid-other"}
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    outcome = reconcile(seen)
+    assert (outcome.status.phase, outcome.status.reason) == ("Queued", "Resources")
+    assert outcome.status.message == f"Is planned anew at {at(20)}: kube-scheduler: 0/6 nodes: spread"
+    assert outcome.wake_at == NOW + timedelta(seconds=20)
+    assert state.obstacle_of(job, now=NOW + timedelta(seconds=21)) is None
 
 
 def test_a_verdict_whose_plan_is_lost_before_anything_was_made_of_it_is_taken_back() -> None:

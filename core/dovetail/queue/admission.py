@@ -75,10 +75,11 @@ class Look:
         self._shapes = Shapes(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
+        # A heap once it is looked ahead.
         self._due: list[tuple[float, Leaving]] = []
+        self._is_ahead = False
         self._expect(leaving)
-        for each in self._windows.ends():
-            heapq.heappush(self._due, (each.expected_seconds, each))
+        self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
         self.reservation: Reservation | None = None
         self._tries = Tries(ledger, sites=sites)
         self._kept = KeptAside(ledger, sites=sites)
@@ -96,6 +97,10 @@ class Look:
         if not self._due:
             return None
         self._before = self._now
+        if not self._is_ahead:
+            # Only now: most looks stay at the time that they began with.
+            heapq.heapify(self._due)
+            self._is_ahead = True
         first = max(self._now, self._due[0][0])
         until = first + max(_STEP_SECONDS, first * _STEP_SHARE)
         gone = []
@@ -239,7 +244,11 @@ class Look:
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
             self._ends[each.key] = each
-            heapq.heappush(self._due, (each.expected_seconds, each))
+            due = each.expected_seconds, each
+            if self._is_ahead:
+                heapq.heappush(self._due, due)
+            else:
+                self._due.append(due)
 
     def _admitted(self, job: Candidate, room: Room) -> Admitted:
         if self.reservation is not None and self.reservation.job.key == job.key:

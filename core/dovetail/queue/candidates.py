@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
@@ -74,8 +76,7 @@ class Candidate:
         return self._shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Leaving:
+class Leaving(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so.
 
     Where that is known, it is likely to end in `likely_seconds` already, and in each of `likely_range` with the

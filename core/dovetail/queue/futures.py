@@ -9,7 +9,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
 from statistics import median
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
+
+import msgspec
 
 from dovetail.engine.ledger import Ledger
 from dovetail.queue.admission import Look
@@ -62,10 +64,10 @@ def foresee_with_range(
     for number in range(_PLAYS) if known and central else ():
         if number >= _LEAST_PLAYS and seen.looks >= _LOOKS:
             break
-        then = [_drawn(each, job=each.job, play=number) for each in ends]
+        then = [_end_drawn(each, play=number) for each in ends]
         # One by one: of thousands that wait only the first are looked at.
-        drawn = (_drawn(job, job=job.key, play=number) for job in jobs)
-        come = ((at, _drawn(job, job=job.key, play=number)) for at, job in coming(play=number, above=above))
+        drawn = (_drawn(job, play=number) for job in jobs)
+        come = ((at, _drawn(job, play=number)) for at, job in coming(play=number, above=above))
         look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
         for start in play(drawn, look=look, coming=come):
             seen.add(start)
@@ -74,15 +76,23 @@ def foresee_with_range(
     yield from map(seen.ranged, central)
 
 
-_T = TypeVar("_T", Candidate, Leaving)
+def _drawn(job: Candidate, *, play: int) -> Candidate:
+    """The job as it may come."""
+    if job.likely_range is None:
+        return job
+    return replace(job, likely_seconds=_between(job.likely_range, _part(job.key, play=play)))
 
 
-def _drawn(of: _T, *, job: str, play: int) -> _T:
-    """The job or the end as it may come."""
-    if of.likely_range is None:
-        return of
-    drawn = int.from_bytes(blake2b(f"{play}/{job}".encode(), digest_size=6).digest(), "big") / 2**48
-    return replace(of, likely_seconds=_between(of.likely_range, drawn))
+def _end_drawn(end: Leaving, *, play: int) -> Leaving:
+    """The end as it may come."""
+    if end.likely_range is None:
+        return end
+    return msgspec.structs.replace(end, likely_seconds=_between(end.likely_range, _part(end.job, play=play)))
+
+
+def _part(job: str, *, play: int) -> float:
+    """From 0 to 1, the same for all that the job has in that play."""
+    return int.from_bytes(blake2b(f"{play}/{job}".encode(), digest_size=6).digest(), "big") / 2**48
 
 
 def _between(ordered: tuple[float, ...], part: float) -> float:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
 from dovetail.engine.claims import Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.queue.admission import Look
@@ -140,7 +142,7 @@ def likely(
         for each in run.leaving(now=scene.now):
             left = _left(in_all, so_far, at_most=each.at_seconds)
             ends = None if reach is None else tuple(_left(part, so_far, at_most=each.at_seconds) for part in reach)
-            leaving.append(replace(each, likely_seconds=left, likely_range=ends))
+            leaving.append(msgspec.structs.replace(each, likely_seconds=left, likely_range=ends))
     return waiting, leaving
 
 

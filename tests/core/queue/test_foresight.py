@@ -1,7 +1,6 @@
 """When waiting jobs are going to start."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,7 +78,7 @@ def played(waiting: list[Candidate], *, ledger: Ledger, leaving: list[Leaving]) 
     now, pending, started = 0.0, list(waiting), {}
     ends = {each.key: each for each in leaving}
     while True:
-        left = [replace(each, at_seconds=each.at_seconds - now) for each in ends.values()]
+        left = [msgspec.structs.replace(each, at_seconds=each.at_seconds - now) for each in ends.values()]
         for verdict in list(admit(pending, ledger=ledger, sites={}, leaving=left)):
             if isinstance(verdict, Admitted):
                 job = next(each for each in pending if each.key == verdict.key)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from dovetail.engine.ledger import Ledger
@@ -20,7 +21,9 @@ def foreseen(*waiting: Candidate, ledger: Ledger, leaving: list[Leaving], **more
 
 def may_end(leaving: list[Leaving], *hours: float) -> list[Leaving]:
     reach = tuple(hour * HOUR for hour in hours)
-    return [replace(each, likely_seconds=reach[len(reach) // 2], likely_range=reach) for each in leaving]
+    return [
+        msgspec.structs.replace(each, likely_seconds=reach[len(reach) // 2], likely_range=reach) for each in leaving
+    ]
 
 
 def test_a_range_reaches_from_early_ends_to_late_ones() -> None:
