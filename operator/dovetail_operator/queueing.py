@@ -7,7 +7,7 @@ marked dirty.
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -107,11 +107,16 @@ class Queueing:
         self._foreseen: dict[str, QueuePlace] = {}
         self._looked = asyncio.Event()
         self._other_limits = False
+        # Counts how often limits have changed, and what it was when starts were last foreseen.
+        self._limits = self._foreseen_under = 0
         self._somebody_waits = True
 
     def limits_changed(self) -> None:
         """Limits are not what they were: what was told of them is told anew at once."""
         self._other_limits = True
+        self._limits += 1
+        # Whoever is told another reason now is not to be told a start that was foreseen under other limits.
+        self._foreseen = {}
         self.look_again()
 
     def look_again(self) -> None:
@@ -266,11 +271,17 @@ class Queueing:
         if not cycle.waiting:
             return
         foreseen: dict[str, QueuePlace] = {}
-        breath = Breath(rest_seconds=_SLICE_SECONDS)
+        breath, limits = Breath(rest_seconds=_SLICE_SECONDS), self._limits
         for estimate in estimates(self._state, cycle):
             foreseen.update([estimate] if estimate else ())
             await breath.take()
-        self._foreseen = foreseen
+        if limits != self._limits:
+            # It was begun under other limits.
+            self._looked.set()
+            return
+        if limits != self._foreseen_under:
+            self._take_back(foreseen, cycle=cycle)
+        self._foreseen, self._foreseen_under = foreseen, limits
         for uid, place in foreseen.items():
             told = self._state.verdicts.get(uid)
             if isinstance(told, Waits) and told.queue is not None and told.queue.basis != BASIS_OF_WAY:
@@ -281,6 +292,17 @@ class Queueing:
                     self._take_over(news, told, rank=position - 1, key=cycle.keys[uid])
         # Time alone changes what may be expected.
         self._renew_later(RENEWAL_SECONDS)
+
+    def _take_back(self, foreseen: Mapping[str, QueuePlace], *, cycle: Cycle) -> None:
+        """Let those be told at once that are foreseen to start no more."""
+        for uid, key in cycle.keys.items():
+            told = self._state.verdicts.get(uid)
+            if uid in foreseen or not isinstance(told, Waits) or told.queue is None:
+                continue
+            if told.queue.estimated_start is not None and told.queue.basis != BASIS_OF_WAY:
+                queue = QueuePlace(position=told.queue.position, reserved=told.queue.reserved)
+                self._state.verdicts[uid] = msgspec.structs.replace(told, queue=queue)
+                self._dirty(key)
 
     def _renew_later(self, seconds: float) -> None:
         """Another look after that time at the latest: one timer for all that is held back."""

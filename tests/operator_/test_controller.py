@@ -409,6 +409,34 @@ async def test_a_job_goes_when_the_one_that_it_waits_for_has_ended(rig: Rig, api
         await until_phase(rig, "Starting")
 
 
+async def test_a_start_that_a_limit_makes_impossible_is_not_told_any_more(api: Api, client: Client) -> None:
+    rig, runs, waits = Rig(api, client, make_state(a=4)), numbered("runs", activeDeadlineSeconds=3600), numbered(gpu=4)
+    rig.state.put_job(runs)
+    rig.state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    rig.state.pod_changed("ADDED", make_pod(node="a", devices=1, owner="uid-child-runs"))
+    for version in range(11, 16):
+        rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Resources")
+        rig.accept_status(runs, version=version, number=1)
+    rig.controller.changes.job_changed(waits)
+    async with rig.running():
+        await _until_estimated(rig, wanted=True)
+        quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": 1}}, GPUQuota)
+        rig.controller.changes.quota_event("ADDED", quota)
+        await _until_estimated(rig, wanted=False)
+    assert rig.status_of()["reason"] == "Quota"
+
+
+async def _until_estimated(rig: Rig, *, wanted: bool) -> None:
+    """Wait until the job's status that was written last has an estimated start, or has none."""
+    async with asyncio.timeout(20):
+        while True:
+            written = rig.api.of(f"PUT {GPUJOBS}/x/status")
+            queue = written[-1].body["status"].get("queue") if written else None
+            if queue is not None and (queue["estimatedStart"] is not None) is wanted:
+                return
+            await rig.api.until(f"PUT {GPUJOBS}/x/status", count=len(written) + 1)
+
+
 def newer(child: Any) -> Any:
     """The same batch Job as the API server has it a moment later."""
     metadata = msgspec.structs.replace(child.metadata, resource_version=str(int(child.metadata.resource_version) + 1))
