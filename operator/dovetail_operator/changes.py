@@ -5,6 +5,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
@@ -47,10 +49,16 @@ class Changes:
 
     def job_changed(self, job: GPUJob) -> None:
         """A GPUJob was seen."""
-        if self.state.put_job(job):
-            self._queue.add(key_of(job.metadata))
-            self.wake_dependents(key_of(job.metadata))
+        key = key_of(job.metadata)
+        known = self.state.jobs.get(key)
+        if not self.state.put_job(job):
+            return
+        self._queue.add(key)
+        self.wake_dependents(key)
+        if known is None or _is_edited(job, before=known):
             self._queueing.look_again()
+        else:
+            self._queueing.room_changed()
 
     def job_gone(self, job: GPUJob) -> None:
         """A GPUJob is no more."""
@@ -139,3 +147,9 @@ class Changes:
         self.state.relent(job)
         self._queue.add(key_of(job.metadata))
         self._queueing.look_again()
+
+
+def _is_edited(job: GPUJob, *, before: GPUJob) -> bool:
+    """Whether more than its status is another than before: most often it is ours that comes back to us."""
+    version = job.metadata.resource_version
+    return job.metadata != msgspec.structs.replace(before.metadata, resource_version=version)

@@ -1,0 +1,83 @@
+"""What a change of a GPUJob has the queue do."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.workqueue import WorkQueue
+from dovetail_operator.changes import Changes
+from dovetail_operator.pacing import Pacing
+from tests.operator_.builders import make_job, make_state
+
+
+class Asked:
+    """Stands in for the queue's loop, and notes how soon it is asked to look."""
+
+    def __init__(self) -> None:
+        self.how: list[str] = []
+
+    def look_again(self) -> None:
+        self.how.append("soon")
+
+    def room_changed(self) -> None:
+        self.how.append("at leisure")
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def changes(asked: Asked) -> Changes:
+    queueing: Any = asked
+    evictions: Any = None
+    return Changes(
+        make_state(),
+        queue=WorkQueue(),
+        queueing=queueing,
+        evictions=evictions,
+        pacing=Pacing(),
+        now=lambda: datetime(2026, 11, 22, tzinfo=UTC),
+    )
+
+
+def later(job: GPUJob, *, status: str = "", **metadata: Any) -> GPUJob:
+    """The job with that phase, as another write leaves it."""
+    version = str(int(job.metadata.resource_version or "1") + 1)
+    changed = msgspec.structs.replace(job.metadata, resource_version=version, **metadata)
+    told = msgspec.structs.replace(job.status, phase=status or None)
+    return msgspec.structs.replace(job, metadata=changed, status=told)
+
+
+def test_a_new_job_is_looked_at_soon_and_each_change_once(changes: Changes, asked: Asked) -> None:
+    job = later(make_job())
+    changes.job_changed(job)
+    changes.job_changed(job)
+    assert asked.how == ["soon"]
+
+
+def test_a_status_that_comes_back_to_us_hurries_nobody(changes: Changes, asked: Asked) -> None:
+    job = later(make_job())
+    changes.job_changed(job)
+    changes.job_changed(later(job, status="Starting"))
+    assert asked.how == ["soon", "at leisure"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"generation": 2},
+        {"annotations": {"dovetail.dev/user": "ada"}},
+        {"labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        {"deletion_timestamp": "2026-11-22T08:00:00Z"},
+    ],
+)
+def test_an_edited_job_is_looked_at_soon(changes: Changes, asked: Asked, edit: dict[str, Any]) -> None:
+    job = later(make_job())
+    changes.job_changed(job)
+    changes.job_changed(later(job, **edit))
+    assert asked.how == ["soon", "soon"]
