@@ -81,6 +81,8 @@ class Look:
         self._expect(leaving)
         self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
         self.reservation: Reservation | None = None
+        # That of a later job, for which others make way where that does not delay the first one.
+        self._second: Reservation | None = None
         self._tries = Tries(ledger, sites=sites)
         self._kept = KeptAside(ledger, sites=sites)
         self._refused: dict[object, Shortage] = {}
@@ -117,6 +119,7 @@ class Look:
         self._refused_before, self._refused = self._refused, {}
         self._tries.clear()
         self._kept.forget()
+        self._second = None
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
             # Who ends before the time that the queue reckons with leaves room for an earlier start.
             self.reservation = None
@@ -159,11 +162,13 @@ class Look:
         if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
             return waits
         cleared = self._evictor.cleared(
-            job, ledger=self._ledger, sites=self._sites, beside=self._beside_windows(job, in_seconds=0.0)
+            job, ledger=self._ledger, sites=self._sites, beside=self._beside_others(job, in_seconds=0.0)
         )
         if cleared is not None:
+            # What is left beside others was reckoned before those had left.
+            self._kept.forget()
             return self._let_go(job, cleared)
-        if self.reservation is None and waits.reason not in _HOPELESS:
+        if waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
         return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
@@ -181,33 +186,54 @@ class Look:
         return found.shortage
 
     def _reserve(self, job: Candidate) -> None:
+        """Keep its earliest start for the first job, or for one for which others make way beside that."""
+        first = self.reservation
+        if first is not None and not self._may_make_way_beside(first):
+            return
         if not self._tries.take(job, ends=self._ends):
             return
         ledger, sites = self._ledger, self._sites
-        against = self._windows.against(job, start_seconds=self._now)
+        against = [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
         by_itself = reserve_beside(
             job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
         )
-        beside = self._beside_windows(job, in_seconds=self._evictor.takes_seconds)
+        beside = self._beside_others(job, in_seconds=self._evictor.takes_seconds)
         made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
-        self.reservation = made or by_itself
+        if first is None:
+            self.reservation = made or by_itself
+        else:
+            self._second = made
 
-    def _beside_windows(self, job: Candidate, *, in_seconds: float) -> Beside | None:
+    def _may_make_way_beside(self, first: Reservation) -> bool:
+        """Whether others may make way for a later job too: for one, and not while they do so for the first."""
+        return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.making_way_for(first.job.key)
+
+    def _beside_others(self, job: Candidate, *, in_seconds: float) -> Beside | None:
         """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""
-        if not self._windows.wanted:
+        delayed = self._delayed_by(job, in_seconds=in_seconds)
+        if not self._windows.wanted and not delayed:
             return None
 
         def beside(ledger: Ledger) -> Ledger:
             at = self._now + in_seconds
             for each in self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at):
                 ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
+            for each in delayed:
+                ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
             return ledger
 
         return beside
 
+    def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
+        """The reservations of other jobs that this one may not delay: it does not end before them."""
+        end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
+        kept = [each for each in (self.reservation, self._second) if each is not None]
+        return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
+
     def _kept_for(self, job: Candidate) -> Kept | None:
-        reserved = self.reservation
-        if reserved is None or reserved.job.key != job.key:
+        kept = (self.reservation, self._second)
+        reserved = next((each for each in kept if each is not None and each.job.key == job.key), None)
+        if reserved is None:
             return None
         now = kept_now(reserved, ledger=self._ledger, leaving=self.leaving)
         return Kept(at_seconds=reserved.at_seconds, claims=reserved.claims, now=tuple(now))
@@ -235,11 +261,7 @@ class Look:
         """The reservations that the job may not delay: it does not end before them."""
         if job.ask.gpu is None:
             return []
-        reserved = self.reservation
-        others = [] if reserved is None or reserved.job.key == job.key else [reserved]
-        end = self._now + job.run_seconds if job.limited else float("inf")
-        for_a_time = self._windows.against(job, start_seconds=self._now)
-        return [*for_a_time, *(each for each in others if end > each.at_seconds)]
+        return [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
 
     def _expect(self, leaving: Iterable[Leaving]) -> None:
         for each in leaving:
@@ -253,6 +275,9 @@ class Look:
     def _admitted(self, job: Candidate, room: Room) -> Admitted:
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
+            self._kept.forget()
+        if self._second is not None and self._second.job.key == job.key:
+            self._second = None
             self._kept.forget()
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))

@@ -112,7 +112,10 @@ class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
     basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
     reserved: Annotated[
         ReservedRoom | None,
-        Meta(description="Room that is kept for this job; of the first one that does not fit only."),
+        Meta(
+            description="Room that is kept for this job: for the first one that does not fit, and for one for which "
+            "others make way beside that."
+        ),
     ] = None
 
 
