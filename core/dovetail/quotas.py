@@ -73,6 +73,9 @@ class Quotas:
         self.version = 0
         self._pools_of = lru_cache(_REMEMBERED)(self._find_pools)
         self._account_of = lru_cache(_REMEMBERED)(self._find_account)
+        self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
+        # Until when each quota with shares has noted what was used; None where it has noted nothing yet.
+        self._as_of: list[datetime | None] = []
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -81,6 +84,7 @@ class Quotas:
         known = self._quotas.get(quota.metadata.name)
         self._quotas[quota.metadata.name] = quota
         self._quotas = dict(sorted(self._quotas.items()))
+        self._note_as_of()
         is_news = known is None or known.spec != quota.spec
         if is_news:
             self._others_bind()
@@ -89,13 +93,19 @@ class Quotas:
     def drop(self, name: str) -> None:
         """A quota is gone."""
         self._quotas.pop(name, None)
+        self._note_as_of()
         self._others_bind()
+
+    def _note_as_of(self) -> None:
+        sharing = [quota.status for quota in self._quotas.values() if quota.spec.shares is not None]
+        self._as_of = [None if status.as_of is None else moment(status.as_of) for status in sharing]
 
     def _others_bind(self) -> None:
         """What is remembered of whom the quotas bind does not hold any more."""
         self.version += 1
         self._pools_of.cache_clear()
         self._account_of.cache_clear()
+        self._terms_of.cache_clear()
 
     def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
         """A pod has changed: one that holds devices counts for its namespace, unless it is a GPUJob's."""
@@ -163,23 +173,29 @@ class Quotas:
 
     def wants_use_until(self, end: datetime) -> bool:
         """Whether what ended then is still to be added to what a quota notes as used."""
-        sharing = [quota for quota in self._quotas.values() if quota.spec.shares is not None]
-        return any(quota.status.as_of is None or moment(quota.status.as_of) < end for quota in sharing)
+        return any(as_of is None or as_of < end for as_of in self._as_of)
 
     def _terms(self, counted: Counted) -> Terms:
-        found = limits.limits_of(
-            self._quotas.values(),
-            counted.subject,
-            milli=counted.milli,
-            jobs=int(counted.is_job),
-            workers=counted.workers,
-            least=counted.least if counted.queued else None,
-        )
+        least = counted.least if counted.queued else None
+        group, most, refused = counted.group, counted.max_concurrent, counted.refused
+        return self._terms_of(counted.subject, counted.milli, counted.workers, least, group, most, refused)
+
+    def _find_terms(
+        self,
+        subject: Subject,
+        milli: int,
+        workers: int,
+        least: int | None,
+        group: str,
+        most: int | None,
+        refused: Refused | None,
+    ) -> Terms:
+        jobs = int(subject.user is not None)
+        found = limits.limits_of(self._quotas.values(), subject, milli=milli, jobs=jobs, workers=workers, least=least)
         start = found.start
-        if counted.group:
-            namespace = counted.subject.namespace
-            start = (*start, limits.group_limit(namespace, counted.group, most=counted.max_concurrent))
-        return Terms(start=start, queue=found.queue, refused=counted.refused)
+        if group:
+            start = (*start, limits.group_limit(subject.namespace, group, most=most))
+        return Terms(start=start, queue=found.queue, refused=refused)
 
     def _used_by_pods(self, children: Container[str]) -> Counter[CounterKey]:
         used: Counter[CounterKey] = Counter()

@@ -2,6 +2,7 @@
 
 from collections.abc import Container
 from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Job
@@ -13,40 +14,84 @@ from dovetail.runs import end_of_run, workers_of
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
 from dovetail_operator.plans import sized
-from dovetail_operator.state import State
+
+if TYPE_CHECKING:
+    from dovetail_operator.state import State
 
 
-def counted_jobs(state: State, *, waiting: Container[str]) -> list[Counted]:
+def counted_jobs(state: "State", *, waiting: Container[str]) -> list[Counted]:
     """Jobs that run, start or wait, and those whose end is not yet noted where use counts. `waiting` are UIDs."""
     found = []
     # Many thousands of jobs are looked at in each cycle: not where there is nothing to count.
     anyone = bool(state.quotas.all)
-    for job in state.jobs.values():
+    for key, job in state.jobs.items():
         if not anyone and not job.spec.group:
             continue
         if is_finished(job):
             each = _ended(state, job)
-        elif is_on_the_way(job, child := state.child_of(job)):
-            each = _counted(state, job, child=child)
-        elif job.metadata.uid in waiting:
-            verdict = state.verdicts.get(job.metadata.uid)
-            sizes = sized(job, child=None, verdict=verdict)
-            each = _counted(state, sizes, child=None, queued=not isinstance(verdict, Admitted))
         else:
-            continue
+            each = state.counts.of(job, key=key, state=state, waits=job.metadata.uid in waiting)
         if each is not None:
             found.append(each)
+    state.counts.forget_others()
     return found
 
 
-def children_of_jobs(state: State) -> frozenset[str]:
+class _Known(NamedTuple):
+    """What was counted of a job, and all that it was made of; objects are never changed, but replaced."""
+
+    counted: Counted | None
+    job: GPUJob
+    child: Job | None
+    plan: Admitted | None
+    waits: bool
+    quotas: int
+
+
+class Counts:
+    """What jobs take that are not over, from count to count, by their UIDs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._asked: dict[str, _Known] = {}
+
+    def forget_others(self) -> None:
+        """All are counted: what is kept of jobs that were not is dropped."""
+        self._known, self._asked = self._asked, {}
+
+    def of(self, job: GPUJob, *, key: str, state: "State", waits: bool) -> Counted | None:
+        """What the job of that key takes or waits for; None where it does neither."""
+        uid, child, version = job.metadata.uid, state.child_named(key), state.quotas.version
+        verdict = state.verdicts.get(uid)
+        plan = verdict if isinstance(verdict, Admitted) else None
+        known = self._known.get(uid)
+        if (
+            known is None
+            or known.job is not job
+            or known.child is not child
+            or known.plan is not plan
+            or known.waits != waits
+            or known.quotas != version
+        ):
+            known = _Known(_counted_now(state, job, plan=plan, waits=waits), job, child, plan, waits, version)
+        self._asked[uid] = known
+        return known.counted
+
+
+def _counted_now(state: "State", job: GPUJob, *, plan: Admitted | None, waits: bool) -> Counted | None:
+    if is_on_the_way(job, child := state.child_of(job)):
+        return _counted(state, job, child=child)
+    if not waits:
+        return None
+    return _counted(state, sized(job, child=None, verdict=plan), child=None, queued=plan is None)
+
+
+def children_of_jobs(state: "State") -> frozenset[str]:
     """The UIDs of the batch Jobs that are GPUJobs' own; none where nobody asks."""
-    if not state.quotas.all:
-        return frozenset()
-    return frozenset(child.metadata.uid for job in state.jobs.values() if (child := state.child_of(job)) is not None)
+    return frozenset(child.metadata.uid for child in state.children()) if state.quotas.all else frozenset()
 
 
-def _counted(state: State, job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
+def _counted(state: "State", job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
     start, pools = job.status.start_time, state.quotas.pools_of(job)
     workers = child.spec.parallelism if child is not None else None
     return Counted(
@@ -63,7 +108,7 @@ def _counted(state: State, job: GPUJob, *, child: Job | None, queued: bool = Fal
     )
 
 
-def _ended(state: State, job: GPUJob) -> Counted | None:
+def _ended(state: "State", job: GPUJob) -> Counted | None:
     """A job whose use is not noted yet."""
     start, end = job.status.start_time, job.status.completion_time
     if start is None or end is None or not state.quotas.wants_use_until(moment(end)):
@@ -77,7 +122,7 @@ def _ended(state: State, job: GPUJob) -> Counted | None:
     )
 
 
-def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
+def departed(state: "State", job: GPUJob, *, now: datetime) -> Counted | None:
     """What a job has used that is deleted now; None where nobody counts it."""
     if job.status.start_time is None or not state.quotas.wants_use_until(now):
         return None

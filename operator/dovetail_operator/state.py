@@ -1,6 +1,6 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -26,6 +26,7 @@ from dovetail_operator.arrays import TaskIndex, has_to_note, parent_key, parent_
 from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
 from dovetail_operator.candidacies import Candidacies
+from dovetail_operator.counting import Counts
 from dovetail_operator.cpufallback import fell_back, on_cpu
 from dovetail_operator.dependencies import Dependencies
 from dovetail_operator.durations import moment
@@ -84,6 +85,7 @@ class State:
         self.verdicts: dict[str, Verdict] = {}
         self.candidacies = Candidacies()
         self.runs = Runs()
+        self.counts = Counts()
         # How many jobs run or start, as the queue last saw them.
         self.at_work = 0
         # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.
@@ -247,6 +249,13 @@ class State:
     def _is_unnoted_task(self, job: GPUJob) -> bool:
         parent = self.jobs.get(parent_key(job) or "")
         return parent is not None and parent.metadata.uid == parent_uid(job) and has_to_note(parent, job)
+
+    def children(self) -> Iterator[Job]:
+        """The batch Jobs that are jobs' own."""
+        for key, child in self._children.items():
+            job = self.jobs.get(key)
+            if job is not None and is_child(child, job=job):
+                yield child
 
     def child_named(self, key: str) -> Job | None:
         """The batch Job of that name, whosever it is."""

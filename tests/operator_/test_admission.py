@@ -1,10 +1,11 @@
+from collections.abc import Container
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.api.gpujob import QueuePlace
+from dovetail.api.gpujob import QueuePlace, Reason
 from dovetail.kube.objects import Node, Pod
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
@@ -233,6 +234,28 @@ def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
     other = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(90)))
     assert teller.hold_back(other, first, rank=0, now=2)
     assert not teller.hold_back(other, first, rank=0, now=1 + RENEWAL_SECONDS)
+
+
+def told_before(state: State, *, reason: Reason) -> dict[str, Verdict]:
+    """What each of those that wait was told before, in words that are none by now."""
+    return {uid: Waits(key=uid, reason=reason, message="as it was") for uid in survey(state, now=NOW).keys}
+
+
+def told_anew(state: State, told: dict[str, Verdict], *, anew: Container[Reason] = ()) -> int:
+    """How many of them are told something else."""
+    found = decide(state, survey(state, now=NOW), told=told, anew=anew)
+    return sum(verdict is not told[verdict.key] for verdict in found)
+
+
+def test_only_the_first_are_told_anew_what_their_reason_is_already() -> None:
+    state = make_state(a=1)
+    occupy(state, gpus=1)
+    for number in range(RENEWED_JOBS + 2):
+        submit(state, f"job-{number:03}")
+    told = told_before(state, reason="Resources")
+    assert told_anew(state, told) == RENEWED_JOBS
+    assert told_anew(state, told, anew={"Resources"}) == RENEWED_JOBS + 2
+    assert told_anew(state, told_before(state, reason="Quota")) == RENEWED_JOBS + 2
 
 
 def test_room_of_pods_that_are_about_to_go_is_kept_for_the_first_that_waits() -> None:

@@ -137,6 +137,15 @@ def test_a_quota_that_is_gone_binds_nobody() -> None:
     assert isinstance(verdicts(state)["x"], Admitted)
 
 
+def test_a_quota_binds_as_it_says_by_now() -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(gpus=0))
+    add(state, make_job("x"))
+    assert isinstance(verdicts(state)["x"], Waits)
+    state.quotas.put(make_quota(gpus=8))
+    assert isinstance(verdicts(state)["x"], Admitted)
+
+
 def test_a_job_is_told_which_pool_it_may_not_use() -> None:
     state = make_state(a=8)
     state.quotas.put(make_quota(pools=["big"]))

@@ -111,8 +111,8 @@ class LimitGate:
         if terms.refused is not None:
             return terms.refused
         for limit in terms.queue:
-            others = self._queued.setdefault(limit.counter, set()) - {job.key}
-            if refused := limit.refusal(len(others)):
+            others = self._queued.setdefault(limit.counter, set())
+            if refused := limit.refusal(len(others) - (job.key in others)):
                 return refused
         for limit in terms.queue:
             self._queued[limit.counter].add(job.key)

@@ -1,0 +1,118 @@
+"""What jobs take of the limits is counted anew where something has changed of which it is made, and else kept."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.engine.claims import Claim
+from dovetail.queue.verdicts import Admitted
+from dovetail.quotas import Counted
+from dovetail_operator.counting import Counts, counted_jobs
+from dovetail_operator.state import State
+from tests.operator_.builders import at, make_child, make_job, make_state
+
+
+def quota(name: str = "q", *, pools: Sequence[str] = ()) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"gpus": 8, "pools": list(pools)}}, GPUQuota)
+
+
+def count(state: State, *, waiting: Sequence[str] = ("uid-x",)) -> list[Counted]:
+    """What is counted, which has to be as by an operator that has just begun."""
+    found = counted_jobs(state, waiting=waiting)
+    kept, state.counts = state.counts, Counts()
+    assert counted_jobs(state, waiting=waiting) == found
+    state.counts = kept
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What happens to a job that waits, and what it takes then; None where that is nothing."""
+
+    says: str
+    happens: Callable[[State, GPUJob], object]
+    milli: int | None = 2000
+    queued: bool = True
+    refused: bool = False
+    waiting: Sequence[str] = ("uid-x",)
+
+
+def let_go(state: State, job: GPUJob) -> None:
+    claims = (Claim(key="uid-x/0", node="a"),)
+    state.verdicts[job.metadata.uid] = Admitted(key=job.metadata.uid, claims=claims)
+
+
+def with_a_child(state: State, job: GPUJob) -> None:
+    state.put_child(make_child(job, parallelism=1, completions=1))
+
+
+CHANGES = (
+    Change(
+        says="it is edited",
+        happens=lambda state, _: state.put_job(make_job(meta={"resourceVersion": "11", "generation": 2}, gpu=4)),
+        milli=4000,
+    ),
+    Change(says="it is let go, with fewer workers", happens=let_go, milli=1000, queued=False),
+    Change(says="a batch Job is at work", happens=with_a_child, milli=1000, queued=False),
+    Change(says="it does not wait any more", happens=lambda *_: None, waiting=(), milli=None),
+    Change(says="a quota allows no pool of its", happens=lambda state, _: forbid(state), refused=True),
+)
+
+
+def forbid(state: State) -> None:
+    state.quotas.put(quota("one", pools=["slow"]))
+    state.quotas.put(quota("other", pools=["fast"]))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
+def test_a_job_is_counted_anew_when(change: Change) -> None:
+    state = make_state(a=8)
+    state.quotas.put(quota())
+    job = make_job(workers=2, minWorkers=1)
+    state.put_job(job)
+    count(state)
+    (before,) = count(state)
+    assert (before.milli, before.queued, before.refused) == (2000, True, None)
+    change.happens(state, job)
+    found = [(each.milli, each.queued, each.refused is not None) for each in count(state, waiting=change.waiting)]
+    assert found == ([] if change.milli is None else [(change.milli, change.queued, change.refused)])
+
+
+def test_what_has_not_changed_is_not_counted_anew() -> None:
+    state = make_state(a=8)
+    state.quotas.put(quota())
+    state.put_job(make_job())
+    (first,), (second,) = count(state), count(state)
+    assert second is first
+
+
+def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
+    state = make_state(a=8)
+    state.quotas.put(quota())
+    state.put_job(make_job())
+    (first,) = count(state)
+    state.drop_job("team/x", uid="uid-x")
+    assert count(state) == []
+    state.put_job(make_job())
+    (again,) = count(state)
+    assert again == first
+    assert again is not first
+
+
+def test_what_every_quota_has_noted_is_not_counted_any_more() -> None:
+    state = make_state(a=8)
+    shares = {"metadata": {"name": "s"}, "spec": {"shares": 1}}
+    state.quotas.put(quota())
+    state.quotas.put(msgspec.convert(shares, GPUQuota))
+    state.put_job(make_job(status={"phase": "Succeeded", "startTime": at(-90), "completionTime": at(-60)}))
+    assert len(counted_jobs(state, waiting=())) == 1
+    state.quotas.put(msgspec.convert(shares | {"status": {"asOf": at(-30)}}, GPUQuota))
+    assert counted_jobs(state, waiting=()) == []
+    state.quotas.put(msgspec.convert(shares, GPUQuota))
+    assert len(counted_jobs(state, waiting=())) == 1
+    state.quotas.drop("s")
+    assert counted_jobs(state, waiting=()) == []
