@@ -40,9 +40,10 @@ _SETTLING_SECONDS: Final = 0.05
 # The same where nobody waits: plans are still checked against the room that there is, but nobody is held up by that.
 _UNHURRIED_SECONDS: Final = 2.0
 # Cycles may take this part of the time, so that changes that come without end leave room for the rest: the first
-# where a job has changed, of which people wait to hear, the second where only room has.
+# where a job has changed, of which people wait to hear, the second where only room has, the third where nobody waits.
 _CYCLE_SHARE: Final = 0.2
 _CYCLE_SHARE_OF_ROOM: Final = 0.1
+_CYCLE_SHARE_UNHURRIED: Final = 0.04
 _SLICE_SECONDS: Final = 0.02
 # The same for what waiting jobs may expect, for which nobody waits as they wait for room.
 _FORESIGHT_SHARE: Final = 0.05
@@ -163,8 +164,9 @@ class Queueing:
     async def _rest(self, busy_seconds: float) -> None:
         """Leave the time to others after a cycle that took so much of it."""
         await asyncio.sleep(busy_seconds * (1 / _CYCLE_SHARE - 1))
+        share = _CYCLE_SHARE_OF_ROOM if self._somebody_waits else _CYCLE_SHARE_UNHURRIED
         with suppress(TimeoutError):
-            async with asyncio.timeout(busy_seconds * (1 / _CYCLE_SHARE_OF_ROOM - 1 / _CYCLE_SHARE)):
+            async with asyncio.timeout(busy_seconds * (1 / share - 1 / _CYCLE_SHARE)):
                 await self._urgent.wait()
 
     async def _number(self) -> None:
@@ -186,7 +188,7 @@ class Queueing:
         self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
         self._teller.forget_all_but(set(cycle.keys))
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
-        self._somebody_waits = bool(cycle.keys)
+        self._somebody_waits = bool(cycle.waiting)
         told_anew, self._other_limits = _OF_LIMITS if self._other_limits else frozenset(), False
         told = self._state.verdicts
         for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen, told=told, anew=told_anew)):
