@@ -15,6 +15,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.api.gpujob import KIND
+from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, ServerFault, TooManyRequests, Unreachable
 from dovetail.kube.events import event
@@ -36,7 +37,7 @@ _REST_SECONDS: Final = 0.02
 _REST_SECONDS_IN_A_RUSH: Final = 0.2
 # Work comes in bursts, one for each look at the queue: between them the rush is not over.
 _CALM_SECONDS: Final = 1.0
-_MOST_WAITING: Final = 10_000
+_MOST_WAITING: Final = 5_000
 _MOST_TRIES: Final = 5
 _BACKOFF: Final = Backoff(first_seconds=1.0)
 _PASSING: Final = (Unreachable, TooManyRequests, ServerFault)
@@ -85,7 +86,9 @@ class Poster:
             self._count.labels("replaced").inc()
         elif len(self._waiting) >= _MOST_WAITING:
             self._drop(next(iter(self._waiting)), problem=f"{_MOST_WAITING} events wait already")
-        self._waiting[key] = _Waiting(news=news, at=self._now())
+        # What else a job's metadata has may be long, and need not be kept for this.
+        about = ObjectMeta(name=news.about.name, namespace=news.about.namespace, uid=news.about.uid)
+        self._waiting[key] = _Waiting(news=replace(news, about=about), at=self._now())
         self._queue.add(key)
 
     async def run(self) -> None:
