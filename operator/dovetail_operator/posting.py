@@ -20,6 +20,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, ServerFault, TooManyRequests, Unreachable
 from dovetail.kube.events import event
 from dovetail.kube.objects import Event
+from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import EVENTS
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
@@ -85,7 +86,8 @@ class Poster:
         if key in self._waiting:
             self._count.labels("replaced").inc()
         elif len(self._waiting) >= _MOST_WAITING:
-            self._drop(next(iter(self._waiting)), problem=f"{_MOST_WAITING} events wait already")
+            del self._waiting[next(iter(self._waiting))]
+            self._count.labels("dropped").inc()
         # What else a job's metadata has may be long, and need not be kept for this.
         about = ObjectMeta(name=news.about.name, namespace=news.about.namespace, uid=news.about.uid)
         self._waiting[key] = _Waiting(news=replace(news, about=about), at=self._now())
@@ -99,22 +101,22 @@ class Poster:
 
     async def _send(self, key: str) -> None:
         await self._rest()
-        waiting = self._waiting.get(key)
+        waiting = self._waiting.pop(key, None)
         if waiting is None:
             return
         try:
             await self._create(waiting)
+        except _PASSING as error:
+            if waiting.tries + 1 == _MOST_TRIES:
+                self._give_up(waiting, error)
+                return
+            # Unless there is newer news of the job by now.
+            self._waiting.setdefault(key, replace(waiting, tries=waiting.tries + 1))
+            raise
         except KubeError as error:
-            if isinstance(error, _PASSING) and waiting.tries + 1 < _MOST_TRIES:
-                if self._waiting.get(key) is waiting:
-                    self._waiting[key] = replace(waiting, tries=waiting.tries + 1)
-                raise
-            self._drop(key, problem=str(error))
-            return
-        self._count.labels("posted").inc()
-        # It may have been replaced meanwhile: then it is dirty again.
-        if self._waiting.get(key) is waiting:
-            del self._waiting[key]
+            self._give_up(waiting, error)
+        else:
+            self._count.labels("posted").inc()
 
     async def _rest(self) -> None:
         now = time.monotonic()
@@ -136,10 +138,10 @@ class Poster:
         )
         await self._client.create(EVENTS, body, as_type=Event, namespace=news.about.namespace)
 
-    def _drop(self, key: str, *, problem: str) -> None:
-        waiting = self._waiting.pop(key)
+    def _give_up(self, waiting: _Waiting, error: KubeError) -> None:
         self._count.labels("dropped").inc()
-        log.warning("event not posted", about=waiting.news.about.name, reason=waiting.news.reason, error=problem)
+        news = waiting.news
+        log.warning("event not posted", job=key_of(news.about), reason=news.reason, error=str(error))
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

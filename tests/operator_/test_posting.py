@@ -161,3 +161,19 @@ async def test_of_too_many_events_the_oldest_are_dropped(desk: Desk, api: Api, m
     async with desk.at_work():
         await until(lambda: desk.count("posted") == 2)
     assert sorted(name for name, _ in desk.posted) == ["b", "c"]
+
+
+async def test_an_event_that_fails_gives_way_to_newer_news_of_the_job(
+    desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "_BACKOFF", posting.Backoff(first_seconds=0.001))
+    released = asyncio.Event()
+    api.answer(POST, Answer(status=503, body={}, released=released), Answer(body={}))
+    async with desk.at_work():
+        desk.poster.post(news(reason="Starting"))
+        await until(lambda: len(api.of(POST)) == 1)
+        desk.poster.post(news(reason="Running"))
+        released.set()
+        await until(lambda: desk.count("posted") == 1)
+    assert desk.posted == [("x", "Starting"), ("x", "Running")]
+    assert not desk.poster._waiting
