@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
 from dovetail.kube.events import Severity
+from dovetail.kube.retry import Backoff
 from dovetail_operator import posting
 from dovetail_operator.announce import Announcement
 from dovetail_operator.posting import Poster
@@ -128,7 +129,7 @@ async def test_what_comes_while_an_event_is_sent_is_posted_too(desk: Desk, api: 
 async def test_an_event_is_tried_again_when_the_trouble_passes(
     desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "_BACKOFF", posting.Backoff(first_seconds=0.001))
+    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
     api.answer(POST, refusal(503), refusal(429), Answer(body={}))
     desk.poster.post(news())
     async with desk.at_work():
@@ -139,7 +140,7 @@ async def test_an_event_is_tried_again_when_the_trouble_passes(
 async def test_an_event_that_cannot_be_posted_keeps_nobody_waiting(
     desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "_BACKOFF", posting.Backoff(first_seconds=0.001))
+    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
     # Of a namespace that is going; then an API server that is never well.
     api.answer(POST, refusal(403), Answer(body={}), *[refusal(500)] * posting._MOST_TRIES)
     async with desk.at_work():
@@ -166,7 +167,7 @@ async def test_of_too_many_events_the_oldest_are_dropped(desk: Desk, api: Api, m
 async def test_an_event_that_fails_gives_way_to_newer_news_of_the_job(
     desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "_BACKOFF", posting.Backoff(first_seconds=0.001))
+    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
     released = asyncio.Event()
     api.answer(POST, Answer(status=503, body={}, released=released), Answer(body={}))
     async with desk.at_work():
