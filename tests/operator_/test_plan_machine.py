@@ -24,6 +24,7 @@ from dovetail_operator.candidacies import Candidacies
 from dovetail_operator.observed import worker_of
 from dovetail_operator.plans import Doubts, is_told_first
 from dovetail_operator.reconcile import reconcile
+from dovetail_operator.runs import Runs
 from tests.operator_.builders import NOW, at, condition, make_job, make_pod, make_state
 
 NODES = {"a": 4, "b": 4, "c": 2}
@@ -283,7 +284,7 @@ class PlanMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_kept_of_jobs_is_as_if_it_were_made_anew(self) -> None:
         kept = survey(self.state, now=self.now)
-        self.state.candidacies = Candidacies()
+        self.state.candidacies, self.state.runs = Candidacies(), Runs()
         assert survey(self.state, now=self.now) == kept
 
     @invariant()
