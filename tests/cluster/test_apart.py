@@ -42,3 +42,19 @@ async def test_workers_that_keep_away_from_each_other_start_together_or_wait_tog
     assert await jobs.pods("late") == []
     told = await jobs.until("odd", lambda status: status.reason == "Invalid")
     assert "spec.template.spec.affinity" in told.message
+
+
+async def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_taken_back_whole_and_says_why(jobs: Jobs) -> None:
+    """Four V100s are free on one node and two on the other: six workers fit, but not evenly."""
+    await jobs.submit("large", gpu="2(V100)")
+    await jobs.phase("Running", "large")
+    evenly = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"dovetail.dev/job": "uneven"}},
+    }
+    await jobs.submit("uneven", gpu="1(V100)", workers=6, template=template(topologySpreadConstraints=[evenly]))
+    told = await jobs.until("uneven", lambda status: status.message.startswith("Is planned anew at "))
+    assert (told.phase, told.reason, told.placement) == ("Queued", "Resources", None)
+    assert "didn't match pod topology spread constraints" in told.message
