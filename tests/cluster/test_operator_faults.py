@@ -136,6 +136,7 @@ async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_n
     await _made_again(client, doomed.namespace)
     commands = Commands(client=client, namespace=doomed.namespace)
     (record,) = await past.records(commands, HistoryQuerySpec(names=["runs"]))
+    await client.delete(NAMESPACES, doomed.namespace)
     assert (record.phase, record.reason) == ("Cancelled", "Deleted")
 
 
