@@ -24,6 +24,7 @@ from dovetail_operator.history import History
 from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.notifying import Notifier
+from dovetail_operator.posting import Poster
 from dovetail_operator.senders import Nobody
 from dovetail_operator.state import State
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
@@ -69,6 +70,7 @@ def exposed() -> set[str]:
     store = HistoryStore("sqlite:///never-opened")
     History(client, state, store, keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
     Notifier(client, Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
+    Poster(client, in_a_rush=lambda: False, registry=operator, now=lambda: NOON, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()
     agent.register(
