@@ -223,11 +223,13 @@ class Queueing:
     def _doubt(self, cycle: Cycle) -> None:
         """Find the plans that are overtaken; their jobs get dirty."""
         overtaken = self._doubts.overtaken(cycle.doubts, now=time.monotonic())
-        news = [key for uid, key in cycle.planned.items() if uid in overtaken.keys() - self._state.overtaken.keys()]
+        news = overtaken.keys() - self._state.overtaken.keys()
         self._state.overtaken = overtaken
-        for key in news:
-            job = self._state.jobs[key]
-            if (rest := rest_after(cycle.doubts[job.metadata.uid], now=self._now())) is not None:
+        for uid in news & cycle.planned.keys():
+            key = cycle.planned[uid]
+            job, rest = self._state.jobs.get(key), rest_after(cycle.doubts[uid], now=self._now())
+            # It may have gone since the look began.
+            if rest is not None and job is not None and job.metadata.uid == uid:
                 self._state.refuse(job, rest)
             self._dirty(key)
         for uid in overtaken.keys() & cycle.keys.keys():

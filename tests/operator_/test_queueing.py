@@ -1,9 +1,17 @@
 """How the queue shares the time with the rest of the operator."""
 
 import asyncio
+import random
 import time
+from datetime import UTC, datetime
+from typing import Any, cast
 
-from dovetail_operator.queueing import Breath
+from dovetail_operator.admission import Cycle
+from dovetail_operator.plans import Doubt
+from dovetail_operator.queueing import Breath, Queueing
+from tests.operator_.builders import make_state
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def work(seconds: float) -> None:
@@ -20,3 +28,21 @@ async def test_what_others_do_meanwhile_does_not_count_as_the_queues_own_work() 
     await breath.take()
     work(0.05)
     assert 0.1 <= breath.busy_seconds < 0.5
+
+
+async def test_a_plan_may_be_overtaken_of_a_job_that_has_just_gone() -> None:
+    dirty: list[str] = []
+    queueing = Queueing(
+        make_state(),
+        numbers=cast("Any", None),
+        counters=cast("Any", None),
+        dirty=dirty.append,
+        now=lambda: NOON,
+        rng=random.Random(7),
+    )
+    refused = Doubt(why="refused", patience_seconds=0.0, rest_seconds=30.0, words="no node")
+    queueing._doubt(Cycle(now=NOON, doubts={"uid-x": refused}, planned={"uid-x": "team/x"}))
+    assert dirty == ["team/x"]
+    # So that it is looked at again, another timer runs.
+    assert queueing._renewal is not None
+    queueing._renewal.cancel()
