@@ -2,19 +2,30 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from dovetail.kube.retry import BACKOFF, Backoff
 
+# Of so many keys one is from those that are not to come first, so that none waits for ever.
+_ONE_IN: Final = 4
+
 
 class WorkQueue:
-    """Dirty keys in order of arrival. A key that gets dirty while it is worked on comes again after that."""
+    """Dirty keys in order of arrival, those that are to come first before others.
+
+    A key that gets dirty while it is worked on comes again after that.
+    """
 
     def __init__(self) -> None:
         self._failures: dict[str, int] = {}
         # A key wakes one of the hands that wait, not all of them.
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._waiting = asyncio.Semaphore(0)
+        self._lanes: tuple[deque[str], deque[str]] = deque(), deque()
+        self._taken = 0
         self._dirty: set[str] = set()
+        self._first: set[str] = set()
         self._at_work: set[str] = set()
         self._timers: dict[str, tuple[float, asyncio.Handle]] = {}
 
@@ -26,13 +37,15 @@ class WorkQueue:
         """How many keys wait or are looked at now; one that is both counts twice."""
         return len(self._dirty) + len(self._at_work)
 
-    def add(self, key: str) -> None:
-        """Look at `key` soon."""
-        if key in self._dirty:
+    def add(self, key: str, *, first: bool = False) -> None:
+        """Look at `key` soon; `first` before most that wait already."""
+        if key in self._dirty and (key in self._first or not first):
             return
         self._dirty.add(key)
+        if first:
+            self._first.add(key)
         if key not in self._at_work:
-            self._waiting.put_nowait(key)
+            self._put(key)
 
     def add_later(self, key: str, *, seconds: float) -> None:
         """Look at `key` after that time, or earlier if an earlier look is due already."""
@@ -55,16 +68,30 @@ class WorkQueue:
 
     async def get(self) -> str:
         """The next key. Call `done` with it when it has been looked at."""
-        key = await self._waiting.get()
-        self._dirty.discard(key)
-        self._at_work.add(key)
-        return key
+        while True:
+            await self._waiting.acquire()
+            key = self._next()
+            # It stands in both lanes where it was to come first only later.
+            if key in self._dirty and key not in self._at_work:
+                self._dirty.discard(key)
+                self._first.discard(key)
+                self._at_work.add(key)
+                return key
 
     def done(self, key: str) -> None:
         """The look at `key` is over."""
         self._at_work.discard(key)
         if key in self._dirty:
-            self._waiting.put_nowait(key)
+            self._put(key)
+
+    def _put(self, key: str) -> None:
+        self._lanes[key not in self._first].append(key)
+        self._waiting.release()
+
+    def _next(self) -> str:
+        self._taken += 1
+        first, others = self._lanes
+        return others.popleft() if others and (not first or self._taken % _ONE_IN == 0) else first.popleft()
 
     async def serve(
         self,

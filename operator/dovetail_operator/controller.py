@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from dovetail.kube.client import Client
@@ -47,7 +48,16 @@ class Controller:
         self._counters = counters
         self._rng = rng
         pacing = Pacing()
-        self._queueing = Queueing(state, numbers=numbers, counters=counters, dirty=self.queue.add, now=now, rng=rng)
+        self._queueing = Queueing(
+            state,
+            numbers=numbers,
+            counters=counters,
+            dirty=self.queue.add,
+            # What is free is used before it is told why others wait.
+            let_go=partial(self.queue.add, first=True),
+            now=now,
+            rng=rng,
+        )
         self._evictions = PodEvictions(client, is_of_a_job=state.pods.is_of_a_job)
         self.changes = Changes(
             state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now

@@ -17,7 +17,7 @@ import msgspec
 from dovetail.api.gpujob import QueuePlace, Reason
 from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import BACKOFF
-from dovetail.queue.verdicts import Verdict, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.admission import (
     BASIS_OF_WAY,
     RENEWAL_SECONDS,
@@ -82,7 +82,7 @@ class Breath:
 
 
 class Queueing:
-    """Decides again and again while `run` goes on; `dirty` marks the job with that key."""
+    """Decides again and again while `run` goes on; `dirty` marks the job with that key, `let_go` one that may start."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class Queueing:
         numbers: Numbers,
         counters: Counters,
         dirty: Callable[[str], None],
+        let_go: Callable[[str], None],
         now: Callable[[], datetime],
         rng: random.Random,
     ) -> None:
@@ -98,6 +99,7 @@ class Queueing:
         self._numbers = numbers
         self._counters = counters
         self._dirty = dirty
+        self._let_go = let_go
         self._now = now
         self._rng = rng
         self._teller = Teller()
@@ -245,7 +247,7 @@ class Queueing:
         """Let the job be told of another verdict than `before`, now or after a while."""
         if at_once or not self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
             self._state.verdicts[verdict.key] = verdict
-            self._dirty(key)
+            (self._let_go if isinstance(verdict, Admitted) else self._dirty)(key)
         elif rank < RENEWED_JOBS:
             self._renew_later(RENEWAL_SECONDS)
 

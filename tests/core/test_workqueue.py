@@ -177,3 +177,40 @@ def test_a_key_that_is_due_at_once_may_be_asked_for_again_on_every_event_loop(ru
         return await taken(queue)
 
     assert run(twice()) == "a"
+
+
+async def test_what_is_to_come_first_does_and_lets_every_fourth_of_the_others_pass() -> None:
+    queue = WorkQueue()
+    for number in range(4):
+        queue.add(f"other-{number}")
+    for number in range(6):
+        queue.add(f"first-{number}", first=True)
+    keys = [await queue.get() for _ in range(10)]
+    assert keys == [
+        *("first-0", "first-1", "first-2", "other-0"),
+        *("first-3", "first-4", "first-5", "other-1"),
+        *("other-2", "other-3"),
+    ]
+
+
+async def test_a_key_that_waits_may_be_told_to_come_first_and_comes_once() -> None:
+    queue = WorkQueue()
+    for key in "abc":
+        queue.add(key)
+    queue.add("c", first=True)
+    queue.add("c", first=True)
+    assert [await queue.get() for _ in range(3)] == ["c", "a", "b"]
+    for key in "abc":
+        queue.done(key)
+    queue.add("d")
+    assert await queue.get() == "d"
+
+
+async def test_a_key_that_is_to_come_first_while_it_is_worked_on_does_so_after_that() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("b")
+    queue.add("a", first=True)
+    queue.done("a")
+    assert [await queue.get(), await queue.get()] == ["a", "b"]

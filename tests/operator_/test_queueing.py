@@ -37,6 +37,7 @@ async def test_a_plan_may_be_overtaken_of_a_job_that_has_just_gone() -> None:
         numbers=cast("Any", None),
         counters=cast("Any", None),
         dirty=dirty.append,
+        let_go=dirty.append,
         now=lambda: NOON,
         rng=random.Random(7),
     )
