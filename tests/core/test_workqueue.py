@@ -174,7 +174,7 @@ def test_a_key_that_is_due_at_once_may_be_asked_for_again_on_every_event_loop(ru
         queue = WorkQueue()
         queue.add_later("a", seconds=-1)
         queue.add_later("a", seconds=0)
-        return await taken(queue)
+        return await queue.get()
 
     assert run(twice()) == "a"
 
@@ -185,7 +185,7 @@ async def test_what_is_to_come_first_does_and_lets_every_fourth_of_the_others_pa
         queue.add(f"other-{number}")
     for number in range(6):
         queue.add(f"first-{number}", first=True)
-    keys = [await queue.get() for _ in range(10)]
+    keys = [await taken(queue) for _ in range(10)]
     assert keys == [
         *("first-0", "first-1", "first-2", "other-0"),
         *("first-3", "first-4", "first-5", "other-1"),
@@ -199,18 +199,18 @@ async def test_a_key_that_waits_may_be_told_to_come_first_and_comes_once() -> No
         queue.add(key)
     queue.add("c", first=True)
     queue.add("c", first=True)
-    assert [await queue.get() for _ in range(3)] == ["c", "a", "b"]
+    assert [await taken(queue) for _ in range(3)] == ["c", "a", "b"]
     for key in "abc":
         queue.done(key)
     queue.add("d")
-    assert await queue.get() == "d"
+    assert await taken(queue) == "d"
 
 
 async def test_a_key_that_is_to_come_first_while_it_is_worked_on_does_so_after_that() -> None:
     queue = WorkQueue()
     queue.add("a")
-    assert await queue.get() == "a"
+    assert await taken(queue) == "a"
     queue.add("b")
     queue.add("a", first=True)
     queue.done("a")
-    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert [await taken(queue), await taken(queue)] == ["a", "b"]
