@@ -17,7 +17,7 @@ from dovetail_operator.posting import Poster
 from tests.core.kube.api import Answer, Api, refusal
 
 POST = "POST /api/v1/namespaces/team/events"
-AT = datetime(2026, 11, 22, 8, 30, tzinfo=UTC)
+AT = datetime(2026, 11, 22, 8, 30, 0, 250_000, tzinfo=UTC)
 
 
 class Desk:
@@ -84,6 +84,8 @@ async def test_an_event_tells_of_the_job_what_has_happened_and_when(desk: Desk, 
     }
     assert (body["type"], body["reason"], body["message"]) == ("Normal", "Running", "Running on a")
     assert body["firstTimestamp"] == body["lastTimestamp"] == "2026-11-22T08:30:00Z"
+    # By which events of one second stand in their order.
+    assert body["eventTime"] == "2026-11-22T08:30:00.250000Z"
     assert body["source"] == {"component": "dovetail-operator"}
 
 

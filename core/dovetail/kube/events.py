@@ -33,6 +33,7 @@ def event(
 
     `at` is when it happened, `instance` which of the `component`s says so; a message that is too long is cut.
     """
+    # The old times are those that `kubectl describe` shows; they are of whole seconds, and say no order within one.
     when = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "metadata": {"generateName": f"{about['name'][:_LONGEST_PREFIX]}.", "namespace": namespace_of(about)},
@@ -43,6 +44,8 @@ def event(
         "source": {"component": component, **({"host": host} if host else {})},
         "reportingComponent": component,
         "reportingInstance": instance,
+        "action": reason,
+        "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "firstTimestamp": when,
         "lastTimestamp": when,
         "count": 1,
