@@ -100,7 +100,7 @@ class Poster:
         )
 
     async def _send(self, key: str) -> None:
-        await self._rest()
+        await asyncio.sleep(self.rest_seconds(now=time.monotonic()))
         waiting = self._waiting.pop(key, None)
         if waiting is None:
             return
@@ -118,11 +118,11 @@ class Poster:
         else:
             self._count.labels("posted").inc()
 
-    async def _rest(self) -> None:
-        now = time.monotonic()
+    def rest_seconds(self, *, now: float) -> float:
+        """How long a hand rests before its next event; `now` is of a clock that only goes on."""
         if self._in_a_rush():
             self._rush_until = now + _CALM_SECONDS
-        await asyncio.sleep(self._rest_seconds_in_a_rush if now < self._rush_until else _REST_SECONDS)
+        return self._rest_seconds_in_a_rush if now < self._rush_until else _REST_SECONDS
 
     async def _create(self, waiting: _Waiting) -> None:
         news = waiting.news

@@ -18,6 +18,7 @@ from tests.core.kube.api import Answer, Api, refusal
 
 POST = "POST /api/v1/namespaces/team/events"
 AT = datetime(2026, 11, 22, 8, 30, 0, 250_000, tzinfo=UTC)
+IN_A_RUSH = 0.001
 
 
 class Desk:
@@ -33,7 +34,7 @@ class Desk:
             registry=self.registry,
             now=lambda: AT,
             rng=random.Random(7),
-            rest_seconds_in_a_rush=0.001,
+            rest_seconds_in_a_rush=IN_A_RUSH,
         )
 
     def count(self, outcome: str) -> float | None:
@@ -106,26 +107,31 @@ async def test_while_it_waits_a_normal_event_gives_way_to_the_next_and_a_warning
     assert desk.count("replaced") == 1
 
 
-async def test_in_a_rush_events_come_slowly_but_come(desk: Desk, api: Api) -> None:
-    api.answer(POST, *[Answer(body={})] * 3)
+async def test_in_a_rush_events_come_slowly_and_a_moment_longer(desk: Desk) -> None:
+    calm = desk.poster.rest_seconds(now=100.0)
     desk.in_a_rush = True
-    for name in "abc":
-        desk.poster.post(news(name))
-    async with desk.at_work():
-        await until(lambda: desk.count("posted") == 3)
-    assert sorted(desk.posted) == [("a", "Running"), ("b", "Running"), ("c", "Running")]
+    assert desk.poster.rest_seconds(now=100.0) == IN_A_RUSH
+    desk.in_a_rush = False
+    assert desk.poster.rest_seconds(now=100.9) == IN_A_RUSH
+    assert desk.poster.rest_seconds(now=101.1) == calm != IN_A_RUSH
 
 
-async def test_what_comes_while_an_event_is_sent_is_posted_too(desk: Desk, api: Api) -> None:
+@pytest.mark.parametrize(("status", "posted"), [(200, 2), (503, 1)])
+async def test_newer_news_that_comes_while_an_event_is_sent_is_posted(
+    desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch, status: int, posted: int
+) -> None:
+    """Where sending the older one fails, that one is not tried again."""
+    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
     released = asyncio.Event()
-    api.answer(POST, Answer(body={}, released=released), Answer(body={}))
+    api.answer(POST, Answer(status=status, body={}, released=released), Answer(body={}))
     async with desk.at_work():
         desk.poster.post(news(reason="Starting"))
         await until(lambda: len(api.of(POST)) == 1)
         desk.poster.post(news(reason="Running"))
         released.set()
-        await until(lambda: desk.count("posted") == 2)
+        await until(lambda: desk.count("posted") == posted)
     assert desk.posted == [("x", "Starting"), ("x", "Running")]
+    assert not desk.poster._waiting
 
 
 async def test_an_event_is_tried_again_when_the_trouble_passes(
@@ -164,19 +170,3 @@ async def test_of_too_many_events_the_oldest_are_dropped(desk: Desk, api: Api, m
     async with desk.at_work():
         await until(lambda: desk.count("posted") == 2)
     assert sorted(name for name, _ in desk.posted) == ["b", "c"]
-
-
-async def test_an_event_that_fails_gives_way_to_newer_news_of_the_job(
-    desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
-    released = asyncio.Event()
-    api.answer(POST, Answer(status=503, body={}, released=released), Answer(body={}))
-    async with desk.at_work():
-        desk.poster.post(news(reason="Starting"))
-        await until(lambda: len(api.of(POST)) == 1)
-        desk.poster.post(news(reason="Running"))
-        released.set()
-        await until(lambda: desk.count("posted") == 1)
-    assert desk.posted == [("x", "Starting"), ("x", "Running")]
-    assert not desk.poster._waiting
