@@ -18,6 +18,7 @@ from dovetail.queue.candidates import Candidate
 from dovetail.queue.gate import Refused
 from dovetail.queue.verdicts import Admitted
 from dovetail.quotas import spec_in_pools
+from dovetail_operator.remembered import Remembered
 from dovetail_operator.runtimes import is_limited
 
 if TYPE_CHECKING:
@@ -43,16 +44,8 @@ class _Kept(NamedTuple):
     stays: bool
 
 
-class Candidacies:
+class Candidacies(Remembered[_Kept]):
     """Candidates from look to look, by the job's UID."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, _Kept] = {}
-        self._asked: dict[str, _Kept] = {}
-
-    def forget_others(self) -> None:
-        """A look is over: what is kept of jobs that were not asked for is dropped, with all that it was made of."""
-        self._known, self._asked = self._asked, {}
 
     def of(
         self,
@@ -73,7 +66,7 @@ class Candidacies:
         verdict, learned = state.verdicts.get(uid), state.expectations.learned_of(job)
         plan = verdict if isinstance(verdict, Admitted) else None
         values = (workers, nodes, pools, state.number_of(job) or 0, state.estimate_of(job))
-        known = self._known.get(uid)
+        known = self.get(uid)
         if known is None or not _is_same(known, job, child, plan, values):
             made = _made(job, child, state=state, pools=pools, workers=workers, nodes=nodes)
         elif known.learned != learned:
@@ -85,7 +78,7 @@ class Candidacies:
         if made.share != (share := state.quotas.level_of(job)):
             made = replace(made, share=share)
         stays = waits and child is None and plan is None and _is_for_itself(job, state=state)
-        self._asked[uid] = _Kept(made, job, child, plan, values, state.quotas.version, learned, stays)
+        self.keep(uid, _Kept(made, job, child, plan, values, state.quotas.version, learned, stays))
         _note_nodes(job, state=state, site=made.site, sites=sites)
         return made
 
@@ -93,7 +86,7 @@ class Candidacies:
         """The job for the queue where it waited before and nothing has changed that could end that, or make another
         candidate of it; else None: then it has to be looked at."""
         uid = job.metadata.uid
-        known = self._known.get(uid)
+        known = self.get(uid)
         if (
             known is None
             or not known.stays
@@ -104,7 +97,7 @@ class Candidacies:
             or not state.is_left_to_itself(uid, key=key)
         ):
             return None
-        self._asked[uid] = known
+        self.keep(uid, known)
         _note_nodes(job, state=state, site=known.candidate.site, sites=sites)
         return known.candidate
 

@@ -14,6 +14,7 @@ from dovetail.runs import end_of_run, workers_of
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
 from dovetail_operator.plans import sized
+from dovetail_operator.remembered import Remembered
 
 if TYPE_CHECKING:
     from dovetail_operator.state import State
@@ -48,23 +49,15 @@ class _Known(NamedTuple):
     quotas: int
 
 
-class Counts:
+class Counts(Remembered[_Known]):
     """What jobs take that are not over, from count to count, by their UIDs."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
-        self._asked: dict[str, _Known] = {}
-
-    def forget_others(self) -> None:
-        """All are counted: what is kept of jobs that were not is dropped."""
-        self._known, self._asked = self._asked, {}
 
     def of(self, job: GPUJob, *, key: str, state: "State", waits: bool) -> Counted | None:
         """What the job of that key takes or waits for; None where it does neither."""
         uid, child, version = job.metadata.uid, state.child_named(key), state.quotas.version
         verdict = state.verdicts.get(uid)
         plan = verdict if isinstance(verdict, Admitted) else None
-        known = self._known.get(uid)
+        known = self.get(uid)
         if (
             known is None
             or known.job is not job
@@ -74,7 +67,7 @@ class Counts:
             or known.quotas != version
         ):
             known = _Known(_counted_now(state, job, plan=plan, waits=waits), job, child, plan, waits, version)
-        self._asked[uid] = known
+        self.keep(uid, known)
         return known.counted
 
 

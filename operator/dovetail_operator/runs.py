@@ -10,6 +10,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Job, Pod
 from dovetail_operator.observed import is_child, is_on_the_way, workers_without_node
 from dovetail_operator.plans import open_nodes, refused_since, sized
+from dovetail_operator.remembered import Remembered
 from dovetail_operator.runtimes import Run
 
 if TYPE_CHECKING:
@@ -29,16 +30,8 @@ class AtWork(NamedTuple):
     refused: bool
 
 
-class Runs:
+class Runs(Remembered[AtWork]):
     """The jobs at work from look to look, by UID."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, AtWork] = {}
-        self._asked: dict[str, AtWork] = {}
-
-    def forget_others(self) -> None:
-        """A look is over: what is kept of jobs that were not asked for is dropped."""
-        self._known, self._asked = self._asked, {}
 
     def of(self, job: GPUJob, *, key: str, state: "State", running: set[str]) -> AtWork | None:
         """The job of that key at work, None where it is not; the UID of its batch Job is noted in `running`."""
@@ -46,14 +39,14 @@ class Runs:
         if child is None:
             return None
         uid, pods = job.metadata.uid, state.pods.of(child)
-        known = self._known.get(uid)
+        known = self.get(uid)
         same = known is not None and known.job is job and known.child is child and known.pods is pods
         if not same and not (is_child(child, job=job) and is_on_the_way(job, child)):
             return None
         running.add(child.metadata.uid)
         if known is None or not same:
             known = _made(job, child, pods, state=state)
-        self._asked[uid] = known
+        self.keep(uid, known)
         return known
 
 
