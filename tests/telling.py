@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dovetail_sandbox import binaries, cluster
+from dovetail_sandbox import binaries, cluster, realnode
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.progress import Lines
 
@@ -54,4 +54,11 @@ def _programs(sandbox: Cluster) -> list[str]:
         for name, lines in _LOGS.items()
         if name in observed
     ]
-    return [*states, *logs]
+    return [*states, *logs, *_real_node(sandbox)]
+
+
+def _real_node(sandbox: Cluster) -> list[str]:
+    """Whether the real node runs, where there is one: without it pods there wait for their containers in silence."""
+    if not sandbox.state().real_node:
+        return []
+    return [f"--- real node: {realnode.trouble(sandbox.folder) or 'runs'}"]

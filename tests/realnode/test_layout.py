@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from dovetail_sandbox.realnode import RealNodeError
+from dovetail_sandbox.realnode.errors import CommandError
 from dovetail_sandbox.realnode.layout import Layout
-from dovetail_sandbox.realnode.network import CANDIDATES, choose
+from dovetail_sandbox.realnode.network import CANDIDATES, choose, disconnect
 
 
 def test_one_state_directory_always_gives_the_same_names(tmp_path: Path) -> None:
@@ -41,3 +42,32 @@ def test_a_network_that_the_host_routes_elsewhere_is_passed_over() -> None:
 def test_a_host_that_routes_every_candidate_elsewhere_is_told_so() -> None:
     with pytest.raises(RealNodeError, match=r"No free network for the real node.*10\.213\.0\.0/16"):
         choose(first=7, taken=[CANDIDATES])
+
+
+def ip(tmp_path: Path, script: str, *, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `ip` that does as the script says, in place of the machine's."""
+    program = tmp_path / "ip"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+
+
+def test_a_link_that_goes_by_itself_just_then_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the kernel tidies the node's namespace up between a look and the deletion."""
+    looked = tmp_path / "looked"
+    ip(
+        tmp_path,
+        f'[ "$2" = show ] && [ ! -e {looked} ] && touch {looked} && [ ! -e {tmp_path}/deleted ] && exit 0\n'
+        f'[ "$2" = delete ] && touch {tmp_path}/deleted && echo Cannot find device >&2\nexit 1',
+        monkeypatch=monkeypatch,
+    )
+    disconnect(Layout.of(tmp_path))
+    assert (tmp_path / "deleted").exists()
+
+
+def test_a_link_that_is_there_and_cannot_be_deleted_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ip(tmp_path, '[ "$2" = show ] || { echo not permitted >&2; exit 2; }', monkeypatch=monkeypatch)
+    with pytest.raises(CommandError, match="not permitted"):
+        disconnect(Layout.of(tmp_path))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network
 
 from dovetail_sandbox.realnode.commands import call, succeeds
-from dovetail_sandbox.realnode.errors import RealNodeError
+from dovetail_sandbox.realnode.errors import CommandError, RealNodeError
 from dovetail_sandbox.realnode.layout import Layout, NodeNetwork
 
 NODE_INTERFACE = "eth0"
@@ -54,6 +54,9 @@ def connect(layout: Layout, *, network: NodeNetwork, node_pid: int) -> None:
 
 
 def disconnect(layout: Layout) -> None:
-    """Removes the host's end, if the node's end took it not along."""
-    if succeeds(["ip", "link", "show", layout.host_interface]):
+    """Removes the host's end, which the node's end takes along when the kernel comes to it: now, before, or later."""
+    try:
         call("ip", "link", "delete", layout.host_interface)
+    except CommandError:
+        if succeeds(["ip", "link", "show", layout.host_interface]):
+            raise
