@@ -36,6 +36,7 @@ from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers
 from dovetail_operator.history_store import HistoryStore
 from dovetail_operator.idle import IdleWatch
+from dovetail_operator.keeping import ServiceKeeper
 from dovetail_operator.kueue import KueueWatch
 from dovetail_operator.lasting import LastingMisses
 from dovetail_operator.memory import Learning
@@ -136,6 +137,7 @@ class Operator:
             now=_now,
         )
         self._kueue = KueueWatch(client, state, changed=self._controller.queue.add)
+        self._services = ServiceKeeper(client, state, post=self._poster.post, rng=rng)
         state.notifier = self._notifier = Notifier(
             client,
             sender_of(options.notify_url, sender=options.notify_from),
@@ -173,6 +175,7 @@ class Operator:
             tasks.create_task(self._lasting.run())
             tasks.create_task(self._notifier.run())
             tasks.create_task(self._kueue.run())
+            tasks.create_task(self._services.run())
 
     def _in_a_rush(self) -> bool:
         return self._controller.queue.load >= _RUSH

@@ -12,7 +12,7 @@ from dovetail_operator.observed import Obstacle
 from dovetail_operator.ownership import is_of_an_earlier_one, is_owned
 
 
-class _Named(Described, frozen=True, kw_only=True):
+class Named(Described, frozen=True, kw_only=True):
     """An object of which only the metadata matter."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -22,9 +22,9 @@ async def ensure(client: Client, job: GPUJob, manifest: dict[str, Any]) -> Obsta
     """Make the Service, or find the one that was made before; the answer says why it cannot be."""
     name, namespace = job.metadata.name, job.metadata.namespace
     try:
-        await client.create(SERVICES, manifest, as_type=_Named, namespace=namespace)
+        await client.create(SERVICES, manifest, as_type=Named, namespace=namespace)
     except AlreadyExists:
-        found = await client.get(SERVICES, name, as_type=_Named, namespace=namespace)
+        found = await client.get(SERVICES, name, as_type=Named, namespace=namespace)
         return None if is_owned(found.metadata, by=job) else in_the_way(found.metadata, kind="Service", of=job)
     except StatusError as error:
         return refusal(error, kind="Service")

@@ -136,6 +136,15 @@ class Jobs:
                     return events
                 await asyncio.sleep(0.05)
 
+    async def there(self, resource: Resource, name: str = "x") -> None:
+        """Wait until there is such an object."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(NotFound):
+                    await self.client.get(resource, name, as_type=dict[str, Any], namespace=self.namespace)
+                    return
+                await asyncio.sleep(0.05)
+
     async def gone(self, resource: Resource, name: str = "x") -> None:
         """Wait until there is no such object."""
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -11,7 +11,7 @@ from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.objects import Job
-from dovetail.kube.resources import CRDS, GPUJOBS, JOBS, NAMESPACES
+from dovetail.kube.resources import CRDS, GPUJOBS, JOBS, NAMESPACES, SERVICES
 from dovetail_cli import past
 from dovetail_cli.cluster import Cluster as Commands
 from dovetail_operator.durations import human, moment
@@ -116,6 +116,20 @@ async def test_a_batch_job_made_right_before_a_crash_is_taken_over(
     status = await jobs.phase("Running")
     assert status.devices
     assert (await client.get(JOBS, "x", as_type=Job, namespace=namespace)).metadata.uid == child.metadata.uid
+
+
+async def test_a_gangs_service_that_somebody_deletes_is_made_again_also_if_nobody_looked(
+    sandbox: Cluster, jobs: Jobs, client: Client, namespace: str
+) -> None:
+    await jobs.submit(workers=2)
+    await jobs.phase("Running")
+    await client.delete(SERVICES, "x", namespace=namespace)
+    await jobs.there(SERVICES, "x")
+    await asyncio.to_thread(sandbox.stop, "operator")
+    await client.delete(SERVICES, "x", namespace=namespace)
+    await start(sandbox)
+    await jobs.there(SERVICES, "x")
+    assert (await jobs.phase("Running")).attempt == 1
 
 
 async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_nobody_else(
