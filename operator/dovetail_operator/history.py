@@ -136,6 +136,9 @@ class History:
         failures = 0
         while True:
             try:
+                if failures:
+                    # The database may be another one by now, and without our table.
+                    await asyncio.to_thread(self.store.open)
                 await act()
             except HistoryError as error:
                 wait = _BACKOFF.seconds(failures, rng=self._rng)

@@ -16,8 +16,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 
 from dovetail.api.historyquery import MOST_LOGS, HistoryQuerySpec, JobRecord
+from dovetail.logs import get_logger
+
+log = get_logger("dovetail.operator.history")
 
 _METADATA: Final = sql.MetaData()
+# A service account's name alone may have more; the record has all of it.
+_USER_LENGTH: Final = 253
 # Times as sortable text in UTC, as they come; the whole record as JSON beside what is searched for.
 _JOBS: Final = sql.Table(
     "dovetail_jobs",
@@ -26,7 +31,7 @@ _JOBS: Final = sql.Table(
     sql.Column("namespace", sql.String(63), nullable=False),
     sql.Column("name", sql.String(253), nullable=False),
     sql.Column("number", sql.Integer),
-    sql.Column("user", sql.String(253), nullable=False),
+    sql.Column("user", sql.String(_USER_LENGTH), nullable=False),
     sql.Column("phase", sql.String(32), nullable=False),
     sql.Column("ended", sql.String(32)),
     sql.Column("gpu_seconds", sql.Float, nullable=False),
@@ -60,18 +65,22 @@ class HistoryStore:
             self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=waiting)
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error
+        self._opened: tuple[int, int] | None = None
         self._insert = (sqlite if self._file else postgresql).insert
         self._project = _project(in_sqlite=self._file is not None)
 
     def open(self) -> None:
-        """Make the table where there is none. Raises `HistoryError`."""
+        """Make the table where there is none; may be called again. Raises `HistoryError`."""
         try:
             if self._file is not None:
+                # What is open may be a file that somebody has deleted or replaced since.
+                self._engine.dispose()
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 with self._engine.connect() as connection:
                     # Readers do not wait for the writer, and a crash loses nothing that was committed.
                     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             _METADATA.create_all(self._engine)
+            self._opened = self._file_there()
         except (OSError, sql.exc.SQLAlchemyError) as error:
             raise HistoryError(self.where, problem=_brief(error)) from error
 
@@ -82,11 +91,22 @@ class HistoryStore:
     def write(self, records: Iterable[JobRecord]) -> list[JobRecord]:
         """Keep records; those that are final already stay as they are. Returns the ones that became final by this."""
         records = list(records)
+        if self._file_there() != self._opened:
+            log.warning("the history's file was deleted or replaced, and is opened anew", file=self.where)
+            self.open()
         try:
             with self._engine.begin() as connection:
                 return [record for record in records if self._upsert(connection, record) and record.ended]
         except sql.exc.SQLAlchemyError as error:
             raise HistoryError(self.where, problem=_brief(error)) from error
+
+    def _file_there(self) -> tuple[int, int] | None:
+        """Which file is there under our name by now; None where there is none, and of PostgreSQL."""
+        try:
+            found = None if self._file is None else self._file.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)
 
     def _upsert(self, connection: sql.Connection, record: JobRecord) -> bool:
         row = _row(record)
@@ -109,24 +129,24 @@ class HistoryStore:
 
     def unfinished(self) -> list[JobRecord]:
         """Records of jobs that had begun and of which no end is known."""
-        return [_record(row) for row in self._read(sql.select(_JOBS.c.record).where(_JOBS.c.ended.is_(None)))]
+        return _records(self._read(sql.select(_JOBS.c.uid, _JOBS.c.record).where(_JOBS.c.ended.is_(None))))
 
     def find(self, namespace: str, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
         """The records of a page, the latest end first, and where the next page begins ("" after the last)."""
         limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
-        columns = (_JOBS.c.record, _JOBS.c.log) if question.logs else (_JOBS.c.record,)
+        logs = (_JOBS.c.log,) if question.logs else ()
         conditions = _conditions(namespace, question, project=self._project)
-        wanted = sql.select(*columns).where(*conditions, *_after(question.after))
+        wanted = sql.select(_JOBS.c.uid, _JOBS.c.ended, _JOBS.c.record, *logs).where(
+            *conditions, *_after(question.after)
+        )
         rows = self._read(wanted.order_by(_JOBS.c.ended.desc(), _JOBS.c.uid).limit(limit + 1))
-        records = [_record(row) for row in rows[:limit]]
-        more = len(rows) > limit
-        return records, f"{records[-1].ended} {records[-1].uid}" if more else ""
+        last = rows[limit - 1] if len(rows) > limit else None
+        return _records(rows[:limit]), "" if last is None else f"{last.ended} {last.uid}"
 
     def all(self, namespace: str, question: HistoryQuerySpec) -> list[JobRecord]:
         """All records that the question means, without logs."""
         conditions = _conditions(namespace, question, project=self._project)
-        rows = self._read(sql.select(_JOBS.c.record).where(*conditions))
-        return [_record(row) for row in rows]
+        return _records(self._read(sql.select(_JOBS.c.uid, _JOBS.c.record).where(*conditions)))
 
     def used(self) -> UsedBy:
         """GPU seconds of all records by namespace and user."""
@@ -187,7 +207,8 @@ def _conditions(
         found.append(_JOBS.c.ended < _utc(question.until))
     if question.names or question.numbers:
         found.append(sql.or_(_JOBS.c.name.in_(question.names), _JOBS.c.number.in_(question.numbers)))
-    for column, wanted in ((_JOBS.c.user, question.users), (_JOBS.c.phase, question.phases)):
+    users = [user[:_USER_LENGTH] for user in question.users]
+    for column, wanted in ((_JOBS.c.user, users), (_JOBS.c.phase, question.phases)):
         if wanted:
             found.append(column.in_(wanted))
     if question.projects:
@@ -211,7 +232,7 @@ def _row(record: JobRecord) -> dict[str, Any]:
         "namespace": record.namespace,
         "name": record.name,
         "number": record.number,
-        "user": record.user,
+        "user": record.user[:_USER_LENGTH],
         "phase": record.phase,
         "ended": ended,
         "gpu_seconds": record.gpu_seconds,
@@ -221,10 +242,17 @@ def _row(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def _record(row: sql.Row[Any]) -> JobRecord:
-    record = msgspec.json.decode(row.record, type=JobRecord)
-    log = getattr(row, "log", "")
-    return msgspec.structs.replace(record, log=log) if log else record
+def _records(rows: Iterable[sql.Row[Any]]) -> list[JobRecord]:
+    """The records of those rows that can be read: one that cannot is no reason to know of no other."""
+    found = []
+    for row in rows:
+        try:
+            record = msgspec.json.decode(row.record, type=JobRecord)
+        except msgspec.DecodeError as error:
+            log.warning("a record cannot be read and is left alone", uid=row.uid, error=str(error))
+        else:
+            found.append(msgspec.structs.replace(record, log=getattr(row, "log", "")))
+    return found
 
 
 def _utc(text: str) -> str:

@@ -144,6 +144,17 @@ async def test_a_database_that_is_away_delays_records_and_loses_none(
         await keeping.until("x")
 
 
+async def test_a_table_that_went_while_it_was_open_is_made_anew(client: Client, store: HistoryStore) -> None:
+    keeping = Keeping(client, store)
+    async with keeping.running():
+        await keeping.history.synced.wait()
+        with store._engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE dovetail_jobs")
+        keeping.state.put_job(make_job(status=ENDED))
+        await until(lambda: keeping.state.dues is not None and keeping.state.dues.is_kept(make_job()))
+        await keeping.until("x")
+
+
 async def test_the_last_lines_of_the_failed_worker_are_kept(api: Api, client: Client, store: HistoryStore) -> None:
     job = make_job(status=ENDED | {"phase": "Failed"}, workers=2)
     keeping = Keeping(client, store, job)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sql
 
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
 from dovetail_operator.history_store import HistoryError, HistoryStore
@@ -171,3 +172,41 @@ def test_records_are_found_and_summed_by_project(store: HistoryStore) -> None:
     assert sorted(names(store, projects=["vision", "speech"])) == ["job-1", "job-2", "job-4"]
     found = store.all("team", HistoryQuerySpec(projects=["vision"]))
     assert {each.project for each in found} == {"vision"}
+
+
+def test_a_user_may_have_the_longest_name_of_a_service_account(store: HistoryStore) -> None:
+    user = f"system:serviceaccount:{'n' * 63}:{'a' * 253}"
+    assert len(store.write([record(user=user)])) == 1
+    (found,), _ = store.find("team", HistoryQuerySpec(users=[user]))
+    assert found.user == user
+
+
+def broken(store: HistoryStore, uid: str) -> None:
+    """What the store has of a job is none that this version reads."""
+    with store._engine.begin() as connection:
+        connection.execute(sql.text("UPDATE dovetail_jobs SET record = :no WHERE uid = :uid"), {"no": "{", "uid": uid})
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(store: HistoryStore) -> None:
+    store.write([record(1, ended=-3), record(2, ended=-2), record(3, ended=-1), record(4, ended=None)])
+    store.write([record(5, ended=None)])
+    broken(store, "uid-2")
+    broken(store, "uid-4")
+    assert [each.uid for each in store.unfinished()] == ["uid-5"]
+    assert [each.name for each in store.all("team", HistoryQuerySpec())] == ["job-1", "job-3"]
+    seen, after = store.find("team", HistoryQuerySpec(limit=2))
+    assert [each.name for each in seen] == ["job-3"]
+    assert names(store, after=after) == ["job-1"]
+
+
+def test_a_file_that_was_deleted_under_it_is_made_anew(tmp_path: Path) -> None:
+    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    store.open()
+    store.write([record(1)])
+    for file in tmp_path.iterdir():
+        file.unlink()
+    store.write([record(2)])
+    store.close()
+    again = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    assert names(again) == ["job-2"]
+    again.close()
