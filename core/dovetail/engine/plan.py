@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.api.gpujob import Reason
+from dovetail.engine.capacity import devices_on_empty, workers_on_empty, workers_without_host
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, Judgement
 from dovetail.engine.ledger import Ledger
@@ -93,7 +94,7 @@ def _shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) ->
     if gpu is None:
         return Shortage(reason="Resources", message=_host_message(now.ask, workers=workers))
     wanted = gpu.count * workers
-    most_on_one, capacity = _ever(now, gpu)
+    most_on_one, capacity = int(devices_on_empty(now).max(initial=0)), int(workers_on_empty(now, gpu).sum())
     if most_on_one < gpu.count or capacity < workers:
         return Shortage(
             reason="ExceedsCapacity",
@@ -157,22 +158,13 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
     return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}
 
 
-def _ever(judged: Judgement, gpu: GPURequest) -> tuple[int, int]:
-    """On an empty cluster: the most devices of this kind on one node, and how many workers would fit."""
-    columns = judged.columns
-    host_ok = (columns.cpu_milli >= judged.ask.cpu_milli) & (columns.memory_mib >= judged.ask.memory_mib)
-    per_node = np.where(host_ok & columns.known, judged.indexed_devices.sum(axis=1), 0)
-    layers = 1 if gpu.whole else WHOLE_MILLI // gpu.share_milli
-    # Shares of one device go to different workers; one worker's devices are distinct.
-    workers = per_node * layers if gpu.count == 1 else (per_node // gpu.count) * layers
-    workers = np.minimum(workers, 1 if judged.ask.apart else columns.pods)
-    return int(per_node.max(initial=0)), int(workers.sum())
-
-
 def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: int, capacity: int) -> str:
     wanted = gpu.count * workers
     if most_on_one >= gpu.count:
-        together = f"at most {capacity} of {workers} workers with {gpus(gpu.count)} each could ever run together"
+        beside = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu).sum()) else ""
+        together = (
+            f"at most {capacity} of {workers} workers with {gpus(gpu.count)}{beside} each could ever run together"
+        )
         together += ", each on a node of its own" if judged.ask.apart else ""
         return f"{need(wanted, capacity * gpu.count)}: {together}"
     most = int(judged.indexed_devices.sum(axis=1).max(initial=0))

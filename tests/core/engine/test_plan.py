@@ -139,8 +139,8 @@ def shared(**claim: int) -> Ledger:
         ),
         (lambda: busy(free=3, a=4, b=4), "2", 3, "Resources", "Need 6 GPUs, only 4 available"),
         (
-            lambda: shared(share_milli=100, memory_mib=0), "8G,0.1", 4, "MemoryGuard",
-            "Need 4 GPUs, only 3 available: need 8192 MiB of memory on a GPU, the most left on one is 1638 MiB",
+            lambda: shared(share_milli=100, memory_mib=8192), "8G,0.1", 3, "MemoryGuard",
+            "Need 3 GPUs, only 2 available: need 8192 MiB of memory on a GPU, the most left on one is 1638 MiB",
         ),
     ],
 )  # fmt: skip
