@@ -111,7 +111,7 @@ class History:
                 stopped = end_of_run(due.job.status)
                 return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
             if due.job.metadata.uid in gone:
-                return history_gone.lost(found)
+                return record_of(history_gone.cancelled(due.job))
             pods = self._state.pods.of(self._state.child_of(due.job))
             if due.gone or behind or not pods:
                 return found

@@ -1,4 +1,4 @@
-"""Jobs that seem to have failed because their namespace was deleted under them: their records say so.
+"""Jobs that seem to have failed because their namespace was deleted under them: records and mails say so.
 
 Of a namespace that goes pods are deleted before jobs, so that a batch Job tells the end of its workers as a failure.
 """
@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.historyquery import JobRecord
 from dovetail.history import DELETED
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
@@ -36,9 +35,10 @@ async def lost_with_namespace(client: Client, jobs: Iterable[GPUJob]) -> frozens
     )
 
 
-def lost(record: JobRecord) -> JobRecord:
-    """The record of such a job."""
-    return msgspec.structs.replace(record, phase="Cancelled", reason=DELETED, message=_MESSAGE)
+def cancelled(job: GPUJob) -> GPUJob:
+    """Such a job as it is told of."""
+    status = msgspec.structs.replace(job.status, phase="Cancelled", reason=DELETED, message=_MESSAGE)
+    return msgspec.structs.replace(job, status=status)
 
 
 async def _going_since(client: Client, namespace: str) -> str | None:

@@ -19,6 +19,7 @@ from dovetail.kube.resources import GPUJOBS
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail.workqueue import WorkQueue
+from dovetail_operator import history_gone
 from dovetail_operator.announce import Announcement
 from dovetail_operator.letters import Change, due, letter, noted
 from dovetail_operator.senders import Sender, SendError
@@ -52,6 +53,8 @@ class Notifier:
         # By UID: jobs with something due, as they were seen last; and what was sent, whatever a status says.
         self._jobs: dict[str, GPUJob] = {}
         self._sent: dict[str, set[str]] = {}
+        # Whether a job that failed did so since its namespace was deleted: later that may be gone for another reason.
+        self._lost: dict[str, bool] = {}
         self._gone: set[str] = set()
         self._tries: dict[str, int] = {}
         self._count = Counter(
@@ -97,16 +100,32 @@ class Notifier:
     async def _send(self, job: GPUJob, change: Change) -> None:
         uid = job.metadata.uid
         try:
-            await self._sender.send(letter(job, change))
+            if await self._deliver(job, change):
+                self._count.labels("sent").inc()
         except SendError as error:
             self._tries[uid] = self._tries.get(uid, 0) + 1
             if not error.final and self._tries[uid] < _MOST_TRIES:
                 raise
             self._give_up(job, change, problem=str(error))
-        else:
-            self._count.labels("sent").inc()
         self._tries.pop(uid, None)
         self._sent.setdefault(uid, set()).add(change.key)
+
+    async def _deliver(self, job: GPUJob, change: Change) -> bool:
+        """Send the change as what it really was; False where nobody asked to be told of that."""
+        if change.event == "Failed" and await self._is_lost(job):
+            job = history_gone.cancelled(job)
+            found = [each for each in due(job) if each.event == "Cancelled"]
+            if not found:
+                return False
+            change = found[0]
+        await self._sender.send(letter(job, change))
+        return True
+
+    async def _is_lost(self, job: GPUJob) -> bool:
+        uid = job.metadata.uid
+        if uid not in self._lost:
+            self._lost[uid] = uid in await history_gone.lost_with_namespace(self._client, [job])
+        return self._lost[uid]
 
     async def _note(self, job: GPUJob) -> None:
         """Note in the status what was told."""
@@ -159,5 +178,6 @@ class Notifier:
         self._queue.forget(uid)
         self._jobs.pop(uid, None)
         self._sent.pop(uid, None)
+        self._lost.pop(uid, None)
         self._tries.pop(uid, None)
         self._gone.discard(uid)

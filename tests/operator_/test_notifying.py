@@ -237,6 +237,44 @@ async def test_a_job_that_is_deleted_is_told_of_all_the_same(client: Client, api
     assert api.seen == []
 
 
+NAMESPACE = "GET /api/v1/namespaces/team"
+FAILED: dict[str, Any] = {**ENDED, "phase": "Failed", "message": "its pod is gone", "notified": ["Started/1.0"]}
+GOING = Answer(body={"metadata": {"name": "team", "uid": "u", "resourceVersion": "5", "deletionTimestamp": at(30)}})
+
+
+async def test_a_job_that_failed_since_its_namespace_was_deleted_is_told_as_cancelled(client: Client, api: Api) -> None:
+    job = told_job(**FAILED)
+    api.answer(NAMESPACE, GOING)
+    api.answer(STATUS, body(with_noted("Started/1.0", "Failed", job=job)))
+    async with at_work(client, api) as (told, box):
+        box.answers = ["451 later"]
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert box.subjects == ["Job 7 (x) was cancelled"]
+        assert "Its namespace was deleted before it had ended" in box.mails[0].get_content()
+    assert len(api.of(NAMESPACE)) == 1, "by the next try it may be gone for another reason"
+
+
+async def test_who_asked_for_failures_alone_is_not_told_of_a_deleted_namespace(client: Client, api: Api) -> None:
+    job = told_job({"emails": ["ada@example.org"], "events": ["Failed"]}, **FAILED)
+    api.answer(NAMESPACE, GOING)
+    api.answer(STATUS, body(with_noted("Started/1.0", "Failed", job=job)))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert (box.mails, told.count("sent")) == ([], 0)
+
+
+async def test_a_failure_in_a_namespace_that_stays_is_told_as_one(client: Client, api: Api) -> None:
+    job = told_job(**FAILED)
+    api.answer(NAMESPACE, Answer(body={"metadata": {"name": "team", "uid": "u", "resourceVersion": "5"}}))
+    api.answer(STATUS, body(with_noted("Started/1.0", "Failed", job=job)))
+    async with at_work(client, api) as (told, box):
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert box.subjects == ["Job 7 (x) has failed"]
+
+
 async def test_a_job_that_went_while_it_was_noted_is_let_be(client: Client, api: Api) -> None:
     api.answer(STATUS, Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "gone"}))
     async with at_work(client, api) as (told, box):
