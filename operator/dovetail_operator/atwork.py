@@ -7,7 +7,7 @@ from dovetail.kube.objects import Condition, Job, Pod
 from dovetail_operator import attempts, badcards, overuse
 from dovetail_operator.actions import Action, DeleteJob, PatchJob
 from dovetail_operator.cpufallback import fell_back
-from dovetail_operator.observed import Observed, true_condition, worker_of
+from dovetail_operator.observed import Observed, is_external, true_condition, worker_of
 from dovetail_operator.stages import Stage
 
 # Said when the batch Job is about to be made, and as long as it has no pods: one sentence is one write of the status.
@@ -33,6 +33,11 @@ def stage_at_work(seen: Observed, child: Job) -> Stage:
         message = f"Is started anew elsewhere: {badcards.told(seen.bad_cards)}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
+    if size := _size_of_others(seen, child):
+        # A part of a gang waits in vain for the rest, and what nobody planned has no room.
+        message = "Is started anew: somebody has changed the parallelism or completions of its Job"
+        resize = PatchJob(spec={"suspend": True, **size})
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(resize,))
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
     waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
     started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
@@ -46,6 +51,17 @@ def stage_at_work(seen: Observed, child: Job) -> Stage:
         return Stage(phase="Running", message=_how_it_runs(seen, child), admitted=True, actions=adjust)
     message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
     return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
+
+
+def _size_of_others(seen: Observed, child: Job) -> dict[str, int]:
+    """What has to be set right in a batch Job that somebody has made smaller or larger; empty where nobody has."""
+    workers, spec = seen.job.spec.workers, child.spec
+    if is_external(seen.job) or spec.completions is None or spec.parallelism is None:
+        # Kueue may let a part of the workers go.
+        return {}
+    if spec.completions == workers and spec.parallelism >= workers:
+        return {}
+    return {"completions": workers, "parallelism": workers}
 
 
 def _how_it_runs(seen: Observed, child: Job) -> str:

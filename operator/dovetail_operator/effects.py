@@ -11,7 +11,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound, StatusError
 from dovetail.kube.objects import Job
 from dovetail.kube.resources import GPUJOBS, JOBS, Resource
-from dovetail.names import KUEUE_QUEUE, TERM
+from dovetail.names import KUEUE_QUEUE, LABEL_JOB, TERM
 from dovetail.pods.mps import job_with_mps
 from dovetail_operator import services
 from dovetail_operator.actions import CreateJob, PatchJob
@@ -49,7 +49,29 @@ async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
     """The batch Job that has our name already: ours, or a stranger that is never adopted."""
     name = job.metadata.name
     found = await client.get(JOBS, name, as_type=Job, namespace=job.metadata.namespace)
-    return found if is_child(found, job=job) else services.in_the_way(found.metadata, kind="Job", of=job)
+    if not is_child(found, job=job):
+        return services.in_the_way(found.metadata, kind="Job", of=job)
+    return await labelled(client, job, found)
+
+
+async def find_child(client: Client, job: GPUJob) -> Job | None:
+    """The job's own batch Job as it is now, with the label by which it is followed; None where there is none."""
+    try:
+        found = await client.get(JOBS, job.metadata.name, as_type=Job, namespace=job.metadata.namespace)
+    except NotFound:
+        return None
+    return await labelled(client, job, found) if is_child(found, job=job) else None
+
+
+async def labelled(client: Client, job: GPUJob, child: Job) -> Job:
+    """The job's own batch Job with our label, also where somebody took it off: without it nobody follows the Job."""
+    if child.metadata.labels.get(LABEL_JOB) == job.metadata.name:
+        return child
+    labels = {LABEL_JOB: job.metadata.name}
+    patch = {
+        "metadata": {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version, "labels": labels}
+    }
+    return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
 
 
 async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:

@@ -1,6 +1,7 @@
 """Which pods there are: whose they are, which of them leave, and what kubelet gave them. No I/O."""
 
 from collections.abc import Container, Iterable, Sequence
+from typing import Final
 
 from dovetail import names
 from dovetail.engine.claims import DeviceClaim
@@ -8,16 +9,20 @@ from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType
 
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
 
 class JobPods:
     """The pods of GPUJobs, and whatever pod is being deleted. Feed it every change of a pod."""
 
     def __init__(self) -> None:
-        # By the UID of their batch Job, and their own.
+        # All that have the label of a GPUJob, by its key; and that key by the pod's UID.
+        self._labelled: dict[str, dict[str, Pod]] = {}
+        self._keys: dict[str, str] = {}
+        # Those of them that a batch Job looks after, by its UID and their own.
         self._of_child: dict[str, dict[str, Pod]] = {}
         # The same by their batch Job alone, for who asks again and again while nothing changes.
         self._listed: dict[str, tuple[Pod, ...]] = {}
-        self._job_of: dict[str, str] = {}
         # Pods that are being deleted, of whomever, by UID.
         self._going: dict[str, Pod] = {}
         # What kubelet gave to pods that asked a vendor's resource, by their UIDs, until they are gone.
@@ -26,22 +31,38 @@ class JobPods:
     def changed(self, type_: EventType, pod: Pod) -> str | None:
         """A pod has changed; the key of its GPUJob, None for a pod that belongs to none."""
         self._note_going(type_, pod)
-        name, owner = pod.metadata.labels.get(names.LABEL_JOB), _controller_of(pod)
-        if name is None or owner is None:
+        uid, name = pod.metadata.uid, pod.metadata.labels.get(names.LABEL_JOB)
+        # It stays its job's, whoever takes the label off it.
+        key = self._keys.get(uid) or (f"{pod.metadata.namespace}/{name}" if name else None)
+        if key is None:
             return None
-        key, uid = f"{pod.metadata.namespace}/{name}", pod.metadata.uid
-        siblings = self._of_child.setdefault(owner, {})
-        self._listed.pop(owner, None)
+        owner, before = _controller_of(pod), self._labelled.get(key, {}).get(uid)
+        if type_ == "DELETED" or (before is not None and _controller_of(before) != owner):
+            self._forget(uid, key=key)
         if type_ == "DELETED":
-            siblings.pop(uid, None)
-            self._job_of.pop(uid, None)
             self._given.pop(uid, None)
-        else:
-            siblings[uid] = pod
-            self._job_of[uid] = key
-        if not siblings:
-            del self._of_child[owner]
+            return key
+        self._keys[uid] = key
+        self._labelled.setdefault(key, {})[uid] = pod
+        if owner is not None:
+            self._of_child.setdefault(owner, {})[uid] = pod
+            self._listed.pop(owner, None)
         return key
+
+    def _forget(self, uid: str, *, key: str) -> None:
+        """A pod is not any more as it was known."""
+        if self._keys.pop(uid, None) is None:
+            return
+        known = self._labelled[key]
+        owner = _controller_of(known.pop(uid))
+        if not known:
+            del self._labelled[key]
+        if owner is None:
+            return
+        del self._of_child[owner][uid]
+        self._listed.pop(owner, None)
+        if not self._of_child[owner]:
+            del self._of_child[owner]
 
     def _note_going(self, type_: EventType, pod: Pod) -> None:
         if type_ != "DELETED" and pod.metadata.deletion_timestamp:
@@ -53,7 +74,7 @@ class JobPods:
         """Remember what kubelet gave those of these pods that are GPUJobs': it tells while they run, not after."""
         for uid in uids:
             claim = ledger.claim(uid)
-            if uid in self._job_of and claim is not None and claim.resource and claim.devices:
+            if uid in self._keys and claim is not None and claim.resource and claim.devices:
                 self._given[uid] = claim.devices
 
     def given(self, pods: Sequence[Pod]) -> dict[str, tuple[DeviceClaim, ...]]:
@@ -72,8 +93,21 @@ class JobPods:
 
     def named(self, key: str) -> list[Pod]:
         """The pods of all batch Jobs that the GPUJob of that key has had."""
-        every = (pod for pods in self._of_child.values() for pod in pods.values())
-        return [pod for pod in every if self._job_of.get(pod.metadata.uid) == key]
+        return [pod for pod in self._labelled.get(key, {}).values() if _controller_of(pod) is not None]
+
+    def left_over(self, key: str, *, number: int, child: Job | None) -> list[Pod]:
+        """Pods of the job with that key and number that are at work or leave, and are none of its batch Job `child`."""
+        return [
+            pod
+            for pod in self._labelled.get(key, {}).values()
+            if pod.status.phase not in _ENDED
+            and pod.metadata.labels.get(names.LABEL_JOB_NUMBER) == str(number)
+            and (child is None or _controller_of(pod) != child.metadata.uid)
+        ]
+
+    def are_there(self, key: str) -> bool:
+        """Whether there is any pod with the label of the GPUJob of that key."""
+        return key in self._labelled
 
     def leaving(self, *, running: Container[str]) -> list[Pod]:
         """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
@@ -82,11 +116,11 @@ class JobPods:
 
     def job_of(self, uid: str) -> str | None:
         """The key of the GPUJob whose pod that is; None for a pod of none."""
-        return self._job_of.get(uid)
+        return self._keys.get(uid)
 
     def is_of_a_job(self, uid: str) -> bool:
         """Whether that is a GPUJob's pod."""
-        return uid in self._job_of
+        return uid in self._keys
 
 
 def _controller_of(pod: Pod) -> str | None:

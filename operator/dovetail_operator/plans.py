@@ -25,6 +25,7 @@ Manifest = dict[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _REFUSALS: Final = frozenset({"Invalid", "Quota"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+_ENDING: Final = "Waiting for the pods of the run before to end"
 # For how long a plan is believed that seems not to hold: without room, and refused by kube-scheduler.
 _PATIENCE_SECONDS: Final = 3.0
 _REFUSED_SECONDS: Final = 5.0
@@ -126,7 +127,7 @@ def resumed(manifest: Manifest) -> Manifest:
     of_nodes = (template["spec"].get("affinity") or {}).get("nodeAffinity")
     if of_nodes:
         change["spec"] = {"affinity": {"nodeAffinity": of_nodes}}
-    return {"suspend": False, "template": change}
+    return {"suspend": False, "parallelism": manifest["spec"]["parallelism"], "template": change}
 
 
 def unrest(job: GPUJob, child: Job | None, pods: Sequence[Pod]) -> Obstacle | None:
@@ -137,8 +138,17 @@ def unrest(job: GPUJob, child: Job | None, pods: Sequence[Pod]) -> Obstacle | No
     left = [pod for pod in pods if pod.status.phase not in _ENDED or pod.metadata.deletion_timestamp is not None]
     started = child.status.start_time is not None
     if left or child.status.active or (started and not true_condition(child, "Suspended")):
-        return Obstacle(reason="Evaluating", message="Waiting for the pods of the run before to end")
+        return Obstacle(reason="Evaluating", message=_ENDING)
     return None
+
+
+def left_behind(pods: Sequence[Pod]) -> Obstacle | None:
+    """Why a job does not start while there are `pods` of a run whose batch Job was deleted: it would run twice."""
+    left = [pod for pod in pods if not pod.metadata.owner_references and pod.metadata.deletion_timestamp is None]
+    if left:
+        message = f"Pod {left[0].metadata.name} of the run before goes on without its Job: waiting for it to end"
+        return Obstacle(reason="Evaluating", message=f"{message} or to be deleted")
+    return Obstacle(reason="Evaluating", message=_ENDING) if pods else None
 
 
 def open_nodes(job: GPUJob, pods: Sequence[Pod], *, workers: int) -> tuple[str, ...]:

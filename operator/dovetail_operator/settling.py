@@ -38,6 +38,7 @@ from dovetail_operator.preempting import is_due
 from dovetail_operator.queueing import Queueing
 from dovetail_operator.reconcile import Outcome, reconcile
 from dovetail_operator.state import State
+from dovetail_operator.straying import Straying
 
 log = get_logger("dovetail.operator")
 
@@ -77,12 +78,11 @@ class Settler:
         self._now = now
         self._term = term
         self._mps_directory = mps_directory
+        self._straying = Straying(client)
 
     async def settle(self, key: str) -> None:
         """Bring one job to what it should be: do what has to be done, then write what is true."""
-        seen = self._state.observe(key, now=self._now())
-        for other in self._state.dependencies.take_news():
-            self._queue.add(other)
+        seen = await self._observe(key)
         if seen is None:
             return
         if not self._is_decided(seen):
@@ -113,6 +113,16 @@ class Settler:
             await notices.notify(self._client, notice.pod, at=notice.at)
         if outcome.wake_at is not None:
             self._queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
+
+    async def _observe(self, key: str) -> Observed | None:
+        """All that bears on the job of that key; None where there is none."""
+        seen = self._state.observe(key, now=self._now())
+        for other in self._state.dependencies.take_news():
+            self._queue.add(other)
+        if (strayed := await self._straying.found(key, seen)) is None:
+            return seen
+        self._state.put_child(strayed)
+        return self._state.observe(key, now=self._now())
 
     def _outcome_of(self, seen: Observed) -> Outcome | None:
         """What follows for the job; None where our own code has just failed on it."""

@@ -38,10 +38,10 @@ from dovetail_operator.idling import tells_utilization
 from dovetail_operator.jobpods import JobPods
 from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.notifying import Notifier
-from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent
+from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent, wants_admission
 from dovetail_operator.overuse import Overuses
 from dovetail_operator.pacing import refresh_seconds
-from dovetail_operator.plans import sized, unrest
+from dovetail_operator.plans import left_behind, sized, unrest
 from dovetail_operator.runs import Runs
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
@@ -268,7 +268,7 @@ class State:
 
     def is_left_to_itself(self, uid: str, *, key: str) -> bool:
         """Whether a job has neither batch Job nor plan, and nothing was found that keeps it from starting."""
-        if key in self._children or uid in self._refused or uid in self._failing:
+        if key in self._children or uid in self._refused or uid in self._failing or self.pods.are_there(key):
             return False
         return not isinstance(self.verdicts.get(uid), Admitted)
 
@@ -324,7 +324,15 @@ class State:
             or obstacle
             or refusal
             or unrest(job, (child := self.child_of(job)), self.pods.of(child))
+            or left_behind(self._left_over(job, child=child))
         )
+
+    def _left_over(self, job: GPUJob, *, child: Job | None) -> list[Pod]:
+        """Pods of a run before that are there although nothing is to run."""
+        number = self.number_of(job)
+        if number is None or not wants_admission(job, child):
+            return []
+        return self.pods.left_over(key_of(job.metadata), number=number, child=child)
 
     def _refusal_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))

@@ -12,6 +12,7 @@ from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Node, Pod
+from dovetail.names import LABEL_JOB
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.attempts import inner_backoff_limit
 from dovetail_operator.observed import COMPLETION_INDEX, Observed, Obstacle
@@ -63,7 +64,7 @@ def make_child(
         "uid": uid,
         "resourceVersion": "20",
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
-        "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+        "labels": {LABEL_JOB: job.metadata.name} | ({"kueue.x-k8s.io/queue-name": queue} if queue else {}),
         "annotations": {"dovetail.dev/handed-to": queue} if queue and not taken else {},
     }
     limits = {"backoffLimit": inner_backoff_limit(job), "activeDeadlineSeconds": job.spec.active_deadline_seconds}

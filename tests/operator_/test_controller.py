@@ -474,3 +474,34 @@ async def test_an_array_says_that_it_was_seen_and_then_its_tasks_are_made_side_b
     first = next(seen for seen in api.seen if seen.method != "GET")
     assert (first.method, first.path) == ("PUT", f"{GPUJOBS}/arr/status")
     assert first.body["status"]["reason"] == "Evaluating"
+
+
+async def test_a_job_whose_batch_job_lost_its_label_is_followed_on_and_not_planned_anew(rig: Rig, api: Api) -> None:
+    job = make_job(status={"number": 1, "phase": "Running"})
+    child = make_child(job)
+    rig.controller.changes.job_changed(job)
+    rig.controller.changes.child_event("ADDED", child)
+    bare = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels={}))
+    ended = make_child(job, status={"conditions": [condition("Complete")]})
+    api.answer(f"GET {JOBS}/x", Answer(body=msgspec.to_builtins(bare)))
+    api.answer(f"PATCH {JOBS}/x", Answer(body=msgspec.to_builtins(ended)))
+    rig.accept_status(job, number=1, phase="Succeeded")
+    rig.controller.changes.child_event("DELETED", child)
+    async with rig.running():
+        await until_phase(rig, "Succeeded")
+    assert api.of(f"POST {JOBS}") == []
+    assert "placement" not in rig.status_of()
+
+
+async def test_a_job_whose_batch_job_is_gone_is_looked_for_once_and_made_anew(rig: Rig, api: Api) -> None:
+    job = make_job(status={"number": 1, "phase": "Running"})
+    child = make_child(job)
+    rig.controller.changes.job_changed(job)
+    rig.controller.changes.child_event("ADDED", child)
+    api.answer(f"GET {JOBS}/x", refusal(404))
+    api.answer(f"POST {JOBS}", created(job))
+    rig.accept_status(job, number=1, phase="Starting")
+    rig.controller.changes.child_event("DELETED", child)
+    async with rig.running():
+        await api.until(f"POST {JOBS}", count=1)
+    assert len(api.of(f"GET {JOBS}/x")) == 1

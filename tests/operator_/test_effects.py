@@ -29,6 +29,26 @@ async def test_a_job_that_we_made_before_is_taken_over(api: Api, client: Client)
     assert await effects.create_job(client, job, CREATE) == make_child(job)
 
 
+async def test_a_job_whose_label_somebody_took_off_is_given_it_again(api: Api, client: Client) -> None:
+    job = make_job()
+    child = make_child(job)
+    bare = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels={}))
+    api.answer(f"POST {JOBS}", refusal(409, reason="AlreadyExists"))
+    api.answer(f"GET {JOBS}/x", wire(bare), wire(bare))
+    api.answer(f"PATCH {JOBS}/x", wire(child), wire(child))
+    assert await effects.create_job(client, job, CREATE) == child
+    assert await effects.find_child(client, job) == child
+    assert api.of(f"PATCH {JOBS}/x")[0].body == {
+        "metadata": {"uid": "uid-child", "resourceVersion": "20", "labels": {"dovetail.dev/job": "x"}}
+    }
+
+
+async def test_a_batch_job_that_is_not_there_or_anothers_is_not_found(api: Api, client: Client) -> None:
+    api.answer(f"GET {JOBS}/x", refusal(404), wire(Job()))
+    assert await effects.find_child(client, make_job()) is None
+    assert await effects.find_child(client, make_job()) is None
+
+
 async def test_a_strangers_job_is_never_adopted(api: Api, client: Client) -> None:
     api.answer(f"POST {JOBS}", refusal(409, reason="AlreadyExists"))
     api.answer(f"GET {JOBS}/x", wire(Job()))

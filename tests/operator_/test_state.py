@@ -1,5 +1,7 @@
+from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Pod
 from dovetail_operator.observed import Obstacle
+from dovetail_operator.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
 
 
@@ -109,3 +111,63 @@ def test_a_job_keeps_the_number_that_it_shows() -> None:
     state.numbers["uid-b"] = 5
     assert [state.number_of(job) for job in (shown, given, new)] == [4, 5, None]
     assert state.unnumbered() == [new]
+
+
+NUMBERED = {"labels": {"dovetail.dev/job": "x", "dovetail.dev/job-number": "1"}}
+
+
+def test_a_job_whose_batch_job_was_deleted_waits_for_the_pods_of_that_run() -> None:
+    state = make_state()
+    job = make_job(status={"number": 1, "phase": "Running"})
+    child, pod = make_child(job), make_pod(meta=NUMBERED)
+    state.put_job(job)
+    state.child_changed("ADDED", child)
+    state.pod_changed("ADDED", pod)
+    assert state.obstacle_of(job, now=NOW) is None
+    state.child_changed("DELETED", child)
+    assert told(state, job) == "Waiting for the pods of the run before to end"
+    state.pod_changed("DELETED", pod)
+    assert state.obstacle_of(job, now=NOW) is None
+
+
+def test_a_job_whose_batch_job_was_deleted_and_its_pods_left_behind_says_which() -> None:
+    state = make_state()
+    job = make_job(status={"number": 1, "phase": "Running"})
+    state.put_job(job)
+    state.pod_changed("ADDED", make_pod(meta=NUMBERED))
+    state.pod_changed("MODIFIED", make_pod(meta={**NUMBERED, "ownerReferences": []}))
+    expected = "Pod x-0-running of the run before goes on without its Job: waiting for it to end or to be deleted"
+    assert told(state, job) == expected
+    assert state.pods.leaving(running=()) == []
+    state.pod_changed("MODIFIED", make_pod(phase="Succeeded", meta={**NUMBERED, "ownerReferences": []}))
+    assert state.obstacle_of(job, now=NOW) is None
+
+
+def test_pods_of_an_earlier_job_of_the_name_or_that_have_ended_are_not_waited_for() -> None:
+    state = make_state()
+    job = make_job(status={"number": 2})
+    state.put_job(job)
+    state.pod_changed("ADDED", make_pod(meta=NUMBERED))
+    state.pod_changed("ADDED", make_pod(1, phase="Failed", meta={"labels": {**NUMBERED["labels"]}}))
+    assert state.obstacle_of(job, now=NOW) is None
+
+
+def test_a_pod_whose_label_was_taken_off_stays_its_jobs() -> None:
+    state = make_state()
+    job = make_job(status={"number": 1})
+    child = make_child(job)
+    state.put_job(job)
+    state.child_changed("ADDED", child)
+    state.pod_changed("ADDED", make_pod())
+    assert state.pod_changed("MODIFIED", make_pod(phase="Failed", meta={"labels": {}})) == "team/x"
+    assert [pod.status.phase for pod in state.pods.of(child)] == ["Failed"]
+    assert state.pod_changed("DELETED", make_pod(meta={"labels": {}})) == "team/x"
+    assert state.pods.of(child) == ()
+    assert not state.pods.are_there("team/x")
+
+
+def told(state: State, job: GPUJob) -> str:
+    found = state.obstacle_of(job, now=NOW)
+    assert found is not None
+    assert found.reason == "Evaluating"
+    return found.message
