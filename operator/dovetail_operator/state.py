@@ -329,8 +329,10 @@ class State:
 
     def _left_over(self, job: GPUJob, *, child: Job | None) -> list[Pod]:
         """Pods of a run before that are there although nothing is to run."""
-        number = self.number_of(job)
-        if number is None or not wants_admission(job, child):
+        number, key = self.number_of(job), key_of(job.metadata)
+        # A Job of its name that is not its own stands in its way, and of that it is told.
+        is_free = child is not None or key not in self._children
+        if number is None or not is_free or not wants_admission(job, child):
             return []
         return self.pods.left_over(key_of(job.metadata), number=number, child=child)
 

@@ -143,6 +143,15 @@ def test_a_job_whose_batch_job_was_deleted_and_its_pods_left_behind_says_which()
     assert state.obstacle_of(job, now=NOW) is None
 
 
+def test_the_pods_of_a_job_that_is_not_its_own_any_more_are_not_what_it_waits_for() -> None:
+    state = make_state()
+    job = make_job(status={"number": 1, "phase": "Running"})
+    state.put_job(job)
+    state.pod_changed("ADDED", make_pod(meta=NUMBERED))
+    state.child_changed("ADDED", make_child(make_job(meta={"uid": "another"})))
+    assert state.obstacle_of(job, now=NOW) is None
+
+
 def test_pods_of_an_earlier_job_of_the_name_or_that_have_ended_are_not_waited_for() -> None:
     state = make_state()
     job = make_job(status={"number": 2})
