@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.kube import wire
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
 from dovetail.kube.errors import KubeError
@@ -63,14 +64,23 @@ class Feed:
         self._relisted.clear()
 
     async def _compare(self) -> None:
-        """Take over a list of all GPUJobs, and drop those that are no more. Tries until it succeeds."""
+        """Take over a list of all GPUJobs, and drop those that are no more. Tries until it succeeds.
+
+        One that cannot be read any more is there all the same: what was known of it stays.
+        """
         assert self._changes is not None, "set when it runs"
         items, resource_version = await retrying(
             lambda: self._client.list(GPUJOBS, as_type=msgspec.Raw), what="listing GPUJobs", rng=self._rng
         )
-        jobs = [job for item in items if (job := decode_job(item)) is not None]
+        jobs, unread = list[GPUJob](), set[str]()
+        for item in items:
+            if (job := decode_job(item)) is not None:
+                jobs.append(job)
+            else:
+                unread.add(wire.METADATA.decode(item).metadata.uid)
         for job in self._changes.state.missing_from(jobs, resource_version=resource_version):
-            self._changes.job_gone(job)
+            if job.metadata.uid not in unread:
+                self._changes.job_gone(job)
         for job in jobs:
             self._changes.job_changed(job)
 

@@ -69,6 +69,15 @@ async def test_a_job_that_cannot_be_read_blocks_no_other(api: Api, feed: Feed, r
     assert list(recorder.state.jobs) == ["team/x"]
 
 
+async def test_a_job_that_can_be_read_no_more_stays_as_it_was_known(api: Api, feed: Feed, recorder: Recorder) -> None:
+    recorder.state.put_job(make_job())
+    odd = wire(make_job())
+    odd["status"]["phase"] = "SomethingNew"
+    api.answer(LIST, listing(odd, version=50))
+    await feed._compare()
+    assert (recorder.gone, list(recorder.state.jobs)) == ([], ["team/x"])
+
+
 async def test_a_change_is_taken_over_and_a_deletion_too(feed: Feed, recorder: Recorder) -> None:
     feed._changed("ADDED", wire(make_job()))
     assert "team/x" in recorder.state.jobs
