@@ -46,6 +46,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }
 _HELP_OPTIONS: Final = ("-h", "--help")
+# As shells tell what Ctrl-C has ended: 128 and the number of the signal.
+_INTERRUPTED: Final = 130
 
 
 def dovetail() -> None:
@@ -139,6 +141,9 @@ def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
             _invoke(app, ["--help"], prog=prog)
             return UsageError.exit_code
         return _invoke(app, arguments, prog=prog)
+    except KeyboardInterrupt:
+        # Before the command itself had begun, which ends by the same code.
+        return _INTERRUPTED
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence
@@ -179,7 +184,8 @@ def _invoke(app: "typer.Typer", arguments: Sequence[str], *, prog: str) -> int:
         ended = get_command(app).main(args=list(arguments), prog_name=prog, standalone_mode=False)
     except TyperException as error:
         message = _wrong_value(error) or error.format_message().rstrip(".").replace("\n", " ").replace("\t", "")
-        raise UsageError(f"{message} (see `{prog} --help`)") from error
+        at = getattr(getattr(error, "ctx", None), "command_path", prog)
+        raise UsageError(f"{message} (see `{at} --help`)") from error
     return ended if isinstance(ended, int) else 0
 
 

@@ -102,7 +102,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
     try:
         text = read_text(path)
     except CommandError as error:
-        raise UsageError(f"--param-file {error}") from error
+        # A file that is not there stays one: its exit code is another.
+        raise type(error)(f"--param-file {error}") from error
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         rows = list(reader)

@@ -18,7 +18,7 @@ Fields = Mapping[str, Any] | Callable[[GPUJob], Mapping[str, Any]]
 
 def released(at: str | None) -> dict[str, Any]:
     """The fields that let a job go, at a time or at once. Raises `UsageError`."""
-    begin = None if at is None else times.begin_time(at, now=times.utc_now().astimezone())
+    begin = None if at is None else times.begin_time(at, now=times.local_now(), option="--at")
     return {"suspend": False} | ({} if begin is None else {"beginTime": begin})
 
 
@@ -32,7 +32,7 @@ def updated(
     if time is not None:
         wanted["activeDeadlineSeconds"] = None if time == _NONE else times.limit_seconds(time)
     if begin is not None:
-        now = times.utc_now().astimezone()
+        now = times.local_now()
         wanted["beginTime"] = None if begin == _NONE else times.begin_time(begin, now=now)
     if max_retries is not None:
         wanted["backoffLimit"] = max_retries

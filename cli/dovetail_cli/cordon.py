@@ -9,7 +9,7 @@ from dovetail_cli.options import Context, Kubeconfig, Output
 Devices = Annotated[
     list[str],
     typer.Argument(
-        metavar="DEVICES...", help="Such as node-1:2, node-1:0,2, node-1:0-3, node-1:all, node-1:GPU-… or GPU-…."
+        metavar="DEVICES", help="Such as node-1:2, node-1:0,2, node-1:0-3, node-1:all, node-1:GPU-… or GPU-…."
     ),
 ]
 

@@ -3,7 +3,7 @@
 import typer
 
 from dovetail_cli import gbatchoptions as asked
-from dovetail_cli.options import DEFAULT_IMAGE, Context, Kubeconfig, Namespace, Output
+from dovetail_cli.options import DEFAULT_IMAGE, DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
 from dovetail_cli.scriptlines import SCRIPT, WithScriptLines
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -47,7 +47,7 @@ def gbatch(
     policy: asked.Policy = None,
     pool: asked.Pool = None,
     dry_run: asked.DryRun = False,
-    form: Output = "table",
+    form: OutputOfOne = "table",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -59,7 +59,7 @@ def gbatch(
     """
     from dovetail_cli import arraying, configfile, depending, manifest, naming, output, projects, submit, telling, times
 
-    output.check_format(form, allowed=("table", "json", "yaml"))
+    output.check_format(form, allowed=DOCUMENTS)
     many = arraying.read(
         array=array,
         params=param or (),
@@ -86,7 +86,7 @@ def gbatch(
         policy=manifest.parse_policy(policy),
         pool=None if pool is None else manifest.check_pool(pool),
         project=None if project is None else projects.check(project, option="--project"),
-        begin_time=None if begin is None else times.begin_time(begin, now=times.utc_now().astimezone()),
+        begin_time=None if begin is None else times.begin_time(begin, now=times.local_now()),
         wait_on_failure=no_auto_cancel,
         notify=telling.read(notify_email or (), notify_on or ()),
     )

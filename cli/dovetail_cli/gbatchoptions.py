@@ -4,9 +4,7 @@ from typing import Annotated
 
 import typer
 
-Words = Annotated[
-    list[str], typer.Argument(metavar="SCRIPT|COMMAND...|-", help="A script file, a command, or - for stdin.")
-]
+Words = Annotated[list[str], typer.Argument(metavar="SCRIPT|COMMAND", help="A script file, a command, or - for stdin.")]
 GPUs = Annotated[
     str | None,
     typer.Option("-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker: 2, 0.5, 2(V100), 8G,0.5."),

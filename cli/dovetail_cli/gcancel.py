@@ -9,7 +9,7 @@ from dovetail_cli.options import Context, Kubeconfig, Namespace
 
 def gcancel(
     ids: Annotated[
-        list[str], typer.Argument(metavar="IDS...", help="Numbers, ranges and names, such as 7, 1,3, 1-5 or train.")
+        list[str], typer.Argument(metavar="IDS", help="Numbers, ranges and names, such as 7, 1,3, 1-5 or train.")
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which jobs would be cancelled.")] = False,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail_cli.options import Context, Kubeconfig, Namespace, Output
+from dovetail_cli.options import DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
 
 app = typer.Typer(
     help="One job: show it, read its log, hold it, let it go, change, renew or repeat it, or go into it.",
@@ -14,15 +14,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Number or name.")]
-Jobs = Annotated[list[str], typer.Argument(metavar="JOBS...", help="Numbers, ranges and names, such as 7, 1,3 or 1-5.")]
-Worker = Annotated[int, typer.Option("--worker", metavar="N", help="Which worker, from 0.")]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOBS", help="Numbers, ranges and names, such as 7, 1,3 or 1-5.")]
+Worker = Annotated[int, typer.Option("--worker", metavar="N", help="Which worker, from 0.", min=0)]
 
 
 @app.command()
 def show(
     job: Job,
     *,
-    form: Output = "table",
+    form: OutputOfOne = "table",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -30,7 +30,7 @@ def show(
     """Everything about a job, also of one whose object is gone."""
     from dovetail_cli import onejob, output
 
-    output.check_format(form, allowed=("table", "json", "yaml"))
+    output.check_format(form, allowed=DOCUMENTS)
     print(onejob.show(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
 
@@ -142,7 +142,7 @@ def redo(job: Job, *, namespace: Namespace = None, kubeconfig: Kubeconfig = None
 def attach(
     job: Job,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="What to run there; a shell by default.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="What to run there; a shell by default.")
     ] = None,
     *,
     worker: Worker = 0,

@@ -79,7 +79,7 @@ def gqueue(
         projects=projects.read(project, option="-P"),
         by_state=by_state,
         tree=tree,
-        since=None if since is None else times.since_time(since, now=times.utc_now().astimezone(), option="--since"),
+        since=None if since is None else times.since_time(since, now=times.local_now(), option="--since"),
     )
     output.check_format(form)
     arranging.check(by_state=by_state, tree=tree, form=form)

@@ -35,7 +35,7 @@ def gstats(
 
     output.check_format(form)
     question = statistics.question(
-        since=times.since_time(since, now=times.utc_now().astimezone(), option="--since"),
+        since=times.since_time(since, now=times.local_now(), option="--since"),
         users=listing.parse_names(users),
         names=listing.parse_names(names),
         projects=projects.read(project, option="-P"),

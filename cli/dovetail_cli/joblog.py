@@ -7,7 +7,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.kube.errors import NotFound, StatusError
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import PODS
-from dovetail_cli import onejob, selection
+from dovetail_cli import jobrows, onejob, selection
 from dovetail_cli.cluster import Cluster, work
 from dovetail_cli.errors import CommandError, MissingError
 
@@ -61,7 +61,21 @@ async def _pod(cluster: Cluster, wanted: selection.Wanted, *, worker: int) -> Po
         job = await onejob.find(cluster, wanted)
     except MissingError:
         return None
-    return await worker_pod(cluster, job, worker=worker)
+    pod = await worker_pod(cluster, job, worker=worker)
+    if pod is None and (why := _nothing_to_read(job)):
+        raise CommandError(why)
+    return pod
+
+
+def _nothing_to_read(job: GPUJob) -> str:
+    """Why a job without pods has no log, the history's lines neither; empty for one that has ended."""
+    called, status = job.status.number or job.metadata.name, job.status
+    if job.spec.array is not None or job.spec.sweep is not None:
+        return f"job {called} is many tasks, and each has a log of its own: gqueue -a lists them by name"
+    if not jobrows.is_unfinished(job):
+        return ""
+    why = f" ({status.reason}: {status.message})" if status.reason else ""
+    return f"job {called} has no pods now, and so no log: {jobrows.phase_of(job)}{why}"
 
 
 async def _read(cluster: Cluster, pod: Pod, *, tail: int | None) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
-from dovetail.requests import RequestError
+from dovetail.requests import RequestError, parse
 from dovetail.runs import end_of_run
 from dovetail_cli import projects
 from dovetail_cli.errors import UsageError
@@ -99,6 +99,16 @@ def _host_mib(job: GPUJob) -> int:
         return 0
 
 
+def _asked(job: GPUJob) -> float:
+    """GPUs that each worker asks for, a share as such: by it 16 comes behind 2."""
+    try:
+        request = parse(job.status.request or str(job.spec.gpu or ""))
+    except RequestError:
+        # Nothing is said yet, or `cpu`.
+        return 0
+    return request.total_milli
+
+
 def _limit(job: GPUJob, _view: View) -> str:
     seconds = job.spec.active_deadline_seconds
     return "UNLIMITED" if seconds is None else elapsed(seconds)
@@ -158,11 +168,11 @@ def row(job: GPUJob, fields: Sequence[str], *, view: View) -> dict[str, Any]:
 
 def parse_sort(text: str | None) -> list[str]:
     """The columns that `-r` names, `-` before one for the largest first. Raises `UsageError`."""
-    words = [word.strip().upper() for word in (text or "").split(",") if word.strip()]
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
     for word in words:
-        if word.removeprefix("-") not in COLUMNS:
+        if word.upper().removeprefix("-") not in COLUMNS:
             raise UsageError(f'-r "{word}": unknown field, allowed are {", ".join(COLUMNS)}, also with - before them')
-    return words
+    return [word.upper() for word in words]
 
 
 def sort_jobs(jobs: Sequence[GPUJob], fields: Sequence[str], *, view: View) -> list[GPUJob]:
@@ -179,6 +189,7 @@ def _sort_key(field: str, *, view: View) -> Callable[[GPUJob], Any]:
         "TIME": lambda job: run_seconds(job.status.start_time, end_of_run(job.status), now=view.now) or 0,
         "TIMELIMIT": lambda job: job.spec.active_deadline_seconds or float("inf"),
         "MEMORY": _host_mib,
+        "GPUS": _asked,
         "POSITION": lambda job: job.status.queue.position if job.status.queue else 0,
     }
     return numbers.get(field, lambda job: COLUMNS[field](job, view))

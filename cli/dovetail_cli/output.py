@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -75,11 +76,16 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def in_colour() -> bool:
+    """Whether that terminal may be written to in colours: `NO_COLOR` forbids it, and a dumb one shows their codes."""
+    return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def paint(text: str, colour: str) -> str:
     """`text` in a colour, or as it is where nobody looks at a terminal."""
-    return f"{_COLOURS[colour]}{text}{_PLAIN}" if on_terminal() else text
+    return f"{_COLOURS[colour]}{text}{_PLAIN}" if in_colour() else text
 
 
 def bold(text: str) -> str:
     """`text` in bold on a terminal."""
-    return f"{_BOLD}{text}{_PLAIN}" if on_terminal() else text
+    return f"{_BOLD}{text}{_PLAIN}" if in_colour() else text

@@ -8,7 +8,7 @@ from dovetail_cli.options import Context, Kubeconfig, Output
 
 
 def quota(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these GPUQuotas.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
     *,
     form: Output = "table",
     kubeconfig: Kubeconfig = None,

@@ -9,7 +9,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.kube.errors import Forbidden, KubeError
 from dovetail_cli import configfile, creating, depending, manifest, output, scripts
 from dovetail_cli.cluster import Cluster, work
-from dovetail_cli.errors import UsageError
+from dovetail_cli.errors import MissingError
 
 
 def submit(
@@ -44,14 +44,14 @@ def submit(
 
 
 def script_of(words: Sequence[str]) -> scripts.Script | None:
-    """The script that gbatch's words name; None for a command. Raises `UsageError` for one that is not there."""
+    """The script that gbatch's words name; None for a command. Raises `MissingError` for one that is not there."""
     first = words[0]
     if first == "-":
         return scripts.read_script(sys.stdin.buffer.read(), name="stdin")
     if Path(first).is_file():
         return scripts.read_script(Path(first).read_bytes(), name=first)
     if first.startswith(("./", "../")) or first.endswith((".sh", ".slurm", ".sbatch")):
-        raise UsageError(f"{first}: no such script here")
+        raise MissingError(f"{first}: no such script here")
     return None
 
 

@@ -1,7 +1,7 @@
 """Times as people and Slurm write them. Pure: the clock is an argument."""
 
 import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
 from dovetail_cli.errors import UsageError
@@ -47,7 +47,8 @@ def since_time(text: str, *, now: datetime, option: str) -> str:
     span = _SPAN.fullmatch(text.strip())
     if span and span[2]:
         ago = float(span[1]) * _SPAN_SECONDS[span[2]]
-        since: datetime | None = now - timedelta(seconds=min(ago, (now - _FIRST).total_seconds()))
+        # Spans are of UTC: between two times of one zone Python counts no change to summer time.
+        since: datetime | None = now.astimezone(UTC) - timedelta(seconds=min(ago, (now - _FIRST).total_seconds()))
     else:
         since = _in_the_past(text.strip(), now=now)
     if since is None or since > now:
@@ -60,18 +61,20 @@ def _in_the_past(text: str, *, now: datetime) -> datetime | None:
     return found - timedelta(days=1) if found and _HOUR.fullmatch(text) and found > now else found
 
 
-def begin_time(text: str, *, now: datetime) -> str:
+def begin_time(text: str, *, now: datetime, option: str = "--begin") -> str:
     """When a job may start, as `sbatch --begin` takes it, as RFC 3339: `HH:MM`, a date with or without it, `now+10m`.
 
     Times of the day are those of the time zone of `now`; one that has passed today is tomorrow's.
     """
     span = _FROM_NOW.fullmatch(text.strip())
     if span:
-        begin: datetime | None = now + timedelta(seconds=int(span[1]) * _UNIT_SECONDS[(span[2] or "s")[0]])
+        begin: datetime | None = now.astimezone(UTC) + timedelta(
+            seconds=int(span[1]) * _UNIT_SECONDS[(span[2] or "s")[0]]
+        )
     else:
         begin = _of_the_clock(text.strip(), now=now)
     if begin is None or begin.year > _LAST_YEAR:
-        raise UsageError(f'--begin "{text}": write HH:MM, a date such as 2026-01-31T18:00, or now+10m')
+        raise UsageError(f'{option} "{text}": write HH:MM, a date such as 2026-01-31T18:00, or now+10m')
     return begin.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -120,3 +123,27 @@ def brief(seconds: float) -> str:
 def utc_now() -> datetime:
     """The clock, where a command hands it on."""
     return datetime.now(UTC)
+
+
+class _Here(tzinfo):
+    """The time zone of this machine, with summer and winter: `astimezone()` alone gives the present offset for ever."""
+
+    def utcoffset(self, when: datetime | None) -> timedelta | None:
+        return None if when is None else when.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, when: datetime | None) -> None:
+        """Part of the offset."""
+
+    def tzname(self, when: datetime | None) -> str | None:
+        return None if when is None else when.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, when: datetime) -> datetime:
+        local = when.replace(tzinfo=UTC).astimezone()
+        here = local.replace(tzinfo=self)
+        # In autumn an hour comes twice.
+        return here if here.utcoffset() == local.utcoffset() else here.replace(fold=1)
+
+
+def local_now() -> datetime:
+    """The clock in this machine's time zone, for times as people write them."""
+    return utc_now().astimezone(_Here())

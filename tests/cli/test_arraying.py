@@ -91,7 +91,6 @@ def test_each_line_of_a_file_is_a_task_with_each_value_of_the_parameters(tmp_pat
         ({"params": ["a=1:100", "b=1:100"]}, "10000 combinations, and 1000 tasks are allowed"),
         ({"params": ["a=1", "a=2"]}, "a is given twice"),
         ({"params": ["a=1"], "name_template": "x{b}"}, "{b} is none of {a}, {index}"),
-        ({"param_file": "/does/not/exist.csv"}, "--param-file /does/not/exist.csv: there is no such file"),
     ],
 )
 def test_what_cannot_be_is_named(options: dict[str, Any], says: str) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from dovetail.api.gpujob import GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail.api.gpujob import ArraySpec, GPUJobSpec, Preemption, ReservationSpec, Tasks
 from dovetail_cli import changing, happened, joblog, onejob, redoing, renewing, times
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
@@ -246,6 +246,29 @@ async def test_a_log_that_kubelet_does_not_give_is_a_sentence(
     found = msgspec.convert(pod("x", worker=0, created=ago()), type=joblog.Pod)
     with pytest.raises(CommandError, match=told):
         await joblog._read(cluster, found, tail=None)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (
+            make_job(number=7, phase="Queued", reason="Resources", message="Need 4 GPUs"),
+            r"job 7 has no pods now, and so no log: Queued \(Resources: Need 4 GPUs\)",
+        ),
+        (make_job("fresh"), "job fresh has no pods now, and so no log: Queued$"),
+        (
+            msgspec.structs.replace(make_job(number=7), spec=GPUJobSpec(gpu="1", array=ArraySpec(indexes="0-3"))),
+            "job 7 is many tasks, and each has a log of its own",
+        ),
+    ],
+)
+async def test_a_job_that_has_printed_nothing_says_why_and_is_not_taken_for_none(
+    api: Api, cluster: Cluster, job: Any, why: str
+) -> None:
+    api.answer(f"GET {JOBS}", listed(job))
+    api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": []}))
+    with pytest.raises(CommandError, match=why):
+        await joblog._pod(cluster, onejob.parse(job.metadata.name), worker=0)
 
 
 @pytest.mark.parametrize(

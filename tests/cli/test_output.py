@@ -38,3 +38,18 @@ def test_an_unknown_format_lists_the_allowed() -> None:
 def test_colours_are_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert output.paint("bad", "red") == "bad"
     assert output.bold("loud") == "loud"
+
+
+@pytest.mark.parametrize(
+    ("environment", "styled"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_a_terminal_may_want_no_colours(
+    environment: dict[str, str], styled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    assert (output.paint("bad", "red") != "bad", output.bold("loud") != "loud") == (styled, styled)

@@ -41,6 +41,13 @@ def test_what_waits_or_runs_is_listed_by_default() -> None:
     )
 
 
+def test_jobs_are_ordered_by_how_many_gpus_they_ask_for() -> None:
+    texts = ("16", "2(V100)", "cpu", "2x8G,0.5(T4)", "0.5")
+    asked = [make_job(f"asks-{number}", number=number, request=text) for number, text in enumerate(texts, start=1)]
+    ordered = jobrows.sort_jobs(asked, ["GPUS"], view=VIEW)
+    assert [job.status.request for job in ordered] == ["cpu", "0.5", "2x8G,0.5(T4)", "2(V100)", "16"]
+
+
 def test_the_time_of_a_suspended_job_stands_still() -> None:
     held = Condition(type="Suspended", status="True", reason="", message="", last_transition_time=ago(minutes=50))
     job = make_job(phase="Suspended", start_time=ago(hours=1), conditions=[held])
@@ -110,7 +117,7 @@ def test_json_has_numbers_and_full_devices() -> None:
     ("parse", "problem"),
     [
         (lambda: jobrows.parse_fields("JOBID,foo"), '-f "foo": unknown field, allowed are JOBID, NAME'),
-        (lambda: jobrows.parse_sort("-foo"), '-r "-FOO": unknown field, allowed are JOBID, NAME'),
+        (lambda: jobrows.parse_sort("-foo"), '-r "-foo": unknown field, allowed are JOBID, NAME'),
         (lambda: jobrows.parse_states("PD,zz"), '-s "zz": unknown state, allowed are QUEUED PD, HOLD H'),
         (lambda: listing.parse_limit("0"), '-n "0"'),
         (lambda: listing.parse_limit("x"), '-n "x"'),

@@ -1,3 +1,5 @@
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -89,6 +91,47 @@ def test_a_span_in_a_summary_is_brief(seconds: float, text: str) -> None:
 def test_a_time_to_begin_is_read_as_slurm_does(text: str, begins: str) -> None:
     noon = datetime(2026, 11, 21, 12, 0, tzinfo=timezone(timedelta(hours=1)))
     assert times.begin_time(text, now=noon) == begins
+
+
+@pytest.fixture
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "EST5EDT,M3.2.0,M11.1.0")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("new_york")
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("2036-07-01T18:00", "2036-07-01T22:00:00Z"),
+        ("2036-12-01T18:00", "2036-12-01T23:00:00Z"),
+        ("2036-07-01T18:00Z", "2036-07-01T18:00:00Z"),
+    ],
+)
+def test_a_date_is_read_by_the_summer_or_winter_time_of_that_day(text: str, begins: str) -> None:
+    assert times.begin_time(text, now=times.local_now()) == begins
+
+
+@pytest.mark.usefixtures("new_york")
+@pytest.mark.parametrize("at", ["2026-10-31T12:00:00", "2026-11-01T05:30:00", "2026-11-01T06:30:00"])
+def test_a_span_is_as_long_as_it_says_also_when_the_clocks_change(at: str) -> None:
+    moment = datetime.fromisoformat(at).replace(tzinfo=UTC)
+    now = moment.astimezone(times.local_now().tzinfo)
+    assert times.begin_time("now+1day", now=now) == (moment + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert times.since_time("2h", now=now, option="--since") == (moment - timedelta(hours=2)).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
+
+
+@pytest.mark.usefixtures("new_york")
+def test_the_local_clock_is_the_one_clock_and_dates_of_the_past_have_their_own_season() -> None:
+    now = times.local_now()
+    assert abs(times.utc_now() - now) < timedelta(minutes=1)
+    assert times.since_time("2020-07-01", now=now, option="--since") == "2020-07-01T04:00:00Z"
+    assert times.since_time("2020-12-01", now=now, option="--since") == "2020-12-01T05:00:00Z"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail_cli.options import Context, Kubeconfig, Output
+from dovetail_cli.options import DOCUMENTS, Context, Kubeconfig, OutputOfOne
 
 
 def replay(
@@ -38,7 +38,7 @@ def replay(
     namespace: Annotated[
         str, typer.Option("--namespace", metavar="NAME", help="Namespace of the jobs; created if it is not there.")
     ] = "replay",
-    form: Output = "table",
+    form: OutputOfOne = "table",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -51,7 +51,7 @@ def replay(
     from dovetail_cli.replay import driving
     from dovetail_cli.replay.jobs import Pace
 
-    output.check_format(form, allowed=("table", "json", "yaml"))
+    output.check_format(form, allowed=DOCUMENTS)
     if speedup <= 0:
         raise UsageError(f"--speedup {speedup:g}: must be above 0")
     if here and (nodes or limit_nodes):
