@@ -35,7 +35,10 @@ def _over_limit(seen: Observed) -> str:
     if attempts.is_used_up(seen):
         limit = seen.job.spec.maximum_execution_time_seconds
         return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
-    return f"Ran longer than its limit of {seen.job.spec.active_deadline_seconds} s (spec.activeDeadlineSeconds)"
+    limit = seen.job.spec.active_deadline_seconds
+    if limit is None:
+        return "Ran longer than a limit that somebody set in its Job (activeDeadlineSeconds)"
+    return f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
 
 
 def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:

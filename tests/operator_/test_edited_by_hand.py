@@ -7,7 +7,7 @@ import pytest
 from dovetail_operator.actions import PatchJob
 from dovetail_operator.plans import resumed
 from dovetail_operator.reconcile import reconcile
-from tests.operator_.builders import make_child, make_job, make_pod, see
+from tests.operator_.builders import condition, make_child, make_job, make_pod, see
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,10 @@ def test_kueue_may_let_a_part_of_the_workers_go() -> None:
 def test_what_goes_on_goes_on_with_all_workers() -> None:
     manifest = {"spec": {"parallelism": 3, "template": {"metadata": {}, "spec": {}}}}
     assert resumed(manifest)["parallelism"] == 3
+
+
+def test_a_limit_that_only_its_batch_job_has_is_not_told_as_its_own() -> None:
+    over = condition("Failed", reason="DeadlineExceeded")
+    outcome = reconcile(see(make_job(), child=make_child(make_job(), status={"conditions": [over]})))
+    told = "Ran longer than a limit that somebody set in its Job (activeDeadlineSeconds)"
+    assert (outcome.status.phase, outcome.status.message) == ("TimedOut", told)
