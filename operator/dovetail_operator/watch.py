@@ -65,6 +65,8 @@ class GPUJobWatch:
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        # How often kopf has stopped since it last told of a change.
+        self._failures = 0
 
     def start(self) -> None:
         """Begin to follow. The CRD must exist by now: kopf looks for it once."""
@@ -83,12 +85,14 @@ class GPUJobWatch:
 
     def _run(self) -> None:
         backoff, rng = Backoff(first_seconds=1.0), random.Random()  # noqa: S311 - spreads retries
-        for attempt in itertools.count():
+        while True:
             try:
                 asyncio.run(self._operate())
             except Exception as error:  # noqa: BLE001 - whatever ended it, it must go on
                 log.warning("kopf stopped watching GPUJobs and is started again", error=str(error))
-            if self._stopping.wait(backoff.seconds(attempt, rng=rng)):
+            wait = backoff.seconds(self._failures, rng=rng)
+            self._failures += 1
+            if self._stopping.wait(wait):
                 return
 
     async def _operate(self) -> None:
@@ -125,6 +129,7 @@ class GPUJobWatch:
         )
 
     async def _changed(self, event: Any, **_: Any) -> None:
+        self._failures = 0
         self._on_change(event["type"], event["object"])
 
 

@@ -114,3 +114,11 @@ def test_a_token_that_changes_is_read_again() -> None:
     login = watch(Connection(server="https://api:6443", token_source=lambda: "fresh"))._login()
     assert login.token == "fresh"
     assert login.expiration is not None
+
+
+async def test_a_kopf_that_worked_for_long_is_started_again_soon_when_it_stops() -> None:
+    told: list[str | None] = []
+    found = GPUJobWatch(Connection(server="https://api:6443"), on_change=lambda type_, _raw: told.append(type_))
+    found._failures = 9
+    await found._changed({"type": "MODIFIED", "object": {}})
+    assert (told, found._failures) == (["MODIFIED"], 0)
