@@ -5,6 +5,7 @@ Nothing here is remembered that the API server does not have: after a kill at an
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,7 @@ from dovetail_operator.numbers import Numbers
 from dovetail_operator.overuse_eviction import PodEvictions
 from dovetail_operator.pacing import Pacing
 from dovetail_operator.queueing import Queueing
+from dovetail_operator.refusedpods import RefusedPods
 from dovetail_operator.settling import Settler
 from dovetail_operator.state import State
 
@@ -59,6 +61,7 @@ class Controller:
             rng=rng,
         )
         self._evictions = PodEvictions(client, is_of_a_job=state.pods.is_of_a_job)
+        self._refused_pods = RefusedPods(client, state, look_again=self._queueing.look_again, clock=time.monotonic)
         self.changes = Changes(
             state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now
         )
@@ -71,6 +74,7 @@ class Controller:
             pacing=pacing,
             counters=counters,
             post=post,
+            on_look=self._refused_pods.watch,
             now=now,
             term=term,
             mps_directory=mps_directory,
@@ -85,6 +89,7 @@ class Controller:
             tasks.create_task(self._queueing.run())
             tasks.create_task(self._let_time_pass())
             tasks.create_task(self._evictions.run())
+            tasks.create_task(self._refused_pods.run())
 
     async def _let_time_pass(self) -> None:
         while True:

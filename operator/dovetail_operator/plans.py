@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names, plans
-from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, KeptOnNode, Placement, ReservedRoom
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, KeptOnNode, Placement, Reason, ReservedRoom
 from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Job, Pod
@@ -64,12 +64,13 @@ def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
     )
 
 
-def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus) -> bool:
+def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | None = None) -> bool:
     """Whether the status has a plan that has to be written before anything is done about it.
 
     A job whose Job was refused before is told of its plan only once it is not: else it would seem to start each time.
     """
-    return status.placement is not None and status.placement != before.placement and before.reason not in _REFUSALS
+    refused = before.reason in _REFUSALS and child is None
+    return status.placement is not None and status.placement != before.placement and not refused
 
 
 def sized(job: GPUJob, *, child: Job | None, verdict: Verdict | None) -> GPUJob:
@@ -180,13 +181,14 @@ def refused_since(pods: Sequence[Pod]) -> datetime | None:
 class Doubt:
     """Why a plan does not seem to hold; after `patience_seconds` it is taken for overtaken.
 
-    Then the job is not planned anew for `rest_seconds`, and told `words` meanwhile.
+    Then the job is not planned anew for `rest_seconds`, and told `words` with that `reason` meanwhile.
     """
 
     why: str
     patience_seconds: float = 0.0
     rest_seconds: float = 0.0
     words: str = ""
+    reason: Reason = "Resources"
 
 
 def doubt_about(node: str, *, view: ClusterView) -> Doubt:
@@ -216,7 +218,7 @@ def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
         why="kube-scheduler found no place for a worker on its planned node",
         patience_seconds=_REFUSED_SECONDS if half_started else patience,
         rest_seconds=rest,
-        words=_words_of_refusal(pods),
+        words=f"kube-scheduler: {_words_of_refusal(pods)}",
     )
 
 
@@ -235,8 +237,8 @@ def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
     if not doubt.rest_seconds:
         return None
     until = after(now, seconds=doubt.rest_seconds)
-    message = f"Is planned anew at {timestamp(until)}: kube-scheduler: {doubt.words}"
-    return Obstacle(reason="Resources", message=message, until=until)
+    message = f"Is planned anew at {timestamp(until)}: {doubt.words}"
+    return Obstacle(reason=doubt.reason, message=message, until=until)
 
 
 class Doubts:

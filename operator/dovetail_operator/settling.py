@@ -48,7 +48,8 @@ _UNPROCESSABLE: Final = 422
 class Settler:
     """Settles one job at a time; several may be under way at once, each another.
 
-    `post` publishes an event about a job. `term` is the number of our term of office, None where nobody counts terms;
+    `post` publishes an event about a job; `on_look` sees each job that is looked at.
+    `term` is the number of our term of office, None where nobody counts terms;
     `mps_directory` is where pods find MPS on their node, empty where they use none.
     """
 
@@ -63,6 +64,7 @@ class Settler:
         pacing: Pacing,
         counters: Counters,
         post: Callable[[Announcement], None],
+        on_look: Callable[[Observed], None],
         now: Callable[[], datetime],
         term: Callable[[], int | None],
         mps_directory: str,
@@ -75,6 +77,7 @@ class Settler:
         self._pacing = pacing
         self._counters = counters
         self._post = post
+        self._on_look = on_look
         self._now = now
         self._term = term
         self._mps_directory = mps_directory
@@ -89,6 +92,7 @@ class Settler:
             # Perhaps its time has just come, of which no change tells.
             self._queueing.look_again()
             return
+        self._on_look(seen)
         outcome = self._outcome_of(seen)
         if outcome is None:
             # The job is to be told so.
@@ -97,7 +101,7 @@ class Settler:
         # What the annotation of the pods names has to stand in the status before there are any.
         # And an array says that it was seen before its many tasks are made.
         is_new_array = is_parent(seen.job) and seen.job.status.phase is None
-        told = is_new_array or is_told_first(outcome.status, before=seen.job.status)
+        told = is_new_array or is_told_first(outcome.status, before=seen.job.status, child=seen.child)
         if told and not await self._tell(seen.job, outcome.status):
             return
         if not await self._act_on(seen, outcome.actions):

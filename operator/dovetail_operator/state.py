@@ -92,6 +92,8 @@ class State:
         self.kueue: dict[str, str] = {}
         # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
         self.overtaken: dict[str, str] = {}
+        # Why the pods of jobs at work cannot be made, by UID, in the API server's words.
+        self.refused_pods: dict[str, str] = {}
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
@@ -424,6 +426,7 @@ class State:
             self._refused,
             self.verdicts,
             self.overtaken,
+            self.refused_pods,
             self.notices,
             self.numbers,
         ):

@@ -1,15 +1,18 @@
 """GPUJobs that no one should submit: the API server refuses them in one sentence, and nothing reaches the operator."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from msgspec import Raw
 
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
+from dovetail.kube.resources import Resource
 from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
+RESOURCE_QUOTAS: Final = Resource(plural="resourcequotas", kind="ResourceQuota")
 
 
 @pytest.fixture
@@ -99,6 +102,18 @@ async def test_what_only_the_batch_job_refuses_is_told_in_the_status(
     status = await jobs.phase("Queued", reason="Invalid")
     assert status.message.startswith("The API server refuses the Job: ")
     assert told in status.message
+
+
+async def test_a_gang_of_which_a_resource_quota_refuses_a_pod_is_not_left_half_started(
+    jobs: Jobs, client: Client, namespace: str
+) -> None:
+    two = {"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}}
+    await client.create(RESOURCE_QUOTAS, two, as_type=Raw, namespace=namespace)
+    await jobs.submit(workers=3)
+    status = await jobs.phase("Queued", reason="Quota")
+    assert "the API server refuses its pods: forbidden: exceeded quota: two" in status.message
+    await client.delete(RESOURCE_QUOTAS, "two", namespace=namespace)
+    await jobs.until("x", lambda status: status.phase == "Running" and status.workers_active == 3)
 
 
 @pytest.mark.parametrize(

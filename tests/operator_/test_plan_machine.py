@@ -145,7 +145,7 @@ class PlanMachine(RuleBasedStateMachine):
         if seen.verdict is None and seen.obstacle is None and seen.child is None:
             return
         outcome = reconcile(seen)
-        if is_told_first(outcome.status, before=seen.job.status):
+        if is_told_first(outcome.status, before=seen.job.status, child=seen.child):
             self.tell(key, outcome.status)
         for action in outcome.actions:
             self.act(seen.job, action)

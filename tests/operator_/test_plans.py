@@ -114,7 +114,10 @@ def test_a_plan_is_told_before_anything_is_done_about_it() -> None:
     assert is_told_first(status, before=job.status)
     assert not is_told_first(status, before=status)
     assert not is_told_first(job.status, before=status)
-    assert not is_told_first(status, before=msgspec.structs.replace(job.status, reason="Invalid"))
+    refused = msgspec.structs.replace(job.status, reason="Invalid")
+    assert not is_told_first(status, before=refused)
+    # One that has its Job has only to be resumed, and pods come of it at once.
+    assert is_told_first(status, before=refused, child=make_child(job))
 
 
 @pytest.mark.parametrize(
@@ -353,7 +356,7 @@ def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_not_left_half_started(
     state.pod_changed("ADDED", make_pod(0, node="a", owner="uid-child-x", devices=2))
     state.pod_changed("ADDED", make_pod(1, phase="Pending", node="", owner="uid-child-x", conditions=refused))
     doubt = doubts(state)["uid-x"]
-    assert (doubt.patience_seconds, doubt.rest_seconds, doubt.words) == (5, 300, "0/6 nodes: spread")
+    assert (doubt.patience_seconds, doubt.rest_seconds, doubt.words) == (5, 300, "kube-scheduler: 0/6 nodes: spread")
 
 
 def test_a_job_that_rests_after_a_refusal_says_why_in_kube_schedulers_words_and_others_have_its_room() -> None:
@@ -361,7 +364,7 @@ def test_a_job_that_rests_after_a_refusal_says_why_in_kube_schedulers_words_and_
     job = make_job(gpu=2, status={"number": 1, "plans": 3})
     state.put_job(job)
     state.put_job(make_job("other", gpu=2, status={"number": 2}))
-    rest = rest_after(Doubt(why="", rest_seconds=20, words="0/6 nodes: spread"), now=NOW)
+    rest = rest_after(Doubt(why="", rest_seconds=20, words="kube-scheduler: 0/6 nodes: spread"), now=NOW)
     assert rest is not None
     state.refuse(job, rest)
     assert look(state).keys() == {"uid-other"}
