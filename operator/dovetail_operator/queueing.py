@@ -176,9 +176,14 @@ class Queueing:
         new = self._state.unnumbered()
         if not new:
             return
-        self._state.numbers |= await self._numbers.give(new, shown=self._state.jobs.values())
+        given = await self._numbers.give(new, shown=self._state.jobs.values())
         for job in new:
-            self._dirty(key_of(job.metadata))
+            key, uid = key_of(job.metadata), job.metadata.uid
+            known = self._state.jobs.get(key)
+            # It may have gone meanwhile.
+            if known is not None and known.metadata.uid == uid:
+                self._state.numbers[uid] = given[uid]
+                self._dirty(key)
 
     async def _admit(self) -> float:
         """One look at all jobs that wait; those whose verdict is news get dirty. The CPU time that it took."""

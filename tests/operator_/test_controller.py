@@ -109,6 +109,21 @@ async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig
     assert rig.registry.get_sample_value("dovetail_job_wait_seconds_sum") == 100
 
 
+async def test_of_a_job_that_goes_while_it_is_numbered_nothing_is_kept(rig: Rig, api: Api) -> None:
+    released, written = asyncio.Event(), make_object("dovetail-job-numbers", version=2, data={"team": "2"})
+    api.answer(f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=1, data={})))
+    api.answer(f"PATCH {CONFIGMAP}", Answer(body=written, released=released))
+    gone, stays = make_job("gone", gpu=2), make_job("stays", gpu=2)
+    for job in (gone, stays):
+        rig.controller.changes.job_changed(job)
+    async with rig.running():
+        await api.until(f"PATCH {CONFIGMAP}", count=1)
+        rig.controller.changes.job_gone(gone)
+        released.set()
+        await until_status(api, "stays")
+    assert list(rig.state.numbers) == ["uid-stays"]
+
+
 async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api) -> None:
     job = numbered(gpu=2)
     rig.accept_status(job, number=1, phase="Queued", reason="ExceedsCapacity")
