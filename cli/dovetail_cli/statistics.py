@@ -11,6 +11,11 @@ from dovetail_cli.times import brief
 
 _GROUPS: Final[dict[str, Grouping]] = {"user": "User", "name": "Name", "project": "Project", "day": "Day"}
 _HOUR: Final = 3600.0
+# What is a number, for CSV; the counts by phase are no single one.
+NUMBERS: Final = (
+    "group", "jobs", "success_rate", "gpu_hours", "run_hours", "mean_wait_seconds", "median_wait_seconds",
+    "p95_wait_seconds", "mean_run_seconds", "mean_utilization", "peak_memory_mib",
+)  # fmt: skip
 COLUMNS: Final = ("JOBS", "SUCCEEDED", "GPU-HOURS", "WAIT-MEAN", "WAIT-MEDIAN", "WAIT-P95", "RUN-MEAN", "UTILIZATION")
 
 
@@ -41,15 +46,16 @@ def show(
 
 
 def render(sums: Sequence[HistorySums], asked: HistoryQuerySpec, *, form: str) -> str:
-    """The sums in any of the formats; without a group and on a terminal as lines of their own."""
+    """The sums in any of the formats; as text, all jobs together are lines of their own."""
     if form in {"json", "yaml"}:
         return output.render([record(each) for each in sums], columns=(), form=form)
-    if form == "table" and asked.group_by == "Nothing":
+    if form == "csv":
+        return output.as_csv([record(each) for each in sums], columns=NUMBERS)
+    if asked.group_by == "Nothing":
         return _lines(sums[0]) if sums else "No job has ended in that time."
     first = (asked.group_by or "").upper()
     rows = [{first: each.group or "-", **_cells(each)} for each in sums]
-    columns = COLUMNS if asked.group_by == "Nothing" else (first, *COLUMNS)
-    return output.render(rows, columns=columns, form=form)
+    return output.render(rows, columns=(first, *COLUMNS), form=form)
 
 
 def record(sums: HistorySums) -> dict[str, Any]:

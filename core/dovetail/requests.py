@@ -221,7 +221,7 @@ class _Reader:
         vendor = parts.pop(0).lower() if parts[0].lower() in VENDORS else None
         if len(parts) > 1:
             allowed = ", ".join(VENDORS)
-            raise self._error(f'unknown vendor "{parts[0]}" (allowed: {allowed})', at=start)
+            raise self._error(f'unknown vendor "{parts[0]}" (allowed: {allowed}; models are joined by |)', at=start)
         models = tuple(name.strip() for name in parts[0].split("|")) if parts else ()
         for name in models:
             if not _NAME.fullmatch(name):

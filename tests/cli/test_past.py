@@ -1,5 +1,7 @@
 """Questions about what has ended, and how answers are shown."""
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -164,13 +166,20 @@ def test_groups_are_a_table() -> None:
 
 def test_nothing_is_an_empty_list_for_programs_and_a_sentence_for_people() -> None:
     assert statistics.render([], question(), form="json") == "[]"
-    assert statistics.render([], question(), form="csv").startswith("JOBS,")
+    assert statistics.render([], question(), form="csv").startswith("group,jobs,")
     assert statistics.render([], question(), form="table") == "No job has ended in that time."
 
 
 def test_programs_get_numbers() -> None:
     (told,) = json.loads(statistics.render([SUMS], question("day"), form="json"))
     assert (told["gpu_hours"], told["success_rate"], told["mean_utilization"]) == (2.0, 0.75, None)
+
+
+def test_csv_has_the_numbers_of_json() -> None:
+    (row,) = csv.DictReader(io.StringIO(statistics.render([SUMS], question("user"), form="csv")))
+    told = statistics.record(SUMS)
+    assert {key for key in told if key not in row} == {"by_phase"}
+    assert row == {key: "" if told[key] is None else str(told[key]) for key in row}
 
 
 def test_an_unknown_group_is_refused_with_those_that_there_are() -> None:
