@@ -214,7 +214,16 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     for start in foresee_with_range(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
     ):
-        yield None if start is None else (start.key, state.expectations.place(start, now=cycle.now))
+        # A long play is taken in parts: of a job that has gone meanwhile nothing is noted any more.
+        if start is None or not _is_there(state, cycle, start.key):
+            yield None
+        else:
+            yield start.key, state.expectations.place(start, now=cycle.now)
+
+
+def _is_there(state: State, cycle: Cycle, uid: str) -> bool:
+    job = state.jobs.get(cycle.keys[uid])
+    return job is not None and job.metadata.uid == uid
 
 
 def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:

@@ -177,6 +177,18 @@ def foreseen(state: State) -> dict[str, QueuePlace]:
     return {each[0].removeprefix("uid-"): each[1] for each in found if each is not None}
 
 
+def test_of_a_job_that_goes_while_starts_are_foreseen_nothing_is_kept() -> None:
+    state = make_state(a=1)
+    occupy(state, gpus=1, seconds=3600)
+    for name in ("gone", "stays"):
+        submit(state, name)
+    found = estimates(state, survey(state, now=NOW, foresees=True))
+    assert next(found) is None
+    state.drop_job("team/gone", uid="uid-gone")
+    assert [each[0] for each in found if each is not None] == ["uid-stays"]
+    assert list(state.expectations.misses._told) == ["uid-stays"]
+
+
 def test_the_first_job_that_waits_keeps_its_room_until_those_that_run_reach_their_limits() -> None:
     state = make_state(a=4)
     occupy(state, gpus=2, seconds=3600)
