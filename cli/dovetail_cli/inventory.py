@@ -258,18 +258,19 @@ def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: s
 async def look(cluster: Cluster) -> Inventory:
     """The inventory as it is now. Raises `MissingError` where Dovetail is not installed."""
     try:
-        gpunodes, pods, scheduler = await asyncio.gather(
+        gpunodes, (pods, all_of_them), scheduler = await asyncio.gather(
             cluster.client.list(GPUNODES, as_type=GPUNode), _pods(cluster), liveness.scheduler_status(cluster)
         )
     except NotFound as error:
         raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
+    if not all_of_them:
+        print("dovetail: you may not list the pods of other namespaces: their use is not shown", file=sys.stderr)
     return take(gpunodes.items, pods, scheduler=scheduler, namespace=cluster.namespace)
 
 
-async def _pods(cluster: Cluster) -> list[Pod]:
+async def _pods(cluster: Cluster) -> tuple[list[Pod], bool]:
+    """The pods, and whether these are all: better a part than nothing, as long as it is said."""
     try:
-        return (await cluster.client.list(PODS, as_type=Pod)).items
+        return (await cluster.client.list(PODS, as_type=Pod)).items, True
     except Forbidden:
-        # Better a part than nothing, as long as it is said.
-        print("dovetail: you may not list the pods of other namespaces: their use is not shown", file=sys.stderr)
-        return (await cluster.client.list(PODS, as_type=Pod, namespace=cluster.namespace)).items
+        return (await cluster.client.list(PODS, as_type=Pod, namespace=cluster.namespace)).items, False

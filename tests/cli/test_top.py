@@ -8,13 +8,14 @@ import pytest
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.kube.errors import Forbidden
 from dovetail.kube.objects import Pod
 from dovetail_cli import inventory, output, topping, topscreen
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.topscreen import Screen
 from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
-from tests.core.kube.api import Answer, Api
+from tests.core.kube.api import Answer, Api, refusal
 
 
 def with_user(job: GPUJob, user: str) -> GPUJob:
@@ -96,6 +97,32 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
     api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", missing)
     api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", missing)
     assert [job.metadata.name for job in (await topping.look(cluster)).jobs] == ["train"]
+
+
+def of_one_namespace(api: Api, *, gpunodes: Answer) -> None:
+    none, system = Answer(body={"metadata": {}, "items": []}), "namespaces/dovetail-system"
+    api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", gpunodes)
+    api.answer("GET /api/v1/pods", refusal(403, message="no pods"))
+    api.answer("GET /api/v1/namespaces/default/pods", none)
+    api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", refusal(404))
+    api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", refusal(404))
+
+
+async def test_who_sees_the_devices_is_told_that_the_pods_of_others_are_not_shown(
+    api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_one_namespace(api, gpunodes=Answer(body={"metadata": {}, "items": []}))
+    await inventory.look(cluster)
+    assert "you may not list the pods of other namespaces" in capsys.readouterr().err
+
+
+async def test_who_may_not_see_the_devices_is_told_that_alone(
+    api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_one_namespace(api, gpunodes=refusal(403, message="no gpunodes"))
+    with pytest.raises(Forbidden, match="no gpunodes"):
+        await inventory.look(cluster)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_interval_that_is_too_short_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
