@@ -100,7 +100,6 @@ NOTICE_FOLDER: Final = "/etc/dovetail"
 # Pod labels.
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
-LABEL_WORKER: Final = f"{GROUP}/worker"
 # On the pods of a reservation: whoever uses the devices that they hold is no stranger.
 LABEL_RESERVATION: Final = f"{GROUP}/reservation"
 # On the batch Job of a GPUJob: the vendor's resource that its pods ask; without it they ask managed nodes.

@@ -82,7 +82,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
         "annotations": draw(st.dictionaries(ANNOTATIONS, TEXTS, max_size=4)),
     }
     if draw(st.booleans()):
-        meta["labels"] = {names.LABEL_JOB: "j", names.LABEL_WORKER: draw(TEXTS)}
+        meta["labels"] = {names.LABEL_JOB: "j", names.LABEL_JOB_NUMBER: draw(TEXTS)}
         meta["ownerReferences"] = [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
         ]

@@ -23,9 +23,9 @@ class Columns:
     """A copy of the ledger's columns for some nodes. Node columns have shape [n], device columns [n, d].
 
     Where `unmeasured`, promises alone count: no memory is foreign, and what is promised of a device is its
-    `utilization`. Elsewhere that is smoothed, and `utilization_now` is as last reported. `guard` is the smallest part
-    of the memory that a tenant of the device lets promise; 1 where there is none. Of what movable tenants of a
-    `movable` device are promised only the largest counts in `promised`: that is `aside`.
+    `utilization`; elsewhere that is smoothed. `guard` is the smallest part of the memory that a tenant of the device
+    lets promise; 1 where there is none. Of what movable tenants of a `movable` device are promised only the largest
+    counts in `promised`: that is `aside`.
     """
 
     known: Bools
@@ -50,7 +50,6 @@ class Columns:
     total: Ints
     foreign: Ints
     utilization: Floats
-    utilization_now: Floats
     unmeasured: Bools
     guard: Floats
     training: Ints
@@ -72,7 +71,7 @@ _DEVICE_INTS: Final = (
     "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
     "training", "training_limit", "inference", "inference_limit", "aside",
 )  # fmt: skip
-_DEVICE_FLOATS: Final = ("utilization", "utilization_now", "guard")
+_DEVICE_FLOATS: Final = ("utilization", "guard")
 _KINDS: Final = (_NODE_BOOLS, _NODE_INTS, _DEVICE_BOOLS, _DEVICE_INTS, _DEVICE_FLOATS)
 OF_DEVICES: Final = (*_DEVICE_BOOLS, *_DEVICE_INTS, *_DEVICE_FLOATS)
 

@@ -116,7 +116,6 @@ class Ledger:
         loads = [device.utilization for device in self._devices[name]]
         others = before != [device.uuid for device in self._devices[name]]
         self._loads.report(row, loads, at=now, anew=others or bool(self.note(name)))
-        columns["utilization_now"][row] = self._loads.now[row]
         for slot, device in enumerate(self._devices[name]):
             columns["present"][row, slot] = True
             columns["healthy"][row, slot] = device.healthy
@@ -264,7 +263,7 @@ class Ledger:
         """All that there is now and that is promised. How busy devices are ranks them and decides on no room."""
         return Content(
             claims={key: entry.claim for key, entry in self._entries.items()},
-            columns=self._columns.digest(without=("utilization", "utilization_now")),
+            columns=self._columns.digest(without=("utilization",)),
             limits=self.limits,
         )
 
