@@ -34,6 +34,12 @@ log = get_logger(__name__)
 # Expired: it was not renewed in time. After the last two, requests of the earlier holder may still be on their way.
 Vacancy = Literal["released", "inherited", "expired"]
 
+# As many digits of a term as the chart's policies read; who counts on begins anew, and so does one from a number that
+# nobody has counted to.
+_LAST_TERM: Final = 999_999_999
+# Longer than that no holder stays in office without renewing, whatever the configuration allows and somebody wrote into
+# the Lease: an extender with the longest bind deadline holds it for 71 s.
+_LONGEST_SECONDS: Final = 120
 # The candidate that is needed in the holder's place.
 WANTED_BY: Final = f"{GROUP}/wanted-by"
 # Where there is one, a clock that goes on while the machine sleeps: a lease does not wait for us.
@@ -188,7 +194,8 @@ class Leadership:
             self.holder = found.spec.holder_identity or ""
             await self._say_that_we_are_wanted(found)
             return False
-        term = (found.spec.lease_transitions or 0) + 1
+        last = found.spec.lease_transitions or 0
+        term = last + 1 if last < _LAST_TERM else 1
         meta = _with_note(found.metadata, wanted_by="")
         await self._take(msgspec.structs.replace(found, metadata=meta, spec=self._spec(term=term)), vacancy=vacancy)
         return True
@@ -220,7 +227,7 @@ class Leadership:
         if self._seen is None or self._seen[0] != sighting:
             self._seen = sighting, now
         duration = spec.lease_duration_seconds or self._times.duration_seconds
-        return "expired" if now - self._seen[1] >= duration else None
+        return "expired" if now - self._seen[1] >= min(duration, _LONGEST_SECONDS) else None
 
     def _spec(self, *, term: int) -> LeaseSpec:
         self._stamp = _now()

@@ -204,6 +204,25 @@ async def test_a_taking_that_happened_but_was_not_answered_is_ours(office: Offic
     assert candidate.vacancy == "inherited"
 
 
+async def test_after_the_last_term_that_can_be_counted_comes_the_first(office: Office) -> None:
+    await office.holder("one")
+    office.api.leases["it"]["spec"] |= {"holderIdentity": "", "leaseTransitions": 2**31 - 1}
+    assert (await office.holder("two")).term == 1
+
+
+async def test_a_lease_is_held_for_no_century_whatever_somebody_wrote_into_it(office: Office) -> None:
+    await office.holder("one")
+    office.api.leases["it"]["spec"] |= {"leaseDurationSeconds": 2**31 - 1}
+    second = office.candidate("two")
+    attempt = await is_kept_waiting(second)
+    office.clock.now += 119
+    await asyncio.sleep(0.05)
+    assert not attempt.done()
+    office.clock.now += 1
+    await attempt
+    assert second.vacancy == "expired"
+
+
 async def test_of_many_who_want_it_at_once_one_gets_it(office: Office) -> None:
     candidates = [office.candidate(str(number)) for number in range(8)]
     attempts = [asyncio.create_task(candidate.acquire()) for candidate in candidates]
