@@ -73,8 +73,10 @@ def test_a_hold_counts_as_a_tenant_and_its_end_makes_room() -> None:
 
 
 def test_a_job_that_the_limits_keep_waiting_says_so() -> None:
-    ledger = make_ledger(a=1)
-    found = place(ledger, make_ask("0.1", workload="Training"), workers=2, key="job")
-    assert found == Shortage(
-        reason="Resources", message="Need 2 GPUs, only 1 available: every GPU has its Training tenants"
+    ask = make_ask("0.1", workload="Training")
+    assert place(shared_card("Training"), ask, workers=1, key="job") == Shortage(
+        reason="Resources", message="Need 1 GPU, only 0 available: every GPU has its Training tenants"
     )
+    found = place(make_ledger(a=1), ask, workers=2, key="job")
+    assert isinstance(found, Shortage)
+    assert found.reason == "ExceedsCapacity", "no end of another makes room for both"
