@@ -87,7 +87,14 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     placement = placement_of(seen.job, verdict)
     job = attempts.with_time_used(seen)
-    manifest = build_job(job, ask=seen.ask, number=seen.number, memory=seen.memory, placement=placement)
+    manifest = build_job(
+        job,
+        ask=seen.ask,
+        number=seen.number,
+        memory=seen.memory,
+        placement=placement,
+        cluster_nodes=seen.cluster_nodes,
+    )
     limit = {"activeDeadlineSeconds": manifest["spec"].get("activeDeadlineSeconds")}
     start: Action = PatchJob(spec=resumed(manifest) | limit)
     if child is None:

@@ -52,10 +52,12 @@ class Observed:
     by name, None for one whose agent reports nothing.
     `refresh_seconds`: for how long its figures stand at least.
     `notice` is there for a job that runs and has to make way. `kueue`: why Kueue has not let it go, in Kueue's words.
+    `cluster_nodes`: how many nodes kube-scheduler chooses among.
     """
 
     job: GPUJob
     now: datetime
+    cluster_nodes: int | None = None
     child: Job | None = None
     pods: tuple[Pod, ...] = ()
     ask: Ask | None = None

@@ -18,6 +18,8 @@ Manifest = dict[str, Any]
 HOSTFILE_FOLDER: Final = "/etc/mpi"
 HOSTFILE: Final = f"{HOSTFILE_FOLDER}/hostfile"
 _VOLUME: Final = "dovetail-mpi"
+# Up to how many workers TF_CONFIG is said unasked: it names all of them, and stands in the pod of each.
+_TF_CONFIG_UNASKED: Final = 128
 
 
 def meets(job: GPUJob) -> bool:
@@ -74,7 +76,7 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
     ]
     if told.framework == "PyTorch":
         variables += _torchrun(first, port=port, workers=workers, index=index, processes=max(1, gpus))
-    if told.framework == "TensorFlow" or job.spec.distributed is None:
+    if told.framework == "TensorFlow" or (job.spec.distributed is None and job.spec.workers <= _TF_CONFIG_UNASKED):
         variables.append({"name": "TF_CONFIG", "value": _tf_config(job, port=told.port)})
     if told.framework == "MPI":
         variables += [

@@ -224,6 +224,7 @@ class State:
             job=sized(job, child=child, verdict=verdict),
             asked_workers=job.spec.workers,
             now=now,
+            cluster_nodes=len(self.view.nodes),
             child=child,
             pods=pods,
             given=self.pods.given(pods),

@@ -37,11 +37,17 @@ _NOT_THE_USERS: Final = (
 
 
 def build_job(
-    job: GPUJob, *, ask: Ask, number: int, memory: MemoryUse | None = None, placement: Placement | None = None
+    job: GPUJob,
+    *,
+    ask: Ask,
+    number: int,
+    memory: MemoryUse | None = None,
+    placement: Placement | None = None,
+    cluster_nodes: int | None = None,
 ) -> Manifest:
     """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be.
 
-    `memory` is what the promise of `ask` rests on; the pods go where `placement` says.
+    `memory` is what the promise of `ask` rests on; the pods go where `placement` says, in a cluster of that many nodes.
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
@@ -57,7 +63,7 @@ def build_job(
         "backoffLimit": attempts.inner_backoff_limit(job),
         # A replacement beside a pod that is still leaving would hold a second set of devices.
         "podReplacementPolicy": "Failed",
-        "template": with_plan(template, job=job, placement=placement),
+        "template": with_plan(template, job=job, placement=placement, cluster_nodes=cluster_nodes),
     }
     if pod_spec["restartPolicy"] == "Never":
         batch["podFailurePolicy"] = {"rules": attempts.failure_rules(job)}

@@ -11,6 +11,7 @@ from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, Reser
 from dovetail.asks import ask_of_job
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Node
+from dovetail.kube.reflector import key_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.admission import Teller, decide, survey
@@ -83,6 +84,37 @@ def test_what_the_job_requires_of_nodes_itself_stays() -> None:
     assert pinned["affinity"]["podAffinity"] == {"kept": True}
     assert pinned["affinity"]["nodeAffinity"]["preferred"] == "too"
     assert with_plan(template, job=make_job(), placement=None) == template
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cluster_nodes", "named"),
+    [
+        pytest.param(16, 99, False, id="many, and kube-scheduler looks at each there is"),
+        pytest.param(16, 100, True, id="many of more than it looks at"),
+        pytest.param(15, 99, True, id="few"),
+        pytest.param(16, None, True, id="nobody knows how many there are"),
+    ],
+)
+def test_many_nodes_of_a_small_cluster_are_named_in_the_plan_alone(
+    nodes: int, cluster_nodes: int | None, named: bool
+) -> None:
+    own = {"nodeSelectorTerms": [{"matchFields": [on("n0")]}]}
+    template = {
+        "metadata": {},
+        "spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": own}}},
+    }
+    placement = msgspec.convert(plan(*((f"n{at}", 1) for at in range(nodes))), Placement)
+    pinned = with_plan(template, job=make_job(), placement=placement, cluster_nodes=cluster_nodes)
+    assert len(required(pinned["spec"])) == (nodes if named else 1)
+    assert len(msgspec.json.decode(pinned["metadata"]["annotations"]["dovetail.dev/plan"])["nodes"]) == nodes
+
+
+def test_how_many_nodes_there_are_is_known_of_the_cluster() -> None:
+    state, job = make_state(a=1, b=1), make_job()
+    state.put_job(job)
+    seen = state.observe(key_of(job.metadata), now=NOW)
+    assert seen is not None
+    assert seen.cluster_nodes == 2
 
 
 def test_a_plan_of_the_user_s_own_making_does_not_get_into_the_pods() -> None:

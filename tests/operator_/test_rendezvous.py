@@ -83,6 +83,19 @@ def test_tensorflow_reads_its_cluster_and_its_own_place(distributed: dict[str, A
     assert names.index("RANK") < names.index("TF_CONFIG")
 
 
+@pytest.mark.parametrize(
+    ("workers", "distributed", "told"),
+    [(128, None, True), (129, None, False), (129, {"framework": "TensorFlow"}, True)],
+)
+def test_a_large_gang_is_told_of_tensorflow_s_cluster_only_where_it_asks(
+    workers: int, distributed: dict[str, Any] | None, told: bool
+) -> None:
+    """The variable names every worker, in the pod of every worker."""
+    variables = environment(pod(workers=workers, **({"distributed": distributed} if distributed else {})))
+    assert ("TF_CONFIG" in variables) is told
+    assert variables["WORLD_SIZE"] == str(workers)
+
+
 def test_mpi_reads_its_hosts_from_a_file() -> None:
     built = pod(workers=2, gpu=2, distributed={"framework": "MPI"})
     assert built["metadata"]["annotations"]["dovetail.dev/mpi-hostfile"] == "x-0.x slots=2\nx-1.x slots=2\n"

@@ -124,7 +124,10 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     distributed: Annotated[
         Distributed | None,
-        Meta(description="How several workers find each other. Unset: as for PyTorch, and with TF_CONFIG."),
+        Meta(
+            description="How several workers find each other. Unset: as for PyTorch, and with TF_CONFIG up to 128 "
+            "workers."
+        ),
     ] = None
     array: Annotated[
         ArraySpec | None, Meta(description="The same job for each of many indexes. Not together with `sweep`.")
