@@ -19,7 +19,7 @@ from dovetail_operator import arraychanges
 from dovetail_operator.actions import Action, CreateTask
 from dovetail_operator.arraychanges import is_in_line
 from dovetail_operator.durations import human, moment, timestamp
-from dovetail_operator.observed import Observed
+from dovetail_operator.observed import Observed, is_going
 from dovetail_operator.tasks import manifest_of, parallelism_of
 
 # In one go, so that a large array leaves the others their turn.
@@ -101,7 +101,8 @@ def _read(text: str) -> list[int]:
 
 
 def _creations(seen: Observed, progress: Progress) -> list[Action]:
-    if seen.job.spec.cancel or seen.job.spec.suspend or seen.obstacle is not None or seen.number is None:
+    spec = seen.job.spec
+    if spec.cancel or spec.suspend or is_going(seen.job) or seen.obstacle is not None or seen.number is None:
         return []
     room = parallelism_of(seen.job) - len(progress.in_line)
     return [CreateTask(manifest=manifest_of(task, parent=seen.job)) for task in progress.missing[: max(0, room)]]

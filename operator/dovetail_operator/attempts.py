@@ -21,7 +21,7 @@ from dovetail.api.meta import find_condition
 from dovetail.asks import written_spec
 from dovetail.kube.objects import Condition, Job
 from dovetail_operator.durations import moment, timestamp
-from dovetail_operator.observed import Observed, Obstacle, true_condition
+from dovetail_operator.observed import Observed, Obstacle, is_going, true_condition
 
 # As the Job controller waits between tries.
 _FIRST_PAUSE_SECONDS: Final = 10
@@ -80,7 +80,7 @@ def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
 def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again | None:
     """Whether the job runs again after its batch Job has failed, `how` being the failure in words; None: it is over."""
     spec = seen.job.spec
-    if spec.cancel:
+    if spec.cancel or is_going(seen.job):
         return None
     if child.spec.suspend:
         # Pods that are ended for the suspension may end with any code.

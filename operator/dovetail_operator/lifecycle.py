@@ -13,7 +13,7 @@ from dovetail_operator.arraychanges import why_held
 from dovetail_operator.atwork import UNMADE, stage_at_work
 from dovetail_operator.cpufallback import falls_back, on_cpu
 from dovetail_operator.endings import end_of
-from dovetail_operator.observed import Observed, has_ended, is_doomed, is_past
+from dovetail_operator.observed import Observed, has_ended, is_doomed, is_going, is_past, kept_by
 from dovetail_operator.plans import placement_of, resumed
 from dovetail_operator.stages import Stage, phase_of_held
 from dovetail_operator.workload import build_job, is_of_another_template
@@ -23,7 +23,7 @@ def stage_of(seen: Observed) -> Stage:
     """Where an unfinished job is now, and what has to be done about it."""
     child = seen.child
     if child is not None and is_past(seen.job, child):
-        return _past(seen, child)
+        return _going(seen) if is_going(seen.job) else _past(seen, child)
     if child is not None and has_ended(child):
         return end_of(seen, child)
     if seen.job.spec.cancel:
@@ -36,8 +36,14 @@ def stage_of(seen: Observed) -> Stage:
     if attempts.is_used_up(seen) and (child is None or child.spec.suspend):
         return _used_up(seen)
     if child is None or child.spec.suspend:
-        return _waiting(seen, child)
+        return _going(seen) if is_going(seen.job) else _waiting(seen, child)
     return stage_at_work(seen, child)
+
+
+def _going(seen: Observed) -> Stage:
+    """Nothing of it runs, and nothing will."""
+    message = f"Is being deleted: waiting for the finalizer {', '.join(kept_by(seen.job))} to be removed"
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
 
 
 def _past(seen: Observed, child: Job) -> Stage:

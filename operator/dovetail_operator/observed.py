@@ -17,6 +17,8 @@ from dovetail.wholenumbers import read_whole
 from dovetail_operator.badcards import BadCard
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
+# What belongs to the job goes, or is let go of, and then these are taken off.
+_GARBAGE_COLLECTORS: Final = frozenset({"foregroundDeletion", "orphan"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,16 @@ def is_doomed(child: Job) -> bool:
     return bool(child.spec.suspend) and true_condition(child, "FailureTarget") is not None
 
 
+def is_going(job: GPUJob) -> bool:
+    """Whether the job is being deleted: nothing more is begun for it."""
+    return job.metadata.deletion_timestamp is not None
+
+
+def kept_by(job: GPUJob) -> list[str]:
+    """The finalizers of others, by which a deleted job stays for as long as they like, and with it what it runs."""
+    return [name for name in job.metadata.finalizers if name not in _GARBAGE_COLLECTORS]
+
+
 def is_finished(job: GPUJob) -> bool:
     """Whether the GPUJob is over for good."""
     return job.status.phase in FINISHED
@@ -149,7 +161,7 @@ def wants_admission(job: GPUJob, child: Job | None) -> bool:
 
 def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
     """Whether the job was let go and may still have workers without a node."""
-    if child is None or is_finished(job) or job.spec.cancel or job.metadata.deletion_timestamp:
+    if child is None or is_finished(job) or job.spec.cancel or (is_going(job) and not kept_by(job)):
         return False
     return not child.spec.suspend and not has_ended(child) and not is_past(job, child)
 

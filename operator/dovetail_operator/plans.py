@@ -30,6 +30,8 @@ _MANY_TERMS: Final = 16
 _REFUSALS: Final = frozenset({"Invalid", "Quota"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _ENDING: Final = "Waiting for the pods of the run before to end"
+# Annotations of pods that follow what may change while a job waits: its plan, policy and priority.
+_FOLLOWED: Final = (names.PLAN, names.POLICY, names.PRIORITY)
 # For how long a plan is believed that seems not to hold: without room, and refused by kube-scheduler.
 _PATIENCE_SECONDS: Final = 3.0
 _REFUSED_SECONDS: Final = 5.0
@@ -137,10 +139,12 @@ def resumed(manifest: Manifest) -> Manifest:
     """
     template = manifest["spec"]["template"]
     annotations = template["metadata"].get("annotations", {})
-    change: Manifest = {"metadata": {"annotations": {names.PLAN: annotations.get(names.PLAN)}}}
     of_nodes = (template["spec"].get("affinity") or {}).get("nodeAffinity")
-    if of_nodes:
-        change["spec"] = {"affinity": {"nodeAffinity": of_nodes}}
+    change: Manifest = {
+        "metadata": {"annotations": {name: annotations.get(name) for name in _FOLLOWED}},
+        # Null where there is none any more: a pool that it was held to, for one.
+        "spec": {"affinity": {"nodeAffinity": of_nodes}},
+    }
     return {"suspend": False, "parallelism": manifest["spec"]["parallelism"], "template": change}
 
 

@@ -24,8 +24,10 @@ from dovetail_operator.observed import (
     bound_pods,
     devices_of,
     is_finished,
+    is_going,
     is_parent,
     is_past,
+    kept_by,
     true_condition,
     worker_of,
 )
@@ -50,13 +52,14 @@ class Outcome:
 
 def reconcile(seen: Observed) -> Outcome:
     """What is true of the job and what has to be done about it."""
-    if seen.job.metadata.deletion_timestamp is not None:
+    if is_going(seen.job) and (is_finished(seen.job) or seen.number is None or not kept_by(seen.job)):
         return Outcome(status=seen.job.status)
     if is_finished(seen.job):
         return _finished(seen)
     if is_parent(seen.job):
         return _of_array(seen)
-    stage = preempting.with_preemption(seen, external.stage_of(seen) or stage_of(seen))
+    of_others = None if is_going(seen.job) else external.stage_of(seen)
+    stage = preempting.with_preemption(seen, of_others or stage_of(seen))
     status = _status(seen, stage)
     wake_at = seen.now if stage.ended else _next_refresh(seen, status)
     due = preempting.due_at(status)

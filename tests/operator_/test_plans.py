@@ -19,7 +19,7 @@ from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, pl
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.state import State
 from dovetail_operator.workload import build_job
-from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
+from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, make_state, see
 
 WORKER = {"request": "2", "cpuMilli": 0, "memoryMiB": 0}
 
@@ -182,6 +182,17 @@ def test_a_suspended_job_goes_on_by_its_new_plan_in_one_patch() -> None:
     template = patch.spec["template"]
     assert required(template["spec"]) == [{"matchFields": [on("a")]}, {"matchFields": [on("b")]}]
     assert msgspec.json.decode(template["metadata"]["annotations"]["dovetail.dev/plan"])["generation"] == 2
+
+
+def test_a_suspended_job_goes_on_with_the_weight_policy_and_pool_that_it_has_by_then() -> None:
+    job = make_job(gpu="0.5", mode="TimeShared", priority=200, policy="Pack", status={"plans": 1})
+    (patch,) = reconcile(see(job, child=suspended(job), verdict=LET_GO)).actions
+    assert isinstance(patch, PatchJob)
+    template = patch.spec["template"]
+    annotations = template["metadata"]["annotations"]
+    assert (annotations["dovetail.dev/gpu-priority"], annotations["dovetail.dev/gpu-policy"]) == ("200", "Pack")
+    # Held to no pool and no node any more.
+    assert template["spec"] == {"affinity": {"nodeAffinity": None}}
 
 
 @pytest.mark.parametrize(
