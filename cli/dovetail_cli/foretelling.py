@@ -17,6 +17,7 @@ from dovetail.queue.foresight import Start, play
 from dovetail.queue.preemption import Evictor
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail.quotas import Counted
+from dovetail.reach import reach
 from dovetail.requests import RequestError
 from dovetail_cli.picture import Picture
 from dovetail_cli.queued import ASKED, Queue, asked_as, queue_of
@@ -52,7 +53,8 @@ def _told(job: GPUJob, asked: Candidate, counted: Counted, *, queue: Queue, othe
     position, verdict = _verdict(waiting, counted=counted, queue=queue, evictor=evictor)
     if isinstance(verdict, Admitted):
         return f"It would start now{_where(verdict.claims)}."
-    why = f"{verdict.reason}: {verdict.message}{_in_pools(job, verdict, queue=queue)}."
+    of_which = reach(job, verdict.reason, pools=queue.quotas.pools_of(job), view=queue.view)
+    why = f"{verdict.reason}: {verdict.message}{of_which}."
     if verdict.reason == "ExceedsCapacity":
         return f"It could never start here. {why}"
     said = f"It would wait at place {position}. {why}"
@@ -107,14 +109,6 @@ def _verdict(
             return position, verdict
         position += isinstance(verdict, Waits) and verdict.reason != "ExceedsCapacity"
     raise AssertionError("the job that is asked about is among those that wait")
-
-
-def _in_pools(job: GPUJob, verdict: Waits, *, queue: Queue) -> str:
-    """The pools of which a shortage tells; empty where it is of all nodes."""
-    pools = queue.quotas.pools_of(job)
-    return (
-        f" (in pool {' or '.join(pools)})" if verdict.reason != "Quota" and isinstance(pools, tuple) and pools else ""
-    )
 
 
 def _where(claims: Sequence[Claim]) -> str:

@@ -99,6 +99,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
     # Whoever adds to it later is to find lists where lists belong.
     _read(said, PodAddedTo, job=job)
+    _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
     if asked := _of_vendors(spec, vendors=vendors):
         raise RequestError(
@@ -116,6 +117,20 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         host_room_mib=host_room_mib(spec, container=0),
         apart=is_apart(job, where),
     )
+
+
+def _check_left_to_the_queue(said: Mapping[str, Any]) -> None:
+    """Refuse what would be overridden though the job rests on it: where its pods go and when is the queue's word."""
+    if node := said.get("nodeName"):
+        raise RequestError(
+            str(node), field="spec.template.spec.nodeName", problem="the queue decides where a job's pods go",
+            example=f'nodeSelector: {{kubernetes.io/hostname: "{node}"}}',
+        )  # fmt: skip
+    if gates := said.get("schedulingGates"):
+        raise RequestError(
+            str(gates), field="spec.template.spec.schedulingGates", problem="the queue decides when a job's pods go",
+            example="suspend: true",
+        )  # fmt: skip
 
 
 def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:

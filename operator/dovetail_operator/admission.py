@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, QueuePlace, Reason
-from dovetail.asks import written_spec
 from dovetail.engine.ledger import Ledger
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import admit
@@ -18,6 +17,7 @@ from dovetail.queue.futures import foresee_with_range
 from dovetail.queue.preemption import Evictor, Order
 from dovetail.queue.rules import rules_now
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail.reach import reach
 from dovetail.reservations import windows_of
 from dovetail_operator import refusedpods
 from dovetail_operator.counting import children_of_jobs, counted_jobs
@@ -252,16 +252,7 @@ def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
     """The pools or nodes of which a shortage tells; empty where it is of all nodes."""
     # A long cycle is taken in parts: meanwhile a job may go.
     job = state.jobs.get(cycle.keys[verdict.key])
-    if job is None or verdict.reason == "Quota":
-        return ""
-    pools = state.quotas.pools_of(job)
-    if isinstance(pools, tuple) and pools:
-        return f" (in pool {' or '.join(pools)})"
-    if verdict.reason != "ExceedsCapacity":
-        return ""
-    spec = written_spec(job)
-    chooses = spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity")
-    return " (of the nodes that its nodeSelector or affinity allows)" if chooses else ""
+    return "" if job is None else reach(job, verdict.reason, pools=state.quotas.pools_of(job), view=state.view)
 
 
 class Teller:

@@ -28,7 +28,7 @@ Manifest = dict[str, Any]
 
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
-_ADMISSION_SETS: Final = ("priority", "preemptionPolicy", "nodeName", "schedulingGates")
+_ADMISSION_SETS: Final = ("priority", "preemptionPolicy")
 # Written at bind; and what a container asks, which the job's spec says.
 _NOT_THE_USERS: Final = (
     names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST, names.PLAN,
