@@ -16,6 +16,7 @@ from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
 from dovetail.kube.objects import ConfigMap
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.logs import get_logger
+from dovetail.wholenumbers import read_whole
 
 log = get_logger("dovetail.operator.numbers")
 
@@ -46,8 +47,8 @@ def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[s
     """
     counters: dict[str, int] = {}
     for namespace, text in data.items():
-        if text.isdecimal():
-            counters[namespace] = int(text)
+        if (last := read_whole(text, otherwise=-1)) >= 0:
+            counters[namespace] = last
         else:
             log.warning("last number cannot be read", configmap=CONFIGMAP_NAME, key=namespace, value=text)
     for job in shown:
@@ -63,6 +64,8 @@ class Numbers:
         self._client = client
         self._namespace = namespace
         self._configmap: ConfigMap | None = None
+        # The last number given in each namespace: who edits or deletes the ConfigMap takes none of it back.
+        self._given: dict[str, int] = {}
 
     async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
         """A number by UID for each of `jobs`; on return they are written down. `shown` are all jobs there are."""
@@ -70,13 +73,16 @@ class Numbers:
         for _ in range(_ATTEMPTS):
             try:
                 configmap = self._configmap or await self._read()
-                numbers, counters = allot(jobs, last=read_counters(configmap.data, shown=shown))
+                last = read_counters(configmap.data, shown=shown)
+                last |= {namespace: max(given, last.get(namespace, 0)) for namespace, given in self._given.items()}
+                numbers, counters = allot(jobs, last=last)
                 data = {namespace: str(last) for namespace, last in sorted(counters.items())}
                 self._configmap = await self._write(msgspec.structs.replace(configmap, data=data))
             except (Conflict, AlreadyExists, NotFound):
                 # Somebody else wrote or deleted it: what we know is old.
                 self._configmap = None
             else:
+                self._given = counters
                 return numbers
         raise RuntimeError(
             f"ConfigMap {self._namespace}/{CONFIGMAP_NAME} was changed by others {_ATTEMPTS} times in a row"

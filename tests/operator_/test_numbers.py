@@ -37,8 +37,20 @@ def test_a_lost_counter_goes_on_above_what_jobs_show() -> None:
     assert read_counters({"lab": "3"}, shown=shown) == {"team": 17, "lab": 3}
 
 
-def test_a_counter_that_is_no_number_is_passed_over() -> None:
-    assert read_counters({"team": "many"}, shown=[]) == {}
+@pytest.mark.parametrize("text", ["many", "", "-1", "9" * 5000, "4" * 12, "²"])
+def test_a_counter_that_is_no_number_is_passed_over(text: str) -> None:
+    assert read_counters({"team": text}, shown=[]) == {}
+
+
+async def test_what_was_given_is_not_given_again_where_somebody_deletes_or_lowers_the_counter(
+    api: Api, client: Client
+) -> None:
+    api.answer(f"GET {ONE}", configmap(5, team="41"), refusal(404), configmap(2, team="1"))
+    api.answer(f"PATCH {ONE}", configmap(6, team="42"), refusal(404), refusal(409), configmap(3, team="44"))
+    api.answer(f"POST {PATH}", configmap(1, team="43"))
+    numbers = Numbers(client, namespace="home")
+    for name, number in (("a", 42), ("b", 43), ("c", 44)):
+        assert await numbers.give([submitted(name)], shown=[]) == {f"uid-{name}": number}
 
 
 async def test_the_counter_is_raised_with_one_write_before_numbers_are_given(api: Api, client: Client) -> None:
