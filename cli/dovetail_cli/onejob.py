@@ -80,6 +80,7 @@ def record(job: GPUJob) -> dict[str, Any]:
     return {
         **jobrows.record(job, view=jobrows.View(now=times.utc_now())),
         "user": job.metadata.annotations.get(names.USER, ""),
+        "device": status.device,
         "attempt": status.attempt,
         "attempts": [msgspec.to_builtins(each) for each in status.attempts],
         "peak_memory_mib": status.memory.peak_mib if status.memory else None,
@@ -125,6 +126,7 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
             "Request",
             [
                 ("Gpus", status.request or spec.gpu),
+                ("Device", status.device),
                 ("Workers", spec.workers),
                 ("TimeLimit", "UNLIMITED" if limit is None else times.elapsed(limit)),
                 ("Retries", f"{status.retries} of {spec.backoff_limit}"),

@@ -11,9 +11,9 @@ import msgspec
 
 from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.kube.client import Client
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import Condition
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import EventType, Reflector, key_of
 from dovetail.kube.resources import Resource
 from dovetail.logs import get_logger
 from dovetail_operator.observed import is_external
@@ -22,6 +22,7 @@ from dovetail_operator.state import State
 log = get_logger("dovetail.operator.kueue")
 
 _LOOK_SECONDS: Final = 60.0
+_ABSENT: Final = "this cluster has no Kueue"
 # The first that the API server has; which one does not matter for the little that is read.
 WORKLOADS: Final = tuple(
     Resource(group="kueue.x-k8s.io", version=version, plural="workloads", kind="Workload")
@@ -74,10 +75,12 @@ class KueueWatch:
         """Follow until cancelled. Where Kueue is not installed it is looked for now and then."""
         while (resource := await self._served()) is None:  # noqa: ASYNC110 - another program changes it
             await asyncio.sleep(_LOOK_SECONDS)
+        self._tell_all("")
         log.info("Kueue is here: its words are passed on", version=resource.version)
         await Reflector(self._client, resource, Workload, on_event=self._on_event).run()
 
     async def _served(self) -> Resource | None:
+        absent = True
         for resource in WORKLOADS:
             try:
                 async for _ in self._client.pages(resource, as_type=dict[str, Any], page_size=1):
@@ -85,7 +88,21 @@ class KueueWatch:
             except KubeError as error:
                 # Not installed, most often; or the right to read was taken away.
                 log.debug("no Workloads of Kueue", version=resource.version, error=str(error))
+                absent = absent and isinstance(error, NotFound)
+        self._tell_all(_ABSENT if absent else "")
         return None
+
+    def _tell_all(self, told: str) -> None:
+        """The same of all Jobs that wait for Kueue, while there are no Workloads to read."""
+        waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.children()}
+        waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.jobs[key])}
+        before = dict(self._state.kueue)
+        self._state.kueue.clear()
+        if told:
+            self._state.kueue.update(dict.fromkeys(waiting, told))
+        for uid, key in waiting.items():
+            if before.get(uid, "") != told:
+                self._changed(key)
 
     def _on_event(self, type_: EventType, workload: Workload) -> None:
         owner = _job_of(workload)

@@ -45,6 +45,12 @@ def test_a_job_that_runs_is_shown_with_its_devices() -> None:
     assert "Worker0=a:1 GPU-a-1 share=0.5 memory=1024MiB" in shown(job)
 
 
+def test_a_job_that_runs_without_the_gpus_that_it_asked_for_is_shown_so() -> None:
+    job = make_job(number=7, phase="Running", request="4(H100)", device="cpu", nodes=["a"], start_time=ago(hours=1))
+    assert "  Gpus=4(H100)\n  Device=cpu\n" in shown(job)
+    assert onejob.record(job)["device"] == "cpu"
+
+
 def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
     text = shown(record(waitSeconds=90, gpuSeconds=3600))
     assert "its object is gone" in text

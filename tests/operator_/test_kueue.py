@@ -12,7 +12,7 @@ from dovetail_operator import kueue
 from dovetail_operator.kueue import KueueWatch, words
 from dovetail_operator.state import State
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import make_job, make_state
+from tests.operator_.builders import make_child, make_job, make_state
 
 WORKLOADS = "/apis/kueue.x-k8s.io/{}/workloads"
 NO_QUOTA = (
@@ -99,6 +99,20 @@ async def test_an_older_kueue_is_read_as_well(api: Api, client: Client) -> None:
     finally:
         watching.cancel()
     assert rig.state.kueue == {"uid-child-x": NO_QUOTA}
+
+
+async def test_where_there_is_no_kueue_a_job_that_waits_for_it_says_so(api: Api, client: Client) -> None:
+    rig = Rig(client)
+    job = make_job(meta={"labels": LABELS})
+    rig.state.put_job(job)
+    rig.state.put_child(make_child(job, uid="uid-child-x", queue="team"))
+    for version in ("v1beta2", "v1beta1"):
+        api.answer(f"GET {WORKLOADS.format(version)}", refusal(404), refusal(404), refusal(403))
+    for told in ({"uid-child-x": "this cluster has no Kueue"},) * 2 + ({},):
+        assert await rig.watch._served() is None
+        assert rig.state.kueue == told
+    # Once that there is none, and once that it is not known any more.
+    assert [rig.changed.get_nowait() for _ in range(rig.changed.qsize())] == ["team/x", "team/x"]
 
 
 async def test_without_kueue_it_is_looked_for_again(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
