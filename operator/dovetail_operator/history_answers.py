@@ -23,6 +23,8 @@ log = get_logger("dovetail.operator.history")
 
 # Who asked takes the answer and deletes the question; this is for those who did not.
 KEPT_SECONDS: Final = 60.0
+# What the API server could not take is tried again after that time.
+AGAIN_SECONDS: Final = 10.0
 # etcd takes 1.5 MiB an object.
 _MOST_BYTES: Final = 900_000
 
@@ -56,8 +58,11 @@ class Answers:
                 loop = asyncio.get_running_loop()
                 self._timers[uid] = loop.call_later(KEPT_SECONDS, self._old.put_nowait, query)
         elif type_ == "ADDED":
-            self._asked.append(query)
-            self._arrived.set()
+            self._ask(query)
+
+    def _ask(self, query: HistoryQuery) -> None:
+        self._asked.append(query)
+        self._arrived.set()
 
     async def _answer_always(self) -> None:
         while True:
@@ -71,7 +76,8 @@ class Answers:
                     # Nobody waits for it any more.
                     continue
                 except KubeError as error:
-                    log.warning("a question stays open", query=key_of(query.metadata), error=str(error))
+                    log.warning("a question is answered later", query=key_of(query.metadata), error=str(error))
+                    asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask, query)
 
     async def _answer(self, query: HistoryQuery) -> None:
         status = await asyncio.to_thread(answer, self._store, query)
@@ -94,6 +100,7 @@ class Answers:
                 continue
             except KubeError as error:
                 log.warning("an answer stays for now", query=key_of(meta), error=str(error))
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._old.put_nowait, query)
 
 
 def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:

@@ -289,26 +289,29 @@ def test_a_question_that_cannot_be_answered_gets_a_sentence(
     store.close()
 
 
+@pytest.mark.parametrize("troubles", [0, 2])
 async def test_each_question_is_answered_once_and_deleted_after_a_while(
-    api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+    api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch, troubles: int
 ) -> None:
+    """Also by an API server that could not take the answer, or the end of the question, at first."""
     monkeypatch.setattr(history_answers, "KEPT_SECONDS", 0.01)
+    monkeypatch.setattr(history_answers, "AGAIN_SECONDS", 0.01)
     store.open()
     store.write([record()])
     everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
     question = msgspec.to_builtins(ask())
     told = {**question, "status": {"answered": True}, "metadata": {**question["metadata"], "resourceVersion": "6"}}
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
-    api.answer(f"PATCH {QUERIES}/q/status", Answer(body=told))
+    api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * troubles, Answer(body=told))
     api.answer(f"WATCH {everywhere}", Stream(chunks=[line("MODIFIED", told)]))
-    api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
+    api.answer(f"DELETE {QUERIES}/q", *[refusal(503)] * troubles, Answer(body={}))
     task = asyncio.create_task(Answers(client, store).run())
-    await api.until(f"PATCH {QUERIES}/q/status", count=1)
-    await api.until(f"DELETE {QUERIES}/q", count=1)
+    await api.until(f"PATCH {QUERIES}/q/status", count=1 + troubles)
+    await api.until(f"DELETE {QUERIES}/q", count=1 + troubles)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    (patch,) = api.of(f"PATCH {QUERIES}/q/status")
+    *_, patch = api.of(f"PATCH {QUERIES}/q/status")
     assert patch.body["metadata"] == {"uid": "u", "resourceVersion": "5"}
     assert [each["name"] for each in patch.body["status"]["records"]] == ["job-1"]
     store.close()
