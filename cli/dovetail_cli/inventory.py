@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -76,12 +76,16 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Everything that ginfo shows. `namespace` is the reader's, whose job numbers need no namespace beside them."""
+    """Everything that ginfo shows. `namespace` is the reader's, whose job numbers need no namespace beside them.
+
+    `of_all`: whether the pods of all namespaces were seen, and not the reader's own alone.
+    """
 
     scheduler: str
     namespace: str
     nodes: Mapping[str, Sequence[DeviceUse]]
     enforcement: Mapping[str, Enforcement] = field(default_factory=dict)
+    of_all: bool = True
 
     @property
     def devices(self) -> list[DeviceUse]:
@@ -244,6 +248,7 @@ def _device_record(use: DeviceUse, *, namespace: str) -> dict[str, Any]:
 def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Look, and return the text to print."""
     found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    tell_what_lacks(found)
     match form:
         case "json":
             return output.as_json(found.record())
@@ -263,9 +268,14 @@ async def look(cluster: Cluster) -> Inventory:
         )
     except NotFound as error:
         raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
-    if not all_of_them:
+    found = take(gpunodes.items, pods, scheduler=scheduler, namespace=cluster.namespace)
+    return replace(found, of_all=all_of_them)
+
+
+def tell_what_lacks(found: Inventory) -> None:
+    """Say on standard error what the reader may not see: once, also of what is looked at again and again."""
+    if not found.of_all:
         print("dovetail: you may not list the pods of other namespaces: their use is not shown", file=sys.stderr)
-    return take(gpunodes.items, pods, scheduler=scheduler, namespace=cluster.namespace)
 
 
 async def _pods(cluster: Cluster) -> tuple[list[Pod], bool]:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def show(*, interval: float, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
     """Print one look, or draw it anew every `interval` seconds where a person looks."""
     if form != "table" or not output.on_terminal():
-        print(_told(work(look, kubeconfig=kubeconfig, context=context, namespace=namespace), form=form))
+        screen = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
+        inventory.tell_what_lacks(screen.inventory)
+        print(_told(screen, form=form))
         return
 
     async def go(cluster: Cluster) -> None:
@@ -62,6 +64,7 @@ async def _draw(cluster: Cluster, *, interval: float) -> None:
 
     console = Console(highlight=False)
     screen = await look(cluster)
+    inventory.tell_what_lacks(screen.inventory)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         trouble = ""
         while True:
