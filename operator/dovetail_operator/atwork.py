@@ -22,6 +22,11 @@ def stage_at_work(seen: Observed, child: Job) -> Stage:
     if ending is not None:
         message = "The job is over: waiting for its last pods to end"
         return Stage(phase="Running", message=message, admitted=True, actions=adjust)
+    return _taken_back(seen, child) or _by_its_pods(seen, child, adjust=adjust)
+
+
+def _taken_back(seen: Observed, child: Job) -> Stage | None:
+    """Where it is to go on no longer, as it is; None where it may."""
     if seen.overtaken:
         # All of it or nothing: what is bound goes back, and the whole job is planned anew.
         message = f"Is planned anew: {seen.overtaken}"
@@ -38,13 +43,21 @@ def stage_at_work(seen: Observed, child: Job) -> Stage:
         message = "Is started anew: somebody has changed the parallelism or completions of its Job"
         resize = PatchJob(spec={"suspend": True, **size})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(resize,))
+    return None
+
+
+def _by_its_pods(seen: Observed, child: Job, *, adjust: tuple[Action, ...]) -> Stage:
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
     waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
     started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
     again = {worker_of(pod) for pod in waiting}
     ended = {worker_of(pod) for pod in pods if pod.status.phase in _ENDED_PODS} - again
-    reason, message = _why_not_started(waiting, leaving=len(pods) < len(seen.pods))
+    leaving = len(pods) < len(seen.pods)
+    reason, message = _why_not_started(waiting, leaving=leaving)
     if not started and (waiting or not ended):
+        if leaving and not waiting and seen.job.status.phase == "Running":
+            # The Job controller ends pods before it says why; or somebody has deleted them.
+            return Stage(phase="Running", message=message, admitted=True, actions=adjust)
         return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
     absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
     if absent <= 0:
@@ -95,7 +108,7 @@ def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str
     """Reason and sentence of the first worker that has not started; never empty."""
     if not waiting:
         if leaving:
-            return "Evaluating", "Waiting for pods of the run before to end"
+            return "Evaluating", "Waiting for pods to end that were told to"
         return "Evaluating", UNMADE
     pod = min(waiting, key=worker_of)
     if pod.spec.node_name:

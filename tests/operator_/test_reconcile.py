@@ -176,11 +176,11 @@ CASES = (
         reason="ContainerCreating",
     ),
     Case(
-        says="pods of the run before that still end are waited for",
+        says="pods that are deleted before it runs are waited for",
         seen=with_child(make_pod(meta={"deletionTimestamp": at(-1)})),
         phase="Starting",
         reason="Evaluating",
-        message="Waiting for pods of the run before to end",
+        message="Waiting for pods to end that were told to",
     ),
     Case(
         says="a worker that is tried again is starting",
@@ -224,6 +224,13 @@ CASES = (
         says="between the pod's end and the batch Job's it still runs",
         seen=with_child(make_pod(phase="Succeeded", exit_code=0), status=STARTED),
         phase="Running",
+    ),
+    Case(
+        says="while pods are taken down and nobody has said why it still runs",
+        seen=with_child(make_pod(meta={"deletionTimestamp": at(-1)}), status=STARTED),
+        phase="Running",
+        reason="",
+        message="Waiting for pods to end that were told to",
     ),
     Case(
         says="while the batch Job takes its pods down it still runs",
