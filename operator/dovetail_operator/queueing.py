@@ -81,6 +81,15 @@ class Breath:
             self._due, self._since = time.monotonic() + _SLICE_SECONDS, time.thread_time()
 
 
+def seconds_until_next_foresight(breath: Breath) -> float:
+    """How long the time is left to others after a foresight that took so much work.
+
+    However long it took by the clock: on a machine that is busy, or stood still, nobody is to wait twenty times as long
+    for an estimate.
+    """
+    return max(_FORESIGHT_SECONDS, breath.busy_seconds / _FORESIGHT_SHARE)
+
+
 class Queueing:
     """Decides again and again while `run` goes on; `dirty` marks the job with that key, `let_go` one that may start."""
 
@@ -263,18 +272,15 @@ class Queueing:
         while True:
             await self._looked.wait()
             self._looked.clear()
-            started, failure = time.monotonic(), None
+            breath = Breath(rest_seconds=_SLICE_SECONDS)
             try:
-                await self._foresee()
+                await self._foresee(breath)
             except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
-                failure = error
-            took = time.monotonic() - started
-            if failure is not None:
-                log_failure("starts are foreseen again", failure, _FORESIGHT_SECONDS)
+                log_failure("starts are foreseen again", error, _FORESIGHT_SECONDS)
                 self._looked.set()
-            await asyncio.sleep(max(_FORESIGHT_SECONDS, took / _FORESIGHT_SHARE))
+            await asyncio.sleep(seconds_until_next_foresight(breath))
 
-    async def _foresee(self) -> None:
+    async def _foresee(self, breath: Breath) -> None:
         """Reckon when the waiting jobs are going to start; those for whom that is news get dirty."""
         if not self._somebody_waits:
             return
@@ -282,7 +288,7 @@ class Queueing:
         if not cycle.waiting:
             return
         foreseen: dict[str, QueuePlace] = {}
-        breath, limits = Breath(rest_seconds=_SLICE_SECONDS), self._limits
+        limits = self._limits
         for estimate in estimates(self._state, cycle):
             foreseen.update([estimate] if estimate else ())
             await breath.take()

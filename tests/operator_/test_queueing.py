@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from dovetail_operator.admission import Cycle
 from dovetail_operator.plans import Doubt
-from dovetail_operator.queueing import Breath, Queueing
+from dovetail_operator.queueing import Breath, Queueing, seconds_until_next_foresight
 from tests.operator_.builders import make_state
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -28,6 +28,14 @@ async def test_what_others_do_meanwhile_does_not_count_as_the_queues_own_work() 
     await breath.take()
     work(0.05)
     assert 0.1 <= breath.busy_seconds < 0.5
+
+
+async def test_an_estimate_that_others_held_up_is_made_anew_as_soon_as_any_other() -> None:
+    breath = Breath()
+    asyncio.get_running_loop().call_soon(work, 0.5)
+    work(0.03)
+    await breath.take()
+    assert seconds_until_next_foresight(breath) < 0.5 / 0.05
 
 
 async def test_a_plan_may_be_overtaken_of_a_job_that_has_just_gone() -> None:
