@@ -154,3 +154,30 @@ async def test_a_job_that_is_gone_is_asked_about_no_more(client: Client, api: Ap
     rig.seconds += 5
     await asyncio.wait_for(rig.refused.look(), timeout=5)
     assert api.of(EVENTS) == []
+
+
+async def test_what_refused_the_pods_of_one_run_does_not_stop_the_next(client: Client, api: Api) -> None:
+    rig = Rig(client)
+    message = f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}'
+    api.answer(EVENTS, Answer(body={"metadata": {"resourceVersion": "5"}, "items": [event(message)]}))
+    await rig.look(after=5)
+    await rig.look(after=0)
+    assert list(rig.state.refused_pods) == ["uid-x"]
+    job = rig.state.jobs["team/x"]
+    taken_back = make_child(job, completions=3, suspend=True)
+    meta = msgspec.structs.replace(taken_back.metadata, resource_version="21")
+    rig.state.put_child(msgspec.structs.replace(taken_back, metadata=meta))
+    await rig.look(after=0)
+    assert rig.state.refused_pods == {}
+
+
+async def test_of_a_job_that_goes_while_it_is_asked_about_nothing_is_kept(client: Client, api: Api) -> None:
+    rig, released = Rig(client), asyncio.Event()
+    items = [event(f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}')]
+    api.answer(EVENTS, Answer(body={"metadata": {"resourceVersion": "5"}, "items": items}, released=released))
+    look = asyncio.create_task(rig.look(after=5))
+    await api.until(EVENTS, count=1)
+    rig.state.drop_job("team/x", uid="uid-x")
+    released.set()
+    await look
+    assert (rig.state.refused_pods, rig.looks) == ({}, 0)
