@@ -72,7 +72,7 @@ def picture(**changes: Any) -> Picture:
     """A cluster in order, with these things otherwise."""
     whole = Picture(
         now=NOW,
-        kinds={"gpujobs": None, "gpunodes": None, "gpuquotas": None},
+        kinds={"gpujobs": None, "gpunodes": None, "gpuquotas": None, "historyqueries": None},
         nodes=[node()],
         gpunodes=[report()],
         leases={name: lease() for name in LEASED},
@@ -235,6 +235,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
     admission = "/apis/admissionregistration.k8s.io/v1"
     for path in (
         f"{dovetail}/namespaces/default/gpujobs", f"{dovetail}/gpuquotas", "/api/v1/nodes",
+        f"{dovetail}/namespaces/default/historyqueries",
         *(f"/apis/coordination.k8s.io/v1/{release}/leases/dovetail-{name}" for name in LEASED),
         f"/api/v1/{release}/configmaps/dovetail-config", "/apis/node.k8s.io/v1/runtimeclasses/nvidia",
         "/apis/scheduling.k8s.io/v1/priorityclasses/dovetail-gpujob",

@@ -16,6 +16,7 @@ from dovetail.kube.resources import (
     GPUJOBS,
     GPUNODES,
     GPUQUOTAS,
+    HISTORYQUERIES,
     LEASES,
     NODES,
     PRIORITYCLASSES,
@@ -165,7 +166,7 @@ async def _allowed(cluster: Cluster, right: Right) -> bool:
 
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
     """Our kinds, each with why it cannot be listed; None where it can."""
-    kinds = (GPUJOBS, GPUNODES, GPUQUOTAS)
+    kinds = (GPUJOBS, GPUNODES, GPUQUOTAS, HISTORYQUERIES)
     told = await asyncio.gather(*(seen(_count(cluster, each)) for each in kinds))
     return {kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, told, strict=True)}
 
