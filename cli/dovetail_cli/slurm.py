@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail_cli.errors import UsageError
+from dovetail_cli.naming import MAX_LENGTH
 
 _SHORT: Final = {
     "J": "job-name", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "p": "partition", "a": "array",
@@ -20,13 +21,15 @@ _FLAGS: Final = frozenset(
     }
 )  # fmt: skip
 _PLAIN: Final = {
-    "job-name": "--name",
     "array": "--array",
     "begin": "--begin",
     "chdir": "--workdir",
     "account": "--project",
 }
 _GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
+# What Slurm allows in a job's name and Kubernetes does not.
+_UNNAMED: Final = re.compile(r"[^a-z0-9]+")
+_NO_LIMIT: Final = frozenset({"0", "UNLIMITED", "INFINITE"})
 _DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?")
 _MEMORY: Final = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _MEBIBYTES: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
@@ -86,8 +89,15 @@ def _plain(said: Mapping[str, str]) -> Iterator[str]:
             yield from (option, said[name])
 
 
+def _name(said: Mapping[str, str]) -> Iterator[str]:
+    if "job-name" in said:
+        # One of which nothing is left stays as it is, and is refused by gbatch's own rule.
+        fitting = _UNNAMED.sub("-", said["job-name"].lower())[:MAX_LENGTH].strip("-")
+        yield from ("--name", fitting or said["job-name"])
+
+
 def _time(said: Mapping[str, str]) -> Iterator[str]:
-    if "time" in said:
+    if "time" in said and said["time"].upper() not in _NO_LIMIT:
         found = _DAYS.fullmatch(said["time"])
         # Days with hours, or with hours and minutes; three parts after the days are read as they are.
         short = f"{found[1]}-{found[2]}{found[3] or ':00'}:00" if found else said["time"]
@@ -203,7 +213,7 @@ def _mebibytes(said: Mapping[str, str], name: str) -> int:
 
 
 _TELLERS: Final[Sequence[Callable[[Mapping[str, str]], Iterator[str]]]] = (
-    _plain, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
+    _plain, _name, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
 )  # fmt: skip
 _MEANT: Final = frozenset(
     {*_SHORT.values(), "gres", "gpus-per-node", "ntasks-per-node", "mem", "mem-per-cpu", "mail-user", "mail-type"}

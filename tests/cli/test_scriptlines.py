@@ -33,6 +33,11 @@ def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
     ("said", "meant"),
     [
         ("-J train --time=1-12", "--name train --time 1-12:00:00"),
+        ("--job-name=Train_ResNet.v2", "--name train-resnet-v2"),
+        ("-J " + "A" * 80, "--name " + "a" * 52),
+        ("-J ___", "--name ___"),
+        ("-J _x_ --time=0", "--name x"),
+        ("--time=unlimited", ""),
         ("-t 1-12:30", "--time 1-12:30:00"),
         ("--array=0-15:4%2 -D /work --begin=now+1hour", "--array 0-15:4%2 --begin now+1hour --workdir /work"),
         ("--gres=gpu:2", "--gpus 2"),
