@@ -218,6 +218,18 @@ async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: 
     assert api.of(f"PUT {GPUJOBS}/x/status")[1].body["metadata"]["resourceVersion"] == "12"
 
 
+async def test_without_its_plan_in_the_status_a_job_is_not_created(rig: Rig, api: Api) -> None:
+    cancelled = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
+    api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
+    api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(cancelled)))
+    rig.accept_status(cancelled, version=13, phase="Cancelled")
+    rig.controller.changes.job_changed(numbered())
+    async with rig.running():
+        await until_status(api, count=2)
+    assert [rig.status_of(nth=nth)["phase"] for nth in (0, 1)] == ["Starting", "Cancelled"]
+    assert api.of(f"POST {JOBS}") == []
+
+
 async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is_deleted(rig: Rig, api: Api) -> None:
     job = numbered(cancel=True)
     rig.state.put_job(job)

@@ -1,7 +1,8 @@
 """Who may make way, out of the operator's state, and what follows in a look at the queue."""
 
+import random
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -11,6 +12,8 @@ from dovetail.queue.rules import rules_now
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.admission import Cycle, decide, survey
 from dovetail_operator.evictions import notices_of, running_jobs
+from dovetail_operator.observed import Notice
+from dovetail_operator.queueing import Queueing
 from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
@@ -105,6 +108,34 @@ def test_jobs_that_made_way_within_the_hour_are_counted() -> None:
         state.put_job(make_job(name, status={"phase": "Running", "preemption": made}))
     assert rules_now(state.preemption, state.jobs.values(), now=NOW).left == 1
     assert rules_now(state.preemption, state.jobs.values(), now=NOW + timedelta(hours=2)).left == 2
+
+
+def still_makes_way(state: State, *, by: str = "uid-boss") -> bool:
+    """Whether the low job, which was told to make way for `by`, is ended when its time has come."""
+    queueing = Queueing(
+        state,
+        numbers=cast("Any", None),
+        counters=cast("Any", None),
+        dirty=lambda _key: None,
+        let_go=lambda _key: None,
+        now=lambda: NOW,
+        rng=random.Random(7),
+    )
+    state.notices["uid-low"] = Notice(by=by, message="", grace_seconds=30)
+    seen = state.observe("team/low", now=NOW)
+    assert seen is not None
+    return queueing.still_makes_way(seen)
+
+
+def test_a_job_is_ended_only_while_the_start_of_the_one_that_it_was_told_of_is_proven() -> None:
+    assert still_makes_way(with_boss())
+    assert not still_makes_way(with_boss(), by="uid-other"), "it was told of another"
+    gone = with_boss()
+    gone.drop_job("team/boss", uid="uid-boss")
+    assert not still_makes_way(gone), "nobody wants its place any more"
+    held = with_boss()
+    held.put_job(make_job("boss", gpu=2, priority=50, suspend=True, meta={"resourceVersion": "11", "generation": 2}))
+    assert not still_makes_way(held)
 
 
 def test_once_the_victim_is_suspended_the_other_is_let_go_over_its_devices() -> None:

@@ -193,6 +193,7 @@ def namespace(**meta: str) -> Answer:
     ("answered", "phase"),
     [
         pytest.param(namespace(deletionTimestamp=at(-1)), "Cancelled", id="while its namespace was being deleted"),
+        pytest.param(namespace(deletionTimestamp=at(0)), "Cancelled", id="in the second in which that began"),
         pytest.param(refusal(404), "Cancelled", id="and its namespace is gone already"),
         pytest.param(namespace(deletionTimestamp=at(1)), "Failed", id="before its namespace was deleted"),
         pytest.param(namespace(), "Failed", id="in a namespace that stays"),

@@ -51,6 +51,8 @@ def test_the_job_has_the_gpujobs_name_and_belongs_to_it() -> None:
 def test_every_worker_is_a_completion() -> None:
     spec = build(workers=3, activeDeadlineSeconds=60)["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
+    # A second pod of a worker would hold a second set of devices while the first one leaves.
+    assert spec["podReplacementPolicy"] == "Failed"
     assert spec["activeDeadlineSeconds"] == 60
 
 
