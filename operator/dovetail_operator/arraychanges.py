@@ -45,7 +45,8 @@ def changes(parent: GPUJob, tasks: Sequence[GPUJob], *, at_a_time: int) -> list[
 def why_held(task: GPUJob) -> str:
     """Why a task is held whose array holds it; empty for any other job."""
     array, held = task.metadata.labels.get(names.LABEL_ARRAY), task.metadata.annotations.get(names.HELD_WITH)
-    if array is None or held is None:
+    if array is None or held is None or not task.metadata.owner_references:
+        # An array that was deleted and left its tasks behind holds none any more.
         return ""
     if held == _HELD_FOR_OTHERS:
         return f"Held by its array {array}, which has as many tasks under way as its parallelism allows"

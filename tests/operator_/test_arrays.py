@@ -454,3 +454,11 @@ def _apply(action: Action, tasks: dict[str, GPUJob], *, parent: GPUJob) -> None:
         metadata = msgspec.structs.replace(known.metadata, annotations=kept)
         spec = msgspec.structs.replace(known.spec, suspend=action.spec.get("suspend", known.spec.suspend))
         tasks[known.metadata.name] = msgspec.structs.replace(known, metadata=metadata, spec=spec)
+
+
+def test_a_task_that_its_array_has_left_behind_is_held_by_nobody_else() -> None:
+    parent = make_job(array={"indexes": "0-1"})
+    task = make_task(parent, 0, suspend=True, meta={"annotations": {"dovetail.dev/held-with-array": "parallelism"}})
+    assert "Held by its array x" in reconcile(see(task)).status.message
+    left = msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, owner_references=[]))
+    assert reconcile(see(left)).status.message == "Held by spec.suspend: set it to false to let the job go on"
