@@ -25,7 +25,8 @@ def as_manifest(job: GPUJob) -> dict[str, Any]:
     """The job as one writes it into a file: without a status and what only the API server fills in."""
     manifest = typed(job, resource=GPUJOBS)
     manifest.pop("status", None)
-    template = manifest["spec"]["template"]
+    # A reservation has none.
+    template = manifest["spec"].get("template", {})
     if not template.get("metadata"):
         template.pop("metadata", None)
     return manifest

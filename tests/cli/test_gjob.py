@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dovetail.api.gpujob import ArraySpec, GPUJobSpec, Preemption, ReservationSpec, Tasks
-from dovetail_cli import changing, happened, joblog, onejob, redoing, renewing, times
+from dovetail_cli import changing, creating, happened, joblog, onejob, redoing, renewing, times
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, MissingError, UsageError
@@ -208,6 +208,14 @@ def test_a_job_is_repeated_as_it_was_written_but_not_held_or_cancelled() -> None
     again = redoing.again(msgspec.structs.replace(job, metadata=meta, spec=spec))
     assert (again.metadata.name, again.metadata.annotations, again.status.phase) == ("train", {}, None)
     assert again.spec == job.spec
+
+
+def test_a_reservation_is_repeated_with_a_lease_of_its_own() -> None:
+    job = reserved(phase="TimedOut")
+    lease = ReservationSpec(duration_seconds=3600, renew_time=ago(hours=2))
+    again = redoing.again(msgspec.structs.replace(job, spec=GPUJobSpec(gpu="1", reservation=lease)))
+    assert again.spec.reservation == ReservationSpec(duration_seconds=3600)
+    assert "template" not in creating.as_manifest(again)["spec"]
 
 
 def pod(name: str, *, worker: int, created: str) -> dict[str, Any]:
