@@ -19,7 +19,6 @@ from dovetail.queue.rules import rules_now
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail.reach import reach
 from dovetail.reservations import windows_of
-from dovetail_operator import refusedpods
 from dovetail_operator.counting import children_of_jobs, counted_jobs
 from dovetail_operator.durations import timestamp
 from dovetail_operator.evictions import running_jobs
@@ -131,8 +130,8 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
     if candidate is not None:
         cycle.planned[job.metadata.uid] = key
         cycle.on_the_way.append(candidate)
-        if words := state.refused_pods.get(job.metadata.uid):
-            cycle.doubts[job.metadata.uid] = refusedpods.doubt_of(job, words=words)
+        if doubt := state.refused_pods.doubt(job, at_work.child, at_work.pods):
+            cycle.doubts[job.metadata.uid] = doubt
         elif at_work.refused:
             cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, at_work.pods)
 

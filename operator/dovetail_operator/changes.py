@@ -10,7 +10,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.kube.objects import Job, Node, Pod
+from dovetail.kube.objects import Event, Job, Node, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.workqueue import WorkQueue
 from dovetail_operator.arrays import parent_key
@@ -93,6 +93,13 @@ class Changes:
         if key is not None:
             self._queue.add_later(key, seconds=_BURST_SECONDS)
         self._queueing.room_changed()
+
+    def refusal_event(self, type_: EventType, event: Event) -> None:
+        """The Job controller tells that it cannot make a pod."""
+        self.state.refused_pods.changed(type_, event)
+        about = event.involved_object
+        if f"{about.namespace}/{about.name}" in self.state.jobs:
+            self._queueing.look_again()
 
     def node_event(self, type_: EventType, node: Node) -> None:
         """A Node has changed."""

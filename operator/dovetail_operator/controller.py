@@ -5,7 +5,6 @@ Nothing here is remembered that the API server does not have: after a kill at an
 
 import asyncio
 import random
-import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -21,7 +20,7 @@ from dovetail_operator.numbers import Numbers
 from dovetail_operator.overuse_eviction import PodEvictions
 from dovetail_operator.pacing import Pacing
 from dovetail_operator.queueing import Queueing
-from dovetail_operator.refusedpods import RefusedPods
+from dovetail_operator.refusedpods import refusals
 from dovetail_operator.settling import Settler
 from dovetail_operator.state import State
 
@@ -61,10 +60,10 @@ class Controller:
             rng=rng,
         )
         self._evictions = PodEvictions(client, is_of_a_job=state.pods.is_of_a_job)
-        self._refused_pods = RefusedPods(client, state, look_again=self._queueing.look_again, clock=time.monotonic)
         self.changes = Changes(
             state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now
         )
+        self._refusals = refusals(client, on_event=self.changes.refusal_event)
         self.settler = Settler(
             client,
             state,
@@ -74,7 +73,6 @@ class Controller:
             pacing=pacing,
             counters=counters,
             post=post,
-            on_look=self._refused_pods.watch,
             now=now,
             term=term,
             mps_directory=mps_directory,
@@ -89,7 +87,7 @@ class Controller:
             tasks.create_task(self._queueing.run())
             tasks.create_task(self._let_time_pass())
             tasks.create_task(self._evictions.run())
-            tasks.create_task(self._refused_pods.run())
+            tasks.create_task(self._refusals.run())
 
     async def _let_time_pass(self) -> None:
         while True:

@@ -36,9 +36,13 @@ def lacks_pods(job: GPUJob, child: Job, pods: Sequence[Pod]) -> bool:
     return max(len(there), child.status.succeeded) < (child.spec.completions or job.spec.workers)
 
 
-def refusal_in(events: Sequence[Event], *, child: Job) -> str:
-    """Why the pods of this start of the batch Job cannot be made, in the API server's words; empty where none tells."""
+def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> str:
+    """Why pods of this start of the batch Job cannot be made, in the API server's words; empty where none tells.
+
+    What was refused before the newest of the `pods` was made has passed: the others are on their way.
+    """
     start = child.status.start_time
+    since = max([start or "", *(pod.metadata.creation_timestamp for pod in pods)])
     told = [
         (at, event.message)
         for event in events
@@ -46,7 +50,7 @@ def refusal_in(events: Sequence[Event], *, child: Job) -> str:
         and event.involved_object.uid == child.metadata.uid
         and (at := event.last_timestamp or event.event_time) is not None
         and start is not None
-        and moment(at) >= moment(start)
+        and moment(at) >= moment(since)
     ]
     return _AROUND.sub("", max(told)[1]) if told else ""
 
@@ -87,7 +91,7 @@ class RefusedPods:
         told = self._told.get(child.metadata.uid)
         if told is None or not lacks_pods(job, child, pods):
             return None
-        words = refusal_in(tuple(told.values()), child=child)
+        words = refusal_in(tuple(told.values()), child=child, pods=pods)
         return doubt_of(job, words=words) if words else None
 
 

@@ -48,8 +48,7 @@ _UNPROCESSABLE: Final = 422
 class Settler:
     """Settles one job at a time; several may be under way at once, each another.
 
-    `post` publishes an event about a job; `on_look` sees each job that is looked at.
-    `term` is the number of our term of office, None where nobody counts terms;
+    `post` publishes an event about a job. `term` is the number of our term of office, None where nobody counts terms;
     `mps_directory` is where pods find MPS on their node, empty where they use none.
     """
 
@@ -64,7 +63,6 @@ class Settler:
         pacing: Pacing,
         counters: Counters,
         post: Callable[[Announcement], None],
-        on_look: Callable[[Observed], None],
         now: Callable[[], datetime],
         term: Callable[[], int | None],
         mps_directory: str,
@@ -77,7 +75,6 @@ class Settler:
         self._pacing = pacing
         self._counters = counters
         self._post = post
-        self._on_look = on_look
         self._now = now
         self._term = term
         self._mps_directory = mps_directory
@@ -92,7 +89,6 @@ class Settler:
             # Perhaps its time has just come, of which no change tells.
             self._queueing.look_again()
             return
-        self._on_look(seen)
         outcome = self._outcome_of(seen)
         if outcome is None:
             # The job is to be told so.

@@ -42,6 +42,7 @@ from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_
 from dovetail_operator.overuse import Overuses
 from dovetail_operator.pacing import refresh_seconds
 from dovetail_operator.plans import left_behind, sized, unrest
+from dovetail_operator.refusedpods import RefusedPods
 from dovetail_operator.runs import Runs
 from dovetail_operator.runtimes import RunTimes, too_early
 from dovetail_operator.utilization import Utilization
@@ -92,8 +93,7 @@ class State:
         self.kueue: dict[str, str] = {}
         # Why plans do not hold any more, by UID: the queue's finding, as the verdicts are.
         self.overtaken: dict[str, str] = {}
-        # Why the pods of jobs at work cannot be made, by UID, in the API server's words.
-        self.refused_pods: dict[str, str] = {}
+        self.refused_pods = RefusedPods()
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
@@ -337,7 +337,7 @@ class State:
         is_free = child is not None or key not in self._children
         if number is None or not is_free or not wants_admission(job, child):
             return []
-        return self.pods.left_over(key_of(job.metadata), number=number, child=child)
+        return self.pods.left_over(key, number=number, child=child)
 
     def _refusal_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
@@ -427,7 +427,6 @@ class State:
             self._refused,
             self.verdicts,
             self.overtaken,
-            self.refused_pods,
             self.notices,
             self.numbers,
         ):

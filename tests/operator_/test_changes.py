@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.kube.objects import Event
 from dovetail.workqueue import WorkQueue
 from dovetail_operator.changes import Changes
 from dovetail_operator.pacing import Pacing
@@ -81,3 +82,15 @@ def test_an_edited_job_is_looked_at_soon(changes: Changes, asked: Asked, edit: d
     changes.job_changed(job)
     changes.job_changed(later(job, **edit))
     assert asked.how == ["soon", "soon"]
+
+
+@pytest.mark.parametrize(("name", "how"), [("x", ["soon", "soon"]), ("stranger", ["soon"])])
+def test_pods_that_cannot_be_made_are_looked_at_soon_if_they_are_a_jobs(
+    changes: Changes, asked: Asked, name: str, how: list[str]
+) -> None:
+    job = later(make_job())
+    changes.job_changed(job)
+    about = {"kind": "Job", "namespace": job.metadata.namespace, "name": name, "uid": "uid-child"}
+    raw = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "FailedCreate", "message": "no"}
+    changes.refusal_event("ADDED", msgspec.convert(raw, Event))
+    assert asked.how == how

@@ -8,14 +8,15 @@ import pytest
 
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Event, Job, Pod
+from dovetail.kube.reflector import EventType
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.plans import Doubt
-from dovetail_operator.refusedpods import RefusedPods, doubt_of, lacks_pods, refusal_in
+from dovetail_operator.refusedpods import doubt_of, lacks_pods, refusal_in, refusals
 from dovetail_operator.state import State
-from tests.core.kube.api import Answer, Api, refusal
+from tests.core.kube.api import Answer, Api
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
 
-EVENTS = "GET /api/v1/namespaces/team/events"
+EVENTS = "GET /api/v1/events"
 QUOTA = "exceeded quota: two, requested: pods=1, used: pods=2, limited: pods=2"
 NO_ACCOUNT = 'error looking up service account team/nope: serviceaccount "nope" not found'
 
@@ -53,18 +54,23 @@ def started(**spec: Any) -> Job:
     ids=["nothing", "a quota", "several", "the newest", "an earlier start", "something else", "no time"],
 )
 def test_the_words_are_those_of_the_newest_refusal_since_the_start(events: list[dict[str, Any]], says: str) -> None:
-    assert refusal_in([msgspec.convert(each, Event) for each in events], child=started()) == says
+    assert refusal_in([msgspec.convert(each, Event) for each in events], child=started(), pods=()) == says
 
 
 def test_of_a_batch_job_that_has_not_begun_nothing_is_told() -> None:
     found = [msgspec.convert(event("Error creating: x"), Event)]
-    assert refusal_in(found, child=make_child(make_job())) == ""
+    assert refusal_in(found, child=make_child(make_job()), pods=()) == ""
+
+
+def test_what_was_refused_before_another_pod_was_made_has_passed() -> None:
+    found = [msgspec.convert(event("Error creating: try again", seconds=2), Event)]
+    assert refusal_in(found, child=started(), pods=[make_pod(0, created=1)]) == "try again"
+    assert refusal_in(found, child=started(), pods=[make_pod(0, created=1), make_pod(1, created=3)]) == ""
 
 
 @pytest.mark.parametrize(
     ("child", "pods", "lacks"),
     [
-        (None, (), False),
         (started(completions=2), (), True),
         (started(completions=2), (make_pod(0),), True),
         (started(completions=2), (make_pod(0), make_pod(1, phase="Pending", node="")), False),
@@ -73,9 +79,9 @@ def test_of_a_batch_job_that_has_not_begun_nothing_is_told() -> None:
         (make_child(make_job(), completions=2, status={"startTime": at(0), "succeeded": 2}), (), False),
         (make_child(make_job(), completions=2, status={"conditions": [condition("FailureTarget")]}), (), False),
     ],
-    ids=["no Job", "none", "a part", "all", "of fewer workers", "suspended", "done", "failing"],
+    ids=["none", "a part", "all", "of fewer workers", "suspended", "done", "failing"],
 )
-def test_a_job_at_work_lacks_the_pods_that_are_not_there(child: Job | None, pods: tuple[Pod, ...], lacks: bool) -> None:
+def test_a_job_at_work_lacks_the_pods_that_are_not_there(child: Job, pods: tuple[Pod, ...], lacks: bool) -> None:
     assert lacks_pods(make_job(workers=2), child, pods) == lacks
 
 
@@ -92,28 +98,19 @@ def test_a_plan_whose_pods_are_refused_rests_longer_each_time() -> None:
 
 
 class Rig:
-    """A job of three workers of which two have a pod, and a clock that stands still until it is moved."""
+    """A job of three workers of which two have a pod."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self) -> None:
         self.state: State = make_state(a=4)
-        self.seconds, self.looks = 0.0, 0
-        self.refused = RefusedPods(client, self.state, look_again=self._looked, clock=lambda: self.seconds)
         placement = {"generation": 1, "nodes": [{"name": "a", "workers": 3}], "worker": {"request": "1"}}
-        job = make_job(workers=3, status={"number": 1, "plans": 1, "placement": placement})
-        self.state.put_job(job)
-        self.state.put_child(make_child(job, completions=3, status={"startTime": at(0)}))
+        self.job = make_job(workers=3, status={"number": 1, "plans": 1, "placement": placement})
+        self.state.put_job(self.job)
+        self.state.put_child(make_child(self.job, completions=3, status={"startTime": at(0)}))
         for worker in range(2):
             self.state.pod_changed("ADDED", make_pod(worker, node="a", devices=1))
 
-    def _looked(self) -> None:
-        self.looks += 1
-
-    async def look(self, *, after: float) -> None:
-        seen = self.state.observe("team/x", now=NOW)
-        assert seen is not None
-        self.refused.watch(seen)
-        self.seconds += after
-        await self.refused.look()
+    def told(self, message: str, *, type_: EventType = "ADDED", **more: Any) -> None:
+        self.state.refused_pods.changed(type_, msgspec.convert(event(message, **more), Event))
 
     def doubts(self) -> dict[str, Doubt]:
         cycle = survey(self.state, now=NOW)
@@ -121,63 +118,50 @@ class Rig:
         return cycle.doubts
 
 
-async def test_a_gang_of_which_some_pods_are_refused_is_doubted_in_the_api_servers_words(
-    client: Client, api: Api
-) -> None:
-    rig = Rig(client)
-    message = f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}'
-    api.answer(EVENTS, Answer(body={"metadata": {"resourceVersion": "5"}, "items": [event(message)]}))
-    await rig.look(after=0)
+def test_a_gang_of_which_some_pods_are_refused_is_doubted_in_the_api_servers_words() -> None:
+    rig = Rig()
     assert rig.doubts() == {}
-    await rig.look(after=5)
+    rig.told(f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}')
     doubt = rig.doubts()["uid-x"]
     assert (doubt.reason, doubt.words) == ("Quota", f"the API server refuses its pods: forbidden: {QUOTA}")
-    assert rig.looks == 1
     # Once it has all its pods nothing is doubted any more.
     rig.state.pod_changed("ADDED", make_pod(2, node="a", devices=1))
-    await rig.look(after=60)
     assert rig.doubts() == {}
 
 
-async def test_whoever_may_not_read_events_goes_on_without(client: Client, api: Api) -> None:
-    rig = Rig(client)
-    api.answer(EVENTS, refusal(403))
-    await rig.look(after=0)
-    await rig.look(after=5)
+def test_what_is_told_of_another_jobs_pods_is_not_held_against_this_one() -> None:
+    rig = Rig()
+    rig.told("Error creating: y", about="uid-y")
     assert rig.doubts() == {}
 
 
-async def test_a_job_that_is_gone_is_asked_about_no_more(client: Client, api: Api) -> None:
-    rig = Rig(client)
-    await rig.look(after=0)
-    rig.state.drop_job("team/x", uid="uid-x")
-    rig.seconds += 5
-    await asyncio.wait_for(rig.refused.look(), timeout=5)
-    assert api.of(EVENTS) == []
+def test_what_the_api_server_keeps_no_longer_is_forgotten() -> None:
+    rig = Rig()
+    rig.told("Error creating: x", seconds=1)
+    rig.told("Error creating: y", seconds=2)
+    rig.told("Error creating: y", seconds=2, type_="DELETED")
+    assert rig.doubts()["uid-x"].words == "the API server refuses its pods: x"
+    rig.told("Error creating: x", seconds=1, type_="DELETED")
+    rig.told("Error creating: x", seconds=1, type_="DELETED")
+    assert rig.doubts() == {}
 
 
-async def test_what_refused_the_pods_of_one_run_does_not_stop_the_next(client: Client, api: Api) -> None:
-    rig = Rig(client)
-    message = f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}'
-    api.answer(EVENTS, Answer(body={"metadata": {"resourceVersion": "5"}, "items": [event(message)]}))
-    await rig.look(after=5)
-    await rig.look(after=0)
-    assert list(rig.state.refused_pods) == ["uid-x"]
-    job = rig.state.jobs["team/x"]
-    taken_back = make_child(job, completions=3, suspend=True)
-    meta = msgspec.structs.replace(taken_back.metadata, resource_version="21")
-    rig.state.put_child(msgspec.structs.replace(taken_back, metadata=meta))
-    await rig.look(after=0)
-    assert rig.state.refused_pods == {}
+def test_what_refused_the_pods_of_one_run_does_not_stop_the_next() -> None:
+    rig = Rig()
+    rig.told(f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}')
+    again = make_child(rig.job, completions=3, status={"startTime": at(60)})
+    meta = msgspec.structs.replace(again.metadata, resource_version="21")
+    rig.state.put_child(msgspec.structs.replace(again, metadata=meta))
+    assert rig.doubts() == {}
 
 
-async def test_of_a_job_that_goes_while_it_is_asked_about_nothing_is_kept(client: Client, api: Api) -> None:
-    rig, released = Rig(client), asyncio.Event()
-    items = [event(f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}')]
-    api.answer(EVENTS, Answer(body={"metadata": {"resourceVersion": "5"}, "items": items}, released=released))
-    look = asyncio.create_task(rig.look(after=5))
-    await api.until(EVENTS, count=1)
-    rig.state.drop_job("team/x", uid="uid-x")
-    released.set()
-    await look
-    assert (rig.state.refused_pods, rig.looks) == ({}, 0)
+async def test_only_what_the_job_controller_cannot_make_is_followed(client: Client, api: Api) -> None:
+    seen: list[str] = []
+    body = {"metadata": {"resourceVersion": "5"}, "items": [event("Error creating: x")]}
+    api.answer(EVENTS, Answer(body=body))
+    reflector = refusals(client, on_event=lambda _type, each: seen.append(each.message))
+    following = asyncio.create_task(reflector.run())
+    await reflector.synced.wait()
+    following.cancel()
+    assert seen == ["Error creating: x"]
+    assert api.of(EVENTS)[0].query["fieldSelector"] == "reason=FailedCreate,involvedObject.kind=Job"
