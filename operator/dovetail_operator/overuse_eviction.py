@@ -19,7 +19,7 @@ _HANDS: Final = 4
 
 
 class PodEvictions:
-    """Feed it every report, then `run` it. `is_of_a_job. tells by UID whether a pod is a GPUJob's: that ends."""
+    """Feed it every report, then `run` it. `is_of_a_job` tells by UID whether a pod is a GPUJob's: that ends."""
 
     def __init__(self, client: Client, *, is_of_a_job: Callable[[str], bool]) -> None:
         self._client = client
