@@ -4,6 +4,7 @@ Nothing is imported here that takes time, so that `dovetail --help` and the list
 ends as one sentence on standard error and an exit code (see `errors`); DOVETAIL_DEBUG=1 shows the traceback as well.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -134,6 +135,7 @@ def unknown(name: str) -> str:
 
 def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
     """Run one command of the table and return the exit code."""
+    _print_what_can_be()
     try:
         app = _load(name)
         if not arguments and len(app.registered_commands) > 1:
@@ -148,6 +150,12 @@ def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence
         return _tell(error)
+
+
+def _print_what_can_be() -> None:
+    """What the encoding of the output lacks becomes a question mark: a table without its arrows beats no table."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _load(name: str) -> "typer.Typer":

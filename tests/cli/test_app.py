@@ -100,6 +100,13 @@ def test_what_goes_wrong_is_one_sentence_and_an_exit_code(
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_what_the_outputs_encoding_lacks_ends_no_command(encoding: str) -> None:
+    done = run("gbatch", "--help", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--param K=V," in done.stdout
+
+
 def test_the_exit_code_is_the_process_own() -> None:
     done = run("gqueue")
     assert (done.returncode, done.stdout) == (4, "")
