@@ -128,7 +128,11 @@ def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
         if seen.obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
             return "Cancelled", seen.obstacle.reason, seen.obstacle.message
         return "Queued", seen.obstacle.reason, seen.obstacle.message
-    return _under_way(progress, ended=ended)
+    phase, reason, message = _under_way(progress, ended=ended)
+    if seen.obstacle is not None and progress.missing:
+        # The others go on; why no further one is made would be told by none of them.
+        message = f"{message}; no further task is made: {seen.obstacle.message}"
+    return phase, reason, message
 
 
 def _over(progress: Progress) -> tuple[Phase, str, str]:

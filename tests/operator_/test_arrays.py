@@ -462,3 +462,13 @@ def test_a_task_that_its_array_has_left_behind_is_held_by_nobody_else() -> None:
     assert "Held by its array x" in reconcile(see(task)).status.message
     left = msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, owner_references=[]))
     assert reconcile(see(left)).status.message == "Held by spec.suspend: set it to false to let the job go on"
+
+
+def test_an_array_says_why_it_makes_no_further_task_while_others_run() -> None:
+    parent = make_job(array={"indexes": "0-1"})
+    taken = Obstacle(message="A GPUJob named x-t1 exists and is no task of this job")
+    status = seen_with(parent, make_task(parent, 0, phase="Running"), obstacle=taken).status
+    assert (status.phase, status.reason) == ("Running", "")
+    assert status.message == f"1 of 2 tasks runs, 0 have ended, 1 waits; no further task is made: {taken.message}"
+    every = seen_with(parent, *(make_task(parent, index, phase="Running") for index in range(2)), obstacle=taken)
+    assert every.status.message == "2 of 2 tasks run, 0 have ended, 0 wait"
