@@ -112,7 +112,8 @@ class Evictor:
 
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof over those that were told to make way already, without those that need not any more."""
-        told = self._told_for(proofs.job)
+        # A priority may have been changed since they were told.
+        told = [each for each in self._told_for(proofs.job) if each.left or self._is_lower(each, proofs.job)]
         if not told or not self.rules.gap:
             return None
         proof = proofs.without(told)
@@ -146,10 +147,14 @@ class Evictor:
         may = [
             each
             for each in self.running
-            if each.priority + rules.gap <= job.priority
+            if self._is_lower(each, job)
             and each.run_seconds >= rules.min_run_seconds
             and each.preempted < rules.per_job
             and not each.yields_to
             and not each.left
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
+
+    def _is_lower(self, running: Running, job: Candidate) -> bool:
+        """Whether the one is less important than the other by far enough."""
+        return running.priority + self.rules.gap <= job.priority

@@ -159,6 +159,14 @@ def test_who_need_not_leave_any_more_is_told_so() -> None:
     assert len(victims(BOSS, ledger=ledger, running=running)) == 1
 
 
+def test_who_is_important_enough_by_now_does_not_make_way_any_more() -> None:
+    ledger = make_ledger(n=8)
+    told = start(ledger, make_job("a", "4", priority=45), yields_to=BOSS.key)
+    other = start(ledger, make_job("b", "4", priority=30))
+    assert victims(BOSS, ledger=ledger, running=[told, other]) == {"b": "boss"}
+    assert victims(replace(BOSS, priority=39), ledger=ledger, running=[told, other]) == {}
+
+
 def test_where_the_proof_is_gone_nobody_leaves() -> None:
     ledger = make_ledger(n=4)
     running = [start(ledger, make_job("a", "2"), yields_to=BOSS.key)]
