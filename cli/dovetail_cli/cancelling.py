@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import GPUJOBS
 from dovetail_cli import falling, jobrows, selection
 from dovetail_cli.cluster import Cluster, list_jobs, work
@@ -20,20 +21,27 @@ def cancel(
 ) -> None:
     """Cancel the jobs that are meant and have not ended, and say what became of each. Raises `MissingError` last."""
 
-    async def cancel_all(cluster: Cluster) -> list[str]:
-        jobs = await list_jobs(cluster)
-        chosen, missing = selection.select(jobs, wanted)
-        if not dry_run:
-            await asyncio.gather(*(_cancel(cluster, job) for job in chosen if jobrows.is_unfinished(job)))
-        for job in chosen:
-            print(sentence(job, dry_run=dry_run))
-        for told in those_that_fall(jobs, chosen, dry_run=dry_run):
-            print(told)
-        return missing
+    async def go(cluster: Cluster) -> list[str]:
+        return await cancel_those(cluster, wanted, dry_run=dry_run)
 
-    missing = work(cancel_all, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    missing = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
     if missing:
         raise MissingError(selection.none_such(missing))
+
+
+async def cancel_those(cluster: Cluster, wanted: Sequence[selection.Wanted], *, dry_run: bool) -> list[str]:
+    """Cancel them and say what became of each; the words that mean no job, or one that has gone meanwhile."""
+    jobs = await list_jobs(cluster)
+    chosen, missing = selection.select(jobs, wanted)
+    if not dry_run:
+        there = await asyncio.gather(*(_cancel(cluster, job) for job in chosen))
+        missing += [job.metadata.name for job, found in zip(chosen, there, strict=True) if not found]
+        chosen = [job for job, found in zip(chosen, there, strict=True) if found]
+    for job in chosen:
+        print(sentence(job, dry_run=dry_run))
+    for told in those_that_fall(jobs, chosen, dry_run=dry_run):
+        print(told)
+    return missing
 
 
 def sentence(job: GPUJob, *, dry_run: bool) -> str:
@@ -54,7 +62,14 @@ def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run
             yield f"Job {called[name]} {verb} with it: it waits for job {called.get(why, why)}."
 
 
-async def _cancel(cluster: Cluster, job: GPUJob) -> None:
-    await cluster.client.patch(
-        GPUJOBS, job.metadata.name, {"spec": {"cancel": True}}, as_type=GPUJob, namespace=job.metadata.namespace
-    )
+async def _cancel(cluster: Cluster, job: GPUJob) -> bool:
+    """Cancel it unless it has ended; False where somebody has deleted it meanwhile."""
+    if not jobrows.is_unfinished(job):
+        return True
+    try:
+        await cluster.client.patch(
+            GPUJOBS, job.metadata.name, {"spec": {"cancel": True}}, as_type=GPUJob, namespace=job.metadata.namespace
+        )
+    except NotFound:
+        return False
+    return True

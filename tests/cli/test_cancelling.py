@@ -1,0 +1,29 @@
+"""Ending jobs: what is asked of the API server, and what is said of each."""
+
+import msgspec
+import pytest
+
+from dovetail_cli import cancelling, selection
+from dovetail_cli.cluster import Cluster
+from tests.cli.builders import make_job
+from tests.core.kube.api import Answer, Api, refusal
+
+JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+
+
+async def test_a_job_that_goes_meanwhile_is_missing_and_hides_none_of_the_others(
+    api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone, runs, done = (
+        make_job("gone", number=1, phase="Queued"),
+        make_job("runs", number=2, phase="Running"),
+        make_job("done", number=3, phase="Succeeded"),
+    )
+    items = [msgspec.to_builtins(job) for job in (gone, runs, done)]
+    api.answer(f"GET {JOBS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": items}))
+    api.answer(f"PATCH {JOBS}/gone", refusal(404, message="not found"))
+    api.answer(f"PATCH {JOBS}/runs", Answer(body=items[1]))
+    wanted = selection.parse_ids(["1-3,9"], option="gcancel")
+    assert await cancelling.cancel_those(cluster, wanted, dry_run=False) == ["9", "gone"]
+    assert capsys.readouterr().out == "Job 2 cancelled.\nJob 3 has ended already (Succeeded).\n"
+    assert [seen.body for seen in api.of(f"PATCH {JOBS}/runs")] == [{"spec": {"cancel": True}}]
