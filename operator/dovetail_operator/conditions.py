@@ -101,6 +101,9 @@ def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
         finished=finished,
         now=now,
     )
+    if seen.ask is None and seen.enforcement:
+        # Its template was changed into one that cannot be read; what runs is of the one before.
+        held = find_condition(had, enforced.CONDITION)
     idle = idling.condition_of(
         seen.idle_since, before=find_condition(had, idling.CONDITION), finished=finished, now=now
     )

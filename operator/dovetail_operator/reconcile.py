@@ -151,8 +151,11 @@ def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | 
     if stage.phase in FINISHED and (seen.job.status.device is not None or start is None):
         # One that never began ran on nothing.
         return seen.job.status.device
-    if seen.ask is None or stage.phase not in {"Starting", "Running", *FINISHED}:
+    if stage.phase not in {"Starting", "Running", *FINISHED}:
         return None
+    if seen.ask is None:
+        # Its template was changed into one that cannot be read; what runs is of the one before.
+        return seen.job.status.device
     return "cpu" if seen.ask.gpu is None else "cuda"
 
 

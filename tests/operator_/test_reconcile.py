@@ -627,3 +627,14 @@ def test_a_held_job_whose_template_was_changed_goes_on_with_the_new_one() -> Non
     other = reconcile(see(job("two"), child=child, verdict=LET_GO))
     assert other.actions == (DeleteJob(),)
     assert other.status.message == "Its template was changed: its Job is made anew"
+
+
+def test_a_running_job_whose_template_cannot_be_read_any_more_keeps_what_was_told_of_it() -> None:
+    enforced = condition("Enforced", reason="WholeDevices", message="Each worker has its devices to itself (on n1)")
+    job = make_job(status={**STARTED, "device": "cuda", "conditions": [enforced]})
+    seen = see(job, make_pod(started=-60), child=make_child(job))
+    status = reconcile(replace(seen, ask=None, enforcement={"n1": None})).status
+    assert (status.phase, status.device) == ("Running", "cuda")
+    kept = find_condition(status.conditions, "Enforced")
+    assert kept is not None
+    assert (kept.reason, kept.status) == ("WholeDevices", "True")
