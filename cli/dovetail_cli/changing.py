@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dovetail.api.gpujob import GPUJob
@@ -16,10 +17,20 @@ _NONE = "none"
 Fields = Mapping[str, Any] | Callable[[GPUJob], Mapping[str, Any]]
 
 
-def released(at: str | None) -> dict[str, Any]:
+def released(at: str | None) -> Fields:
     """The fields that let a job go, at a time or at once. Raises `UsageError`."""
-    begin = None if at is None else times.begin_time(at, now=times.local_now(), option="--at")
-    return {"suspend": False} | ({} if begin is None else {"beginTime": begin})
+    if at is None:
+        return {"suspend": False}
+    begin = times.begin_time(at, now=times.local_now(), option="--at")
+    return lambda job: {"suspend": False, **_beginning(job, begin=begin, option="--at")}
+
+
+def _beginning(job: GPUJob, *, begin: str, option: str) -> dict[str, Any]:
+    """The field that lets a job begin at a time. Raises `CommandError` for one that has begun."""
+    if jobrows.phase_of(job) in {"Starting", "Running"} and job.status.tasks is None:
+        called = job.status.number or job.metadata.name
+        raise CommandError(f"Job {called} has begun already: {option} is about jobs that wait")
+    return {"beginTime": begin}
 
 
 def updated(
@@ -31,16 +42,20 @@ def updated(
         wanted["priority"] = priority
     if time is not None:
         wanted["activeDeadlineSeconds"] = None if time == _NONE else times.limit_seconds(time)
-    if begin is not None:
-        now = times.local_now()
-        wanted["beginTime"] = None if begin == _NONE else times.begin_time(begin, now=now)
     if max_retries is not None:
         wanted["backoffLimit"] = max_retries
+    of_the_job: list[Callable[[GPUJob], Mapping[str, Any]]] = []
+    if begin == _NONE:
+        wanted["beginTime"] = None
+    elif begin is not None:
+        of_the_job.append(partial(_beginning, begin=times.begin_time(begin, now=times.local_now()), option="--begin"))
     if max_concurrent is not None:
-        return lambda job: {**wanted, **at_a_time(job, tasks=max_concurrent)}
-    if not wanted:
+        of_the_job.append(partial(at_a_time, tasks=max_concurrent))
+    if not wanted and not of_the_job:
         raise UsageError("say what to change: -p, -t, --begin, --max-retries or --max-concurrent")
-    return wanted
+    if not of_the_job:
+        return wanted
+    return lambda job: {**wanted, **{key: value for fields in of_the_job for key, value in fields(job).items()}}
 
 
 def at_a_time(job: GPUJob, *, tasks: int) -> dict[str, Any]:

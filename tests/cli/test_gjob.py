@@ -148,6 +148,27 @@ async def test_a_job_without_tasks_is_told_so_and_not_changed_by_half(api: Api, 
     assert not api.of(f"PATCH {JOBS}/train")
 
 
+@pytest.mark.parametrize("phase", ["Starting", "Running"])
+async def test_a_job_that_has_begun_is_given_no_time_to_begin(api: Api, cluster: Cluster, phase: str) -> None:
+    job = make_job(number=7, phase=phase)
+    for option, wanted in (
+        ("--at", changing.released("now+1h")),
+        ("--begin", changing.updated(priority=5, time=None, begin="now+1h", max_retries=None, max_concurrent=None)),
+    ):
+        told = f"Job 7 has begun already: {option} is about jobs that wait"
+        assert await changing._change(cluster, job, wanted, done="changed") == (told, True)
+    assert not api.of(f"PATCH {JOBS}/train")
+
+
+def test_a_job_that_waits_is_given_a_time_to_begin_beside_what_else_changes() -> None:
+    wanted = changing.updated(priority=5, time=None, begin="2036-01-01T00:00Z", max_retries=None, max_concurrent=None)
+    assert callable(wanted)
+    assert wanted(make_job(phase="Held")) == {"priority": 5, "beginTime": "2036-01-01T00:00:00Z"}
+    released = changing.released("2036-01-01T00:00Z")
+    assert callable(released)
+    assert released(make_job(phase="Held")) == {"suspend": False, "beginTime": "2036-01-01T00:00:00Z"}
+
+
 async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running")
     api.answer(f"PATCH {JOBS}/train", Answer(body=msgspec.to_builtins(job)), refusal(422, message="gpu is immutable"))
