@@ -337,6 +337,18 @@ def test_a_planned_worker_waits_for_those_who_are_leaving_its_node() -> None:
     assert ledger.claim(going[0].key) is not None
 
 
+def test_that_a_planned_worker_waits_for_others_is_told_by_each_look() -> None:
+    """Else kube-scheduler, which refuses it until then, would be taken for one that never follows the plan."""
+    ledger = make_ledger(a=4)
+    going = place(ledger, make_ask("3"), workers=1, key="going")
+    assert not isinstance(going, Shortage)
+    ledger.commit(going[0])
+    standing, jobs, keys = Standing(ledger.changed_at), [on_the_way("x", "2", "a")], [going[0].key]
+    for _ in range(2):
+        found = claim_on_the_way(jobs, ledger=ledger.copy(), sites={}, going=keys, standing=standing)
+        assert found.late == {"uid-x"}
+
+
 def test_what_planned_workers_were_given_stands_until_their_node_changes() -> None:
     ledger, looks = make_ledger(a=4, b=4), list[str]()
 
