@@ -41,6 +41,17 @@ _JOBS: Final = sql.Table(
 )
 _CHUNK: Final = 500
 _LOCK_SECONDS: Final = 10
+# What libpq does about a network that swallows what is sent: else a connection that is dead takes hours to be known as
+# such, and all records wait for it.
+_PATIENCE: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "connect_timeout": _LOCK_SECONDS,
+        "tcp_user_timeout": 30_000,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+)
 _UTC: Final = "%Y-%m-%dT%H:%M:%SZ"
 UsedBy = Mapping[tuple[str, str], float]
 
@@ -61,7 +72,8 @@ class HistoryStore:
             parsed = _parsed(url)
             self.where = parsed.render_as_string()
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-            waiting = {"timeout": _LOCK_SECONDS} if self._file else {"connect_timeout": _LOCK_SECONDS}
+            patience = {name: value for name, value in _PATIENCE.items() if name not in parsed.query}
+            waiting = {"timeout": _LOCK_SECONDS} if self._file else patience
             self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=waiting)
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error

@@ -210,3 +210,14 @@ def test_a_file_that_was_deleted_under_it_is_made_anew(tmp_path: Path) -> None:
     again = HistoryStore(f"sqlite:///{tmp_path}/history.db")
     assert names(again) == ["job-2"]
     again.close()
+
+
+def test_a_network_that_swallows_all_is_noticed_within_a_minute_unless_the_url_says_otherwise(postgresql: str) -> None:
+    store = HistoryStore(f"{postgresql}&keepalives_idle=7")
+    with store._engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        said = raw.info.get_parameters()
+    store.close()
+    expected = {"connect_timeout": "10", "tcp_user_timeout": "30000", "keepalives_idle": "7", "keepalives_count": "3"}
+    assert {name: said[name] for name in expected} == expected
