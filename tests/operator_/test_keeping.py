@@ -106,12 +106,30 @@ async def test_a_strangers_service_of_that_name_is_left_alone_and_told_of_once_u
     assert rig.events.empty()
 
 
+async def test_at_the_start_only_what_is_missing_is_made_and_an_earlier_jobs_is_as_good_as_missing(
+    rig: Rig, api: Api
+) -> None:
+    second = another(rig)
+    earlier = make_job("y", workers=2, meta={"uid": "uid-earlier"})
+    api.answer(LIST, page(service(rig.job), service(earlier)))
+    api.answer(f"POST {SERVICES}", Answer(body=service(second)))
+    async with rig.running():
+        await api.until(f"POST {SERVICES}", count=1)
+    assert [seen.body["metadata"]["name"] for seen in api.of(f"POST {SERVICES}")] == ["y"]
+
+
+def another(rig: Rig) -> GPUJob:
+    """Another gang at work."""
+    meta = msgspec.structs.replace(rig.job.metadata, name="y", uid="uid-y")
+    job = msgspec.structs.replace(rig.job, metadata=meta)
+    rig.state.put_job(job)
+    rig.state.put_child(make_child(job, uid="uid-child-y"))
+    return job
+
+
 async def test_of_a_job_that_has_gone_with_its_service_nothing_is_made(rig: Rig, api: Api) -> None:
     """The other gang's request, which comes behind it, shows that it was passed over."""
-    other = msgspec.structs.replace(rig.job.metadata, name="y", uid="uid-y")
-    second = msgspec.structs.replace(rig.job, metadata=other)
-    rig.state.put_job(second)
-    rig.state.put_child(make_child(second, uid="uid-child-y"))
+    second = another(rig)
     rig.state.drop_job("team/x", uid="uid-x")
     api.answer(LIST, page(service(rig.job), service(second)))
     both = Stream(chunks=[*deleted(service(rig.job)).chunks, *deleted(service(second)).chunks])
