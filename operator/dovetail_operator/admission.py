@@ -39,6 +39,8 @@ from dovetail_operator.state import State
 # So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
 RENEWED_JOBS: Final = 100
 RENEWAL_SECONDS: Final = 30.0
+# Jobs were told at many times: those that are due within so long are told with one look.
+_TOGETHER_SECONDS: Final = 5.0
 # What the estimate rests on of a job for which others make way.
 BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest"
 
@@ -269,6 +271,10 @@ class Teller:
                 return True
         self._told_at[verdict.key] = now
         return False
+
+    def renewed_in(self, key: str, *, now: float) -> float:
+        """In how many seconds a job is to be told what was held back from it."""
+        return max(_TOGETHER_SECONDS, self._told_at.get(key, 0.0) + RENEWAL_SECONDS - now)
 
     def forget_all_but(self, keys: set[str]) -> None:
         """Drop what was noted of jobs that no longer wait."""

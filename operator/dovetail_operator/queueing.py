@@ -259,11 +259,12 @@ class Queueing:
         self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str, at_once: bool = False
     ) -> None:
         """Let the job be told of another verdict than `before`, now or after a while."""
-        if at_once or not self._teller.hold_back(verdict, before, rank=rank, now=time.monotonic()):
+        now = time.monotonic()
+        if at_once or not self._teller.hold_back(verdict, before, rank=rank, now=now):
             self._state.verdicts[verdict.key] = verdict
             (self._let_go if isinstance(verdict, Admitted) else self._dirty)(key)
         elif rank < RENEWED_JOBS:
-            self._renew_later(RENEWAL_SECONDS)
+            self._renew_later(self._teller.renewed_in(verdict.key, now=now))
 
     # --- what those who wait may expect ------------------------------------------------------------------------
 

@@ -150,6 +150,14 @@ def test_other_numbers_are_told_to_the_first_jobs_now_and_then() -> None:
     assert teller.hold_back(renewed("Need 4 GPUs, only 3 available"), news, rank=0, now=RENEWAL_SECONDS + 1)
 
 
+def test_what_is_held_back_is_told_as_soon_as_it_is_due_and_not_a_whole_renewal_later() -> None:
+    teller = Teller()
+    teller.hold_back(NO_ROOM, None, rank=0, now=100)
+    assert teller.renewed_in(NO_ROOM.key, now=110) == RENEWAL_SECONDS - 10
+    # Together with others that are due soon.
+    assert 0 < teller.renewed_in(NO_ROOM.key, now=100 + RENEWAL_SECONDS - 0.1) < 10
+
+
 def test_other_numbers_are_not_told_far_back_in_the_queue() -> None:
     teller = Teller()
     teller.hold_back(NO_ROOM, None, rank=RENEWED_JOBS, now=0)
