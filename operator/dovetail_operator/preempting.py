@@ -89,7 +89,8 @@ def due_at(status: GPUJobStatus) -> datetime | None:
 
 def _announced(before: Preemption, notice: Notice, *, now: datetime) -> Preemption:
     if before.at is not None and before.by == notice.by:
-        return before
+        # Priorities may have been changed since: what is said of them is to be true.
+        return msgspec.structs.replace(before, message=notice.message)
     # Whole seconds, and never less than was promised.
     at = now + timedelta(seconds=notice.grace_seconds + 1)
     return msgspec.structs.replace(before, at=timestamp(at), by=notice.by, message=notice.message)

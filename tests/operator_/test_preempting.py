@@ -80,6 +80,11 @@ def test_a_notice_that_is_taken_back_is_taken_from_the_pods_too() -> None:
     assert [each.at for each in to_notify(seen)] == [None]
 
 
+def test_a_priority_that_changes_meanwhile_changes_what_is_said_and_not_when() -> None:
+    outcome = reconcile(running(preemption=told(message="Makes way for boss of priority 90, its own is 10")))
+    assert outcome.status.preemption == Preemption(at=at(31), by="uid-boss", message=NOTICE.message)
+
+
 def test_a_proof_for_another_job_gives_it_all_its_time_again() -> None:
     outcome = reconcile(running(notice=replace(NOTICE, by="uid-other"), preemption=told(0)))
     assert not suspends(outcome)
