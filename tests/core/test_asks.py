@@ -273,24 +273,26 @@ def test_sidecars_stay_and_init_containers_run_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "told", "example"),
     [
         (
             {"nodeName": "gpu-7"},
-            'nodeName "gpu-7": the queue decides where a job\'s pods go; '
-            + 'write for example nodeSelector: {kubernetes.io/hostname: "gpu-7"}',
+            'nodeName "gpu-7": the queue decides where a job\'s pods go',
+            'nodeSelector: {kubernetes.io/hostname: "gpu-7"}',
         ),
         (
             {"schedulingGates": [{"name": "x"}]},
-            "schedulingGates \"[{'name': 'x'}]\": the queue decides when a job's pods go; "
-            + "write for example suspend: true",
+            "schedulingGates \"[{'name': 'x'}]\": the queue decides when a job's pods go",
+            "suspend: true",
         ),
     ],
 )
-def test_a_template_that_says_where_or_when_its_pods_go_is_refused(said: dict[str, Any], told: str) -> None:
+def test_a_template_that_says_where_or_when_its_pods_go_is_refused(
+    said: dict[str, Any], told: str, example: str
+) -> None:
     with pytest.raises(RequestError) as refused:
         ask_of_job(make_job(gpu=1, template={"spec": {"containers": [], **said}}), default_policy="Balanced")
-    assert str(refused.value) == f"spec.template.spec.{told}"
+    assert str(refused.value) == f"spec.template.spec.{told}; write for example {example}"
 
 
 def test_a_field_that_is_empty_says_nothing() -> None:
