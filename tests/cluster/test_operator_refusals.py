@@ -80,6 +80,11 @@ async def test_a_sweep_of_more_tasks_than_are_allowed_is_refused(jobs: Jobs) -> 
         await jobs.submit(sweep={"parameters": parameters})
 
 
+async def test_a_reservation_of_no_device_is_refused(jobs: Jobs) -> None:
+    with pytest.raises(StatusError, match="a reservation holds devices, and device cpu takes none"):
+        await jobs.submit(resources={"device": "cpu"}, reservation={"durationSeconds": 60}, template=None)
+
+
 async def test_a_request_cannot_be_changed_afterwards(jobs: Jobs) -> None:
     await jobs.submit(suspend=True)
     with pytest.raises(StatusError, match="gpu cannot be changed"):

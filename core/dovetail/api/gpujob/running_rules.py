@@ -31,6 +31,10 @@ SPEC: Final[list[Rule]] = [
         "activeDeadlineSeconds and maximumExecutionTimeSeconds must be left out",
     },
     {
+        "rule": "!has(self.reservation) || !has(self.resources) || self.resources.device != 'cpu'",
+        "message": "a reservation holds devices, and device cpu takes none: write device: cuda",
+    },
+    {
         "rule": "!(has(self.array) && has(self.sweep))",
         "message": "at most one of array (indexes) and sweep (combinations of parameters) can be given",
     },
