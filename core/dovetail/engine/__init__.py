@@ -12,5 +12,6 @@ fragments  PH or FGD live, on a mix learned from arrivals
 experience what the pods that are here teach the term
 score      how well a node that fits would do, by policy
 shapes     judgements that are kept for each shape of ask
+capacity   how many workers an empty cluster could ever run together
 plan       workers of one job on a ledger, or the shortage in one sentence
 """
