@@ -49,7 +49,13 @@ class Beside:
         for feature in self._features:
             key = (feature.name, seen.node.metadata.name)
             if key not in self._acting:
-                task = self._tasks.create_task(_act(feature, seen, status=status))
+                acting = _act(feature, seen, status=status)
+                try:
+                    task = self._tasks.create_task(acting)
+                except RuntimeError:
+                    # The agent is ending, which whoever looks hears a moment later than the group.
+                    acting.close()
+                    return
                 self._acting[key] = task
                 task.add_done_callback(lambda _, key=key: self._acting.pop(key))  # type: ignore[misc]  # a default binds it now
 

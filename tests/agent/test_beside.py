@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus
@@ -115,3 +116,29 @@ async def test_one_that_fails_is_begun_again() -> None:
         Beside([stubborn], again_seconds=0).start(tasks, wake=lambda: woken.append(1))
         await stubborn.well.wait()
     assert (stubborn.begun, woken) == (3, [1])
+
+
+async def test_whoever_looks_while_the_agent_ends_begins_nothing_and_fails_on_nothing() -> None:
+    working, ended = Working(), asyncio.Event()
+
+    async def look_late(beside: Beside) -> None:
+        """Hears of the end after the group."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            beside.act(SEEN, status=GPUNodeStatus())
+            ended.set()
+
+    async def agent() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            beside = Beside([working])
+            beside.start(tasks, wake=lambda: None)
+            tasks.create_task(look_late(beside))
+            await asyncio.sleep(0)
+            raise LookupError("the end")
+
+    with pytest.raises(ExceptionGroup) as told:
+        await agent()
+    assert [type(each) for each in told.value.exceptions] == [LookupError]
+    assert ended.is_set()
+    assert working.looks == 0

@@ -64,4 +64,4 @@ def _folders() -> list[str]:
     """Python, its libraries, and this checkout."""
     system = ["/usr", "/lib", *(["/lib64"] if Path("/lib64").exists() else [])]
     own = {str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix, ROOT)}
-    return [*system, *sorted(each for each in own if not each.startswith("/usr/"))]
+    return [*system, *sorted(each for each in own if each != "/usr" and not each.startswith("/usr/"))]
