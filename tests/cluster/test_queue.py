@@ -91,9 +91,12 @@ async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None
     assert (large.reason, large.message) == ("Resources", "Need 2 GPUs, only 1 available")
     assert large.queue is not None
     assert large.queue.position == 1
-    assert large.queue.basis.endswith("ended on a100-0 by then at the latest, by the time limits")
+    # By the time limit, or by what earlier tests on this sandbox have taught: no later than the limit in any case.
+    assert "ended on a100-0 by then" in large.queue.basis
     expected = moment(large.queue.estimated_start or "") - moment(running.start_time or "")
-    assert 2 * HOUR - 60 <= expected.total_seconds() <= 2 * HOUR + 60
+    assert 0 < expected.total_seconds() <= 2 * HOUR + 60
+    if large.queue.basis.endswith("at the latest, by the time limits"):
+        assert expected.total_seconds() >= 2 * HOUR - 60
     await jobs.submit("long", gpu="1(A100)")
     long = await jobs.phase("Queued", "long", reason="Reserved")
     assert long.message == "Need 1 GPU, only 0 available; 2 GPUs are kept for large, which is older"
