@@ -100,12 +100,37 @@ def _earlier(seconds: float) -> str | None:
     return times.elapsed(seconds) if seconds >= 1 else None
 
 
+def _request(job: GPUJob) -> Pairs:
+    status, spec = job.status, job.spec
+    limit = spec.active_deadline_seconds
+    return [
+        ("Gpus", status.request or spec.gpu),
+        ("Device", status.device),
+        ("Workers", spec.workers),
+        ("TimeLimit", "UNLIMITED" if limit is None else times.elapsed(limit)),
+        ("Retries", f"{status.retries} of {spec.backoff_limit}"),
+    ]
+
+
+def _times(job: GPUJob) -> Pairs:
+    status = job.status
+    running = times.run_seconds(status.start_time, end_of_run(status), now=times.utc_now())
+    return [
+        ("SubmitTime", job.metadata.creation_timestamp),
+        ("BeginTime", job.spec.begin_time),
+        ("AdmittedTime", status.admitted_time),
+        ("StartTime", status.start_time),
+        ("EndTime", status.completion_time),
+        ("LeaseEnds", status.lease.expiration_time if status.lease else None),
+        ("RunTime", None if running is None else times.elapsed(running)),
+        ("EarlierRunTime", _earlier(status.earlier_run_seconds)),
+    ]
+
+
 def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
     """A job that is there."""
     status, spec = job.status, job.spec
     place = jobrows.place_or_reason(job, jobrows.View(now=times.utc_now()))
-    running = times.run_seconds(status.start_time, end_of_run(status), now=times.utc_now())
-    limit = spec.active_deadline_seconds
     return [
         (
             "Job",
@@ -122,30 +147,9 @@ def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
             ],
         ),
         ("Queue", list(_queue(job))),
-        (
-            "Request",
-            [
-                ("Gpus", status.request or spec.gpu),
-                ("Device", status.device),
-                ("Workers", spec.workers),
-                ("TimeLimit", "UNLIMITED" if limit is None else times.elapsed(limit)),
-                ("Retries", f"{status.retries} of {spec.backoff_limit}"),
-            ],
-        ),
+        ("Request", _request(job)),
         ("Place", [("NodeList", place if status.nodes else None), *_devices(job)]),
-        (
-            "Times",
-            [
-                ("SubmitTime", job.metadata.creation_timestamp),
-                ("BeginTime", spec.begin_time),
-                ("AdmittedTime", status.admitted_time),
-                ("StartTime", status.start_time),
-                ("EndTime", status.completion_time),
-                ("LeaseEnds", status.lease.expiration_time if status.lease else None),
-                ("RunTime", None if running is None else times.elapsed(running)),
-                ("EarlierRunTime", _earlier(status.earlier_run_seconds)),
-            ],
-        ),
+        ("Times", _times(job)),
         ("Tasks", _tasks(job)),
         ("Preemption", _preemption(job)),
         ("Measured", _measured(job)),

@@ -90,7 +90,7 @@ def task_index(task: GPUJob) -> int:
 
 def has_to_note(parent: GPUJob, task: GPUJob) -> bool:
     """Whether the status of the array does not show yet what became of this task."""
-    if parent.status.phase in FINISHED or parent.metadata.deletion_timestamp is not None:
+    if parent.status.phase in FINISHED or is_going(parent):
         return False
     noted = parent.status.tasks
     return noted is None or task_index(task) not in {*_read(noted.succeeded_indexes), *_read(noted.failed_indexes)}

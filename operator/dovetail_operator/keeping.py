@@ -20,7 +20,7 @@ from dovetail.workqueue import WorkQueue
 from dovetail_operator import rendezvous, services
 from dovetail_operator.announce import Announcement
 from dovetail_operator.failures import log_failure
-from dovetail_operator.observed import has_ended, is_finished, is_ours, is_past
+from dovetail_operator.observed import has_ended, is_finished, is_going, is_ours, is_past
 from dovetail_operator.ownership import is_owned
 from dovetail_operator.services import Named
 from dovetail_operator.state import State
@@ -92,7 +92,7 @@ class ServiceKeeper:
 
 def needs_service(job: GPUJob, child: Job | None) -> bool:
     """Whether there are workers of the job, or soon may be, that look for each other; `child` is its batch Job."""
-    if not rendezvous.meets(job) or not is_ours(job) or is_finished(job) or job.metadata.deletion_timestamp is not None:
+    if not rendezvous.meets(job) or not is_ours(job) or is_finished(job) or is_going(job):
         return False
     if child is None:
         # Its batch Job may be on its way, made after a Service that has gone since.

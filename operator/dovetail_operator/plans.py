@@ -96,8 +96,8 @@ def with_plan(
 ) -> Manifest:
     """A pod template whose pods go to the nodes of the plan and say so.
 
-    The extender leads each to its node. That kube-scheduler looks at the planned nodes alone is said to spare it the
-    others, and not where there are so few that it looks at them all: a gang's pods are a third smaller without.
+    The extender leads each to its node. Nodes are named to kube-scheduler to spare it the others; where it looks at so
+    few nodes in any case, many names would only make each pod of a gang large.
     """
     if placement is None:
         return template

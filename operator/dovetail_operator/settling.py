@@ -31,7 +31,7 @@ from dovetail_operator.badcards import announcement_of
 from dovetail_operator.changes import Changes
 from dovetail_operator.durations import moment
 from dovetail_operator.metrics import Counters
-from dovetail_operator.observed import Observed, Obstacle, is_parent, wants_admission
+from dovetail_operator.observed import Observed, Obstacle, is_going, is_parent, wants_admission
 from dovetail_operator.pacing import Pacing
 from dovetail_operator.plans import is_told_first
 from dovetail_operator.preempting import is_due
@@ -140,7 +140,7 @@ class Settler:
 
     def _is_decided(self, seen: Observed) -> bool:
         """Whether number and verdict are there; both come with the queue's next cycle, which makes the job dirty."""
-        if seen.job.metadata.deletion_timestamp is not None:
+        if is_going(seen.job):
             return True
         if seen.number is None:
             return False
