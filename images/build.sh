@@ -24,12 +24,21 @@ base_archive() {
   echo "$archive"
 }
 
-# What the Dockerfile copies: the wheel, and which versions it goes with.
+# What the Dockerfile copies: the wheel, and for each image the packages that it needs, with versions and hashes.
 context() {
+  local name
   say "the wheel"
-  python3 -m pip wheel --quiet --no-deps --wheel-dir "$WORK/context" "$SOURCE" >&2
-  # The versions that the tests ran with. Without the hashes, which pip would then want of the wheel too.
-  sed -E -e '/^ *(--hash|#)/d' -e 's/ *\\$//' "$SOURCE/requirements.lock" >"$WORK/context/constraints.txt"
+  mkdir -p "$WORK/context"
+  # The build backend has the version and hash that the lock file says too: an isolated build would fetch the newest.
+  python3 "$SOURCE/images/lock.py" --names hatchling >"$WORK/build.lock"
+  python3 -m venv "$WORK/build"
+  "$WORK/build/bin/pip" install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes \
+    --requirement "$WORK/build.lock" >&2
+  "$WORK/build/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --wheel-dir "$WORK/context" "$SOURCE" >&2
+  for name in "$@"; do
+    python3 "$SOURCE/images/lock.py" "$name" >"$WORK/context/$name.lock"
+  done
 }
 
 import_base() {
@@ -74,9 +83,9 @@ main() {
   WORK=$(mktemp -d)
   trap 'rm -rf "$WORK"' EXIT
   BASE=$(base_archive)
-  context
+  context "$@"
   for name in "$@"; do
-    archive=$CACHE/$name-$(cat "$WORK"/context/* "$SOURCE/images/Dockerfile" <(echo "$BASE") | digest).tar
+    archive=$CACHE/$name-$(cat "$WORK"/context/*.whl "$WORK/context/$name.lock" "$SOURCE/images/Dockerfile" <(echo "$BASE") | digest).tar
     [[ -e $archive ]] || build "$name" "$archive"
     echo "$archive"
   done

@@ -351,3 +351,19 @@ def test_the_templates_name_no_key_that_the_values_lack() -> None:
     for template in CHART.glob("templates/*"):
         for path in re.findall(r"\.Values\.([\w.]+)", template.read_text(encoding="utf-8")):
             assert path in known | parents, f"{template.name}: {path}"
+
+
+def test_an_image_without_a_digest_is_refused_where_digests_are_required(helm: Helm) -> None:
+    pinned = [f"--set={name}.image.digest=sha256:{'a' * 64}" for name in ("operator", "extender", "agent", "webhook")]
+    command = ("template", "dovetail", str(CHART), "--set=image.requireDigests=true", *pinned)
+    refused = helm(*command)
+    assert refused.returncode != 0
+    assert (
+        "scheduler.image.digest is empty: image.requireDigests asks for the sha256:… of registry.k8s.io"
+        in refused.stderr
+    )
+    taken = helm(*command, f"--set=scheduler.image.digest=sha256:{'b' * 64}")
+    assert taken.returncode == 0, taken.stderr
+    images = re.findall(r"image: (\S+)", taken.stdout)
+    assert images
+    assert all("@sha256:" in image for image in images)

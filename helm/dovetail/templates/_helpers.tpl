@@ -19,8 +19,17 @@ app.kubernetes.io/component: {{ . }}
 {{/* Image of one of our deployables. Call with (dict "root" $ "name" "operator"). */}}
 {{- define "dovetail.image" -}}
 {{- $repository := printf "%s/%s" .root.Values.image.registry .name -}}
-{{- $digest := (index .root.Values .name).image.digest -}}
-{{- if $digest }}{{ $repository }}@{{ $digest }}{{ else }}{{ $repository }}:{{ .root.Values.image.tag }}{{ end }}
+{{- include "dovetail.imageByDigest" (dict "root" .root "name" .name "repository" $repository
+  "digest" (index .root.Values .name).image.digest "tag" .root.Values.image.tag) -}}
+{{- end }}
+
+{{/* An image by its digest, else by its tag where that is allowed. Call with root, name, repository, digest, tag. */}}
+{{- define "dovetail.imageByDigest" -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}
+{{- else if .root.Values.image.requireDigests }}
+{{- fail (printf "%s.image.digest is empty: image.requireDigests asks for the sha256:… of %s:%s" .name .repository .tag) }}
+{{- else }}{{ .repository }}:{{ .tag }}
+{{- end }}
 {{- end }}
 
 {{/* What every pod has: no privilege of any kind, as Pod Security `restricted` wants it. */}}

@@ -1,0 +1,90 @@
+"""What enters an image: what requirements.lock says of the packages that its deployable needs, and nothing else."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution, requires
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+SOURCE = Path(__file__).parents[2]
+EXTRAS = ("operator", "extender", "agent", "webhook", "cli")
+
+
+def lock(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    script = SOURCE / "images" / "lock.py"
+    return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+
+
+def names_in(text: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9][a-z0-9.-]*)==", text, flags=re.MULTILINE))
+
+
+def installed_closure(name: str, *, extras: frozenset[str]) -> set[str]:
+    """What installed packages say themselves that they need here: an account that owes nothing to the lock file."""
+    found, pending = set[str](), [(name, extras)]
+    seen = set[tuple[str, frozenset[str]]]()
+    while pending:
+        package, wanted = pending.pop()
+        if (package, wanted) in seen:
+            continue
+        seen.add((package, wanted))
+        for text in requires(package) or ():
+            requirement = Requirement(text)
+            environments = [{**default_environment(), "extra": extra} for extra in {"", *wanted}]
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate(environment) for environment in environments):
+                found.add(canonicalize_name(requirement.name))
+                pending.append((requirement.name, frozenset(requirement.extras)))
+    return found - {canonicalize_name(name)}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_image_gets_all_that_its_deployable_needs(extra: str) -> None:
+    done = lock(extra)
+    assert done.returncode == 0, done.stderr
+    assert installed_closure("dovetail-gpu", extras=frozenset({extra})) <= names_in(done.stdout)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_package_of_an_image_has_a_version_and_a_hash_of_the_lock_file(extra: str) -> None:
+    text = lock(extra).stdout
+    whole = (SOURCE / "requirements.lock").read_text(encoding="utf-8")
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        assert "--hash=sha256:" in block, block
+        assert block in whole
+
+
+def test_no_tool_of_the_tests_enters_an_image() -> None:
+    for extra in EXTRAS:
+        assert not names_in(lock(extra).stdout) & {"pytest", "mypy", "ruff", "hatchling", "pip", "uv"}
+
+
+def test_the_build_backend_is_locked_with_what_it_needs() -> None:
+    text = lock("--names", "hatchling").stdout
+    assert installed_closure("hatchling", extras=frozenset()) | {"hatchling"} <= names_in(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["scheduler"], "lock.py: unknown extra 'scheduler': one of "),
+        ([], "lock.py: unknown extra '': one of "),
+        (["--names", "leftpad"], "lock.py: requirements.lock does not have leftpad: run `make lock`"),
+        (["--names", "=1"], "lock.py: '=1' is no requirement: a package's name comes first"),
+    ],
+)
+def test_what_cannot_be_locked_is_refused_in_a_sentence(arguments: list[str], sentence: str) -> None:
+    done = lock(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith(sentence)
+    assert done.stdout == ""
+
+
+def test_the_lock_file_has_the_version_that_is_installed() -> None:
+    (pin,) = re.findall(r"^hatchling==(\S+)", lock("--names", "hatchling").stdout, flags=re.MULTILINE)
+    assert pin == distribution("hatchling").version
