@@ -44,6 +44,7 @@ from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
+from dovetail_operator.overuse_check import EndingRules
 from dovetail_operator.posting import Poster
 from dovetail_operator.runtimes import RunTimes
 from dovetail_operator.senders import sender_of
@@ -77,6 +78,7 @@ class Options:
     mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
     preemption: Rules = field(default_factory=Rules)
+    endings: EndingRules = field(default_factory=EndingRules)
 
 
 def _state_of(options: Options) -> State:
@@ -90,6 +92,7 @@ def _state_of(options: Options) -> State:
         run_times=options.run_times,
         quotas=Quotas(half_life_seconds=options.half_life_seconds),
         preemption=options.preemption,
+        endings=options.endings,
     )
     state.leaves_bad_cards = options.leaves_bad_cards
     return state
@@ -121,6 +124,7 @@ class Operator:
             rng=rng,
             term=lambda: office.term,
             mps_directory=options.mps_directory,
+            pod=self._pod,
         )
         registry.register(JobsCollector(state))
         store = HistoryStore(options.history_url)
@@ -147,7 +151,8 @@ class Operator:
         )
         self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
-        self._reflectors = _reflectors(client, self._controller.changes)
+        self._pods = Reflector(client, PODS, Pod, on_event=self._controller.changes.pod_event)
+        self._reflectors = _reflectors(client, self._controller.changes, pods=self._pods)
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """What has to be complete before the operator decides anything, each as a check for /readyz."""
@@ -177,6 +182,9 @@ class Operator:
             tasks.create_task(self._kueue.run())
             tasks.create_task(self._services.run())
 
+    def _pod(self, namespace: str, name: str) -> Pod | None:
+        return self._pods.store.get(f"{namespace}/{name}")
+
     def _in_a_rush(self) -> bool:
         return self._controller.queue.load >= _RUSH
 
@@ -188,11 +196,11 @@ class Operator:
             tasks.create_task(self._answers.run())
 
 
-def _reflectors(client: Client, changes: Changes) -> list[Reflector[Any]]:
+def _reflectors(client: Client, changes: Changes, *, pods: Reflector[Pod]) -> list[Reflector[Any]]:
     return [
         Reflector(client, NODES, Node, on_event=changes.node_event),
         Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event),
-        Reflector(client, PODS, Pod, on_event=changes.pod_event),
+        pods,
         Reflector(client, JOBS, Job, on_event=changes.child_event, label_selector=names.LABEL_JOB),
         Reflector(client, GPUQUOTAS, GPUQuota, on_event=changes.quota_event),
     ]

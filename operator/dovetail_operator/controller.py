@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from dovetail.kube.client import Client
+from dovetail.kube.objects import Pod
 from dovetail.workqueue import WorkQueue
 from dovetail_operator.announce import Announcement
 from dovetail_operator.changes import Changes
@@ -29,7 +30,10 @@ _CLOCK_SECONDS: Final = 5.0
 
 
 class Controller:
-    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `Settler`."""
+    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `Settler`.
+
+    `pod` finds a pod by namespace and name among all that the API server has.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Controller:
         rng: random.Random,
         term: Callable[[], int | None] = lambda: None,
         mps_directory: str = "",
+        pod: Callable[[str, str], Pod | None],
     ) -> None:
         self.state = state
         self.queue = WorkQueue()
@@ -59,7 +64,13 @@ class Controller:
             now=now,
             rng=rng,
         )
-        self._evictions = PodEvictions(client, is_of_a_job=state.pods.is_of_a_job)
+        self._evictions = PodEvictions(
+            client,
+            is_of_a_job=state.pods.is_of_a_job,
+            pod=pod,
+            rules=state.endings,
+            count=counters.overuse_evictions,
+        )
         self.changes = Changes(
             state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now
         )

@@ -20,6 +20,7 @@ from dovetail.queue.rules import rules_of
 from dovetail_operator import leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.history_store import HistoryError
+from dovetail_operator.overuse_check import EndingRules
 from dovetail_operator.runtimes import RunTimes
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
@@ -46,8 +47,9 @@ def parser() -> argparse.ArgumentParser:
 
 def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     """What the configuration and the environment decide about the operator."""
+    namespace = environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
     return Options(
-        namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
+        namespace=namespace,
         policy=settings.policy,
         namespace_policies=settings.namespace_policies,
         memory_strategy=settings.memory_guard,
@@ -72,6 +74,14 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
+        endings=_endings(settings, namespace=namespace),
+    )
+
+
+def _endings(settings: Settings, *, namespace: str) -> EndingRules:
+    return EndingRules(
+        ends=settings.memory_overuse != "Warn",
+        exempt_namespaces=frozenset({"kube-system", namespace, *settings.exempt_namespaces}),
     )
 
 

@@ -24,6 +24,7 @@ class Counters:
     reconcile_seconds: Histogram
     cycle_seconds: Histogram
     wait_seconds: Histogram
+    overuse_evictions: Counter
 
 
 def make_counters(registry: CollectorRegistry) -> Counters:
@@ -40,6 +41,12 @@ def make_counters(registry: CollectorRegistry) -> Counters:
             "dovetail_job_wait_seconds",
             "Time from submission until the queue let a job go.",
             buckets=_WAITS,
+            registry=registry,
+        ),
+        overuse_evictions=Counter(
+            "dovetail_overuse_evictions",
+            "Reports that asked to evict a pod for its memory, by what came of them.",
+            ["result"],
             registry=registry,
         ),
     )

@@ -1,17 +1,20 @@
 """Jobs whose pods use more memory than they were promised: what they are told, and whether they end for it. Pure.
 
 Agents measure and judge (`memory_overuse` of the configuration); the operator tells the job, and ends it where a report
-asks for that. It is not tried again, for it would do the same.
+asks for that and `overuse_check` finds nothing against it. It is not tried again, for it would do the same.
 """
 
 from collections.abc import Iterable
 from typing import Final
+
+import msgspec
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import Condition, find_condition
 from dovetail.kube.objects import Pod
 from dovetail_operator.announce import Announcement
+from dovetail_operator.overuse_check import EndingRules, refusal
 
 CONDITION: Final = "MemoryWithinPromise"
 REASON: Final = "MemoryOverPromise"
@@ -19,9 +22,10 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Overuses:
-    """Who is above its promise on any node, as the agents report it."""
+    """Who is above its promise on any node, as the agents report it; what `rules` do not let end, does not."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: EndingRules) -> None:
+        self._rules = rules
         self._of_node: dict[str, dict[tuple[str, str], Overuse]] = {}
 
     def changed(self, gpunode: GPUNode) -> set[str]:
@@ -41,8 +45,13 @@ class Overuses:
         for pod in pods:
             if pod.status.phase not in _ENDED:
                 on_node = self._of_node.get(pod.spec.node_name, {})
-                found += [each for (uid, _), each in on_node.items() if uid == pod.metadata.uid]
+                found += [self._checked(each, pod=pod) for (uid, _), each in on_node.items() if uid == pod.metadata.uid]
         return tuple(sorted(found, key=lambda each: (each.name, each.index)))
+
+    def _checked(self, overuse: Overuse, *, pod: Pod) -> Overuse:
+        if overuse.evict and refusal(overuse, node=pod.spec.node_name, pod=pod, rules=self._rules):
+            return msgspec.structs.replace(overuse, evict=False)
+        return overuse
 
 
 def told(overuses: Iterable[Overuse]) -> str:

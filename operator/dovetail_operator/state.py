@@ -40,6 +40,7 @@ from dovetail_operator.memory import Learning, peaks_in
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.observed import Notice, Observed, Obstacle, is_child, is_ours, is_parent, wants_admission
 from dovetail_operator.overuse import Overuses
+from dovetail_operator.overuse_check import EndingRules
 from dovetail_operator.pacing import refresh_seconds
 from dovetail_operator.plans import left_behind, sized, unrest
 from dovetail_operator.refusedpods import RefusedPods
@@ -64,6 +65,7 @@ class State:
         run_times: RunTimes | None = None,
         quotas: Quotas | None = None,
         preemption: Rules | None = None,
+        endings: EndingRules | None = None,
     ) -> None:
         self.view = view
         self.quotas = quotas or Quotas()
@@ -97,7 +99,9 @@ class State:
         # Whether jobs are started anew elsewhere when a device of theirs is bad.
         self.leaves_bad_cards = False
         self._bad_cards = BadCards()
-        self._overuses = Overuses()
+        # Whether reports of memory overuse end pods and jobs.
+        self.endings = endings or EndingRules()
+        self._overuses = Overuses(self.endings)
         # Since when jobs do no GPU work, by UID: those that are told so.
         self.idle: dict[str, datetime] = {}
         self._enforcements = Enforcements()

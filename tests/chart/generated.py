@@ -69,6 +69,8 @@ def _pruned(schema: Any, *, definitions: dict[str, Any]) -> Any:
     pruned |= {name: schema[key] for key, name in _BOUNDS.items() if key in schema}
     if "additionalProperties" in schema:
         pruned["additionalProperties"] = _pruned(schema["additionalProperties"], definitions=definitions)
+    if "items" in schema:
+        pruned["items"] = _pruned(schema["items"], definitions=definitions)
     if "properties" in schema:
         pruned["properties"] = {
             name: _pruned(value, definitions=definitions) for name, value in schema["properties"].items()

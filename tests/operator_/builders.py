@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, Mode
 from dovetail.api.gpunode import GPUNode
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
@@ -89,6 +89,7 @@ def make_pod(
     phase: str = "Running",
     node: str = "n1",
     devices: int = 0,
+    mode: Mode = "Exclusive",
     started: float | None = None,
     exit_code: int | None = None,
     owner: str = "uid-child",
@@ -104,7 +105,7 @@ def make_pod(
             AllocatedDevice(uuid=f"GPU-{node}-{i}", index=i, share_milli=1000, memory_mib=100) for i in range(devices)
         ]
         containers = [ContainerAllocation(index=0, devices=held)]
-        annotations |= annotations_of(Allocation(node=node, mode="Exclusive", containers=containers))
+        annotations |= annotations_of(Allocation(node=node, mode=mode, containers=containers))
     if state is None and exit_code is not None:
         state = {
             "terminated": {

@@ -49,6 +49,7 @@ class Rig:
             post=self.events.put_nowait,
             now=lambda: NOW,
             rng=random.Random(7),
+            pod=lambda _namespace, _name: None,
         )
 
     def running(self) -> AbstractAsyncContextManager[None]:

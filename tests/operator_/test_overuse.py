@@ -9,6 +9,7 @@ from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import find_condition
 from dovetail_operator.actions import DeleteJob
 from dovetail_operator.overuse import CONDITION, REASON, Overuses, announcement_of, told
+from dovetail_operator.overuse_check import EndingRules
 from dovetail_operator.reconcile import Outcome, reconcile
 from tests.core.builders import make_gpunode
 from tests.operator_.builders import NOW, make_child, make_job, make_pod, make_state, see
@@ -19,13 +20,16 @@ OVERUSE = Overuse(
 SENTENCE = "Pod x-0 uses 9,000 MiB of GPU 1 (GPU-1), but was promised 8,192 MiB"
 
 
+RULES = EndingRules(ends=True)
+
+
 def report(*overuses: Overuse) -> GPUNode:
     gpunode = make_gpunode("n1")
     return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, overuses=list(overuses)))
 
 
 def test_an_overuse_is_news_when_it_comes_changes_and_goes() -> None:
-    known = Overuses()
+    known = Overuses(RULES)
     more = msgspec.structs.replace(OVERUSE, used_mib=9999)
     reports = (report(), report(OVERUSE), report(OVERUSE), report(more), report())
     assert [known.changed(each) for each in reports] == [set(), {"pod-0"}, set(), {"pod-0"}, {"pod-0"}]
@@ -46,12 +50,24 @@ def test_the_job_of_such_a_pod_gets_dirty_and_sees_it() -> None:
 
 
 def test_the_overuse_of_a_node_that_is_gone_counts_no_more() -> None:
-    known = Overuses()
+    known = Overuses(RULES)
     pod = make_pod(devices=1)
     known.changed(report(msgspec.structs.replace(OVERUSE, uid=pod.metadata.uid)))
     assert known.of([pod])
     known.gone("n1")
     assert known.of([pod]) == ()
+
+
+def test_a_report_ends_a_job_where_its_pod_shares_that_device_and_the_configuration_ends_any() -> None:
+    alone, sharing = make_pod(devices=1), make_pod(devices=1, mode="Fractional")
+    wanted = msgspec.structs.replace(OVERUSE, uid=sharing.metadata.uid, device="GPU-n1-0", ends=True, evict=True)
+    ends = {
+        (rules.ends, pod is sharing): [each.evict for each in known.of([pod])]
+        for rules in (RULES, EndingRules())
+        for pod in (sharing, alone)
+        if (known := Overuses(rules)).changed(report(wanted))
+    }
+    assert ends == {(True, True): [True], (True, False): [False], (False, True): [False], (False, False): [False]}
 
 
 def test_several_overuses_are_the_first_and_a_number() -> None:

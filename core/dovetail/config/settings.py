@@ -42,6 +42,7 @@ BadCardPolicy = Literal["Report", "Restart"]
 
 ENV_PREFIX: Final = "DOVETAIL_"
 _RESOURCE_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_NAMESPACE: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 def _lower(value: Any) -> Any:
@@ -230,6 +231,16 @@ class Settings(BaseSettings):
         high=86400,
         unit="seconds",
         description="How long it may, as long as its neighbours have their memory.",
+    )
+    exempt_namespaces: list[Annotated[str, Field(pattern=_NAMESPACE)]] = Field(
+        default_factory=list,
+        description="Namespaces that run what the platform needs, beside kube-system and the operator's own: no pod "
+        "there is ended for its memory. The chart adds its namespaces and policies.exemptNamespaces.",
+        json_schema_extra={
+            "unit": "namespace",
+            "allowed": "a list of namespaces",
+            "entry": "a namespace's name, such as gpu-operator",
+        },
     )
     strangers: StrangerPolicy = choice(
         "Taint",

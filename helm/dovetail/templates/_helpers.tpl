@@ -110,6 +110,8 @@ readinessProbe:
 {{/* gpu_config.yaml: one file for all, so that operator, extender and agent agree. */}}
 {{- define "dovetail.config" -}}
 {{- $config := .Values.config -}}
+{{- $exempt := concat (include "dovetail.exemptNamespaces" . | fromYamlArray) (dig "exempt_namespaces" list $config) | uniq -}}
+{{- $config = merge (dict "exempt_namespaces" $exempt) $config -}}
 {{- if .Values.mps.enabled -}}
 {{- $config = merge (dict "mps_directory" .Values.mps.directory) $config -}}
 {{- end -}}
@@ -265,12 +267,17 @@ caBundle: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* The namespaces of the platform itself: the cluster's own, ours and those of the values. */}}
+{{- define "dovetail.exemptNamespaces" -}}
+{{- concat (list "kube-system" .Release.Namespace) .Values.policies.exemptNamespaces | uniq | toYaml }}
+{{- end }}
+
 {{/* The namespaces where pods are held to our rules: all but the cluster's own, ours and those of the values. */}}
 {{- define "dovetail.namespaces" -}}
 matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
-    values: {{- concat (list "kube-system" .Release.Namespace) .Values.policies.exemptNamespaces | uniq | toYaml | nindent 6 }}
+    values: {{- include "dovetail.exemptNamespaces" . | nindent 6 }}
 {{- end }}
 
 {{/* CEL: every container of a pod, of any kind. */}}
