@@ -14,6 +14,8 @@ from dovetail.api.meta import Described
 from dovetail.requests import WHOLE_MILLI
 
 ALLOCATION_VERSION: Final = 1
+# The highest weight in turns, as in a GPUJob's spec.priority.
+MAX_PRIORITY: Final = 255
 # Beyond every device. A text that somebody forged must not bring sums that no column of the ledger could hold.
 _MOST_MIB: Final = 1 << 40
 
@@ -44,6 +46,9 @@ class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
     `guard_fraction` is the part of their memory that the pod lets be promised to all tenants together, and `workload`
     what it is to tenant limits: both as they were when it was bound, whatever its annotations and the configuration
     say later. `movable`: it was bound where its device memory could be moved to the host for another's turn.
+
+    `priority`, `reservation` and `job` are the pod's `tenancy.Tenancy` as the extender verified it at bind. `priority`
+    is None only in an allocation of an earlier version, which says nothing of the three.
     """
 
     node: str
@@ -52,6 +57,9 @@ class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
     guard_fraction: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     workload: Workload | None = None
     movable: bool = False
+    priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] | None = None
+    reservation: bool = False
+    job: str = ""
     version: int = ALLOCATION_VERSION
 
     @property

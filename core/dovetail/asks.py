@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 
 from dovetail import names
+from dovetail.allocation import MAX_PRIORITY
 from dovetail.apart import is_apart
 from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRequest, Workload
 from dovetail.engine.claims import Ask, Guard
@@ -27,7 +28,6 @@ _HAIR: Final = 1e-6
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
-MAX_PRIORITY: Final = 255
 Word = TypeVar("Word", bound=str)
 Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
 # The container that holds the devices of a reservation.
@@ -55,7 +55,7 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
     if not asked.parts:
         return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
     first, *others = asked.parts
-    _check_priority(pod.metadata.annotations.get(names.PRIORITY))
+    priority_in(pod.metadata.annotations)
     return Ask(
         gpu=first.request,
         mode=asked.mode,
@@ -256,15 +256,20 @@ def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None
         )  # fmt: skip
 
 
-def _policy(text: str | None, *, default: Policy) -> Policy:
-    return _one_of(POLICIES, text, field="policy") or default
-
-
-def _check_priority(text: str | None) -> None:
-    """The weight in turns is the agent's to read; here it is seen to be one, before the pod is let in."""
-    if text is not None and not 0 <= read_whole(text, otherwise=-1) <= MAX_PRIORITY:
+def priority_in(annotations: Mapping[str, str]) -> int | None:
+    """The weight in turns that a pod's annotations ask for; None where they ask for none. Raises `RequestError`."""
+    text = annotations.get(names.PRIORITY)
+    if text is None:
+        return None
+    weight = read_whole(text, otherwise=-1)
+    if not 0 <= weight <= MAX_PRIORITY:
         allowed = f"a whole number from 0 to {MAX_PRIORITY}"
         raise RequestError(text, field="priority", problem=f"must be {allowed}", example="20")
+    return weight
+
+
+def _policy(text: str | None, *, default: Policy) -> Policy:
+    return _one_of(POLICIES, text, field="policy") or default
 
 
 def _one_of(allowed: tuple[Word, ...], text: str | None, *, field: str) -> Word | None:

@@ -3,21 +3,18 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.api.gpujob import Mode, Workload
-from dovetail.asks import MAX_PRIORITY, host_request, workload_in
+from dovetail.asks import host_request
 from dovetail.kube.objects import Pod
 from dovetail.logs import get_logger
 from dovetail.pods.vendor import vendor_devices
-from dovetail.requests import RequestError
+from dovetail.tenancy import DEFAULT_PRIORITY, tenancy_in
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 
 log = get_logger(__name__)
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-# As a GPUJob has it that names none.
-DEFAULT_PRIORITY: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +52,12 @@ def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return None
     cpu_milli, memory_mib = host_request(pod.spec)
-    job = pod.metadata.labels.get(names.LABEL_JOB, pod.metadata.name)
     allocation = _allocation_of(pod)
+    tenancy = tenancy_in(pod, allocation=allocation)
     return Tenant(
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
-        workload=f"{pod.metadata.namespace}/{job}",
+        workload=f"{pod.metadata.namespace}/{tenancy.job or pod.metadata.name}",
         running=pod.status.phase == "Running",
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
@@ -69,10 +66,10 @@ def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         by_vendor=sum(vendor_devices(pod.spec, vendors=vendors).values()),
-        priority=_priority_of(pod),
+        priority=tenancy.priority,
         leaving=pod.metadata.deletion_timestamp is not None,
-        reservation=pod.metadata.labels.get(names.LABEL_RESERVATION) == "true",
-        purpose=_purpose_of(pod),
+        reservation=tenancy.reservation,
+        purpose=allocation.workload if allocation else None,
         movable=allocation is not None and allocation.movable,
         guard_fraction=(allocation.guard_fraction if allocation else None) or 1.0,
     )
@@ -86,18 +83,6 @@ def promised_mib(tenant: Tenant, *, uuid: str) -> int:
 def promised_milli(tenant: Tenant, *, uuid: str) -> int:
     """Share of one device, in thousandths, that a tenant was promised."""
     return sum(device.share_milli for device in tenant.devices if device.uuid == uuid)
-
-
-def _priority_of(pod: Pod) -> int:
-    text = pod.metadata.annotations.get(names.PRIORITY, "")
-    return min(int(text), MAX_PRIORITY) if text.isascii() and text.isdigit() else DEFAULT_PRIORITY
-
-
-def _purpose_of(pod: Pod) -> Workload | None:
-    try:
-        return workload_in(pod.metadata.annotations)
-    except RequestError:  # a word that was never taken tells nothing
-        return None
 
 
 def _allocation_of(pod: Pod) -> Allocation | None:

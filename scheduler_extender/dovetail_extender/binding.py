@@ -150,7 +150,10 @@ class Binder:
 
     async def _write(self, pod: Pod, claim: Claim, *, deadline: float) -> Outcome:
         # Where kubelet picks, the node may have told the devices before the bind is known: they are no allocation.
-        annotations = annotations_of(allocation_of(claim, pod=pod)) if claim.devices and not claim.resource else {}
+        annotations = {}
+        if claim.devices and not claim.resource:
+            tenancy = self._decisions.tenancies.of(pod)
+            annotations = annotations_of(allocation_of(claim, pod=pod, tenancy=tenancy))
         left = deadline - self._clock()
         if left <= 0:
             self._settling.give_up(claim.key)

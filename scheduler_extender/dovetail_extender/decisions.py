@@ -29,6 +29,7 @@ from dovetail_extender.nominations import Nominations
 from dovetail_extender.plans import ELSEWHERE, Place, Plans
 from dovetail_extender.pods import REMEMBERED, Asks
 from dovetail_extender.quotas import PodQuotas
+from dovetail_extender.tenancies import Tenancies
 from dovetail_extender.wire import ScheduledPod
 
 # kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
@@ -96,6 +97,7 @@ class Decisions:
         self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
         self.nominations = Nominations(ledger=view.ledger, shapes=self.shapes, ask=self.ask)
         self.quotas = PodQuotas(ledger=view.ledger, nodes=view.nodes)
+        self.tenancies = Tenancies()
         self.plans = Plans(
             ledger=view.ledger,
             shapes=self.shapes,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from dovetail import names
 from dovetail.api.gpujob import Placement, Policy, QueuePlace
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.cluster import claim_of_pod
@@ -25,6 +24,7 @@ from dovetail.kube.reflector import key_of
 from dovetail.logs import get_logger
 from dovetail.plans import PlanOfPod, ask_of, nodes_by_worker, worker_of_plan
 from dovetail.requests import RequestError
+from dovetail.tenancy import DEFAULT_PRIORITY, job_of
 from dovetail.vendor import Vendors
 from dovetail_extender.nominations import Nominations
 from dovetail_extender.reserved import Reserved
@@ -45,10 +45,22 @@ class PlannedStatus(Described, frozen=True, kw_only=True):
     queue: QueuePlace | None = None
 
 
+class Held(Described, frozen=True, kw_only=True):
+    """A GPUJob's spec.reservation: only whether it is there counts here."""
+
+
+class PlannedSpec(Described, frozen=True, kw_only=True):
+    """What a GPUJob's spec says its pods are to others."""
+
+    priority: int = DEFAULT_PRIORITY
+    reservation: Held | None = None
+
+
 class PlannedJob(Described, frozen=True, kw_only=True):
-    """As much of a GPUJob as plans need."""
+    """As much of a GPUJob as plans and the tenancies of its pods need."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: PlannedSpec = PlannedSpec()
     status: PlannedStatus = PlannedStatus()
 
 
@@ -291,8 +303,5 @@ def _place(job: str, worker: int, *, node: str) -> Place:
 
 def _job_of(pod: Pod) -> str:
     """The GPUJob (namespace/name) of whose batch Job the pod is; empty where label and owner do not agree."""
-    meta, name = pod.metadata, pod.metadata.labels.get(names.LABEL_JOB)
-    owner = next((owner for owner in meta.owner_references if owner.controller), None)
-    if name is None or owner is None or (owner.kind, owner.name) != ("Job", name):
-        return ""
-    return f"{meta.namespace}/{name}"
+    name = job_of(pod)
+    return f"{pod.metadata.namespace}/{name}" if name else ""

@@ -13,6 +13,7 @@ from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
 from dovetail.pods.parts import parts_of
 from dovetail.requests import RequestError
+from dovetail.tenancy import Tenancy
 from dovetail.vendor import Vendors
 
 # Versions of pods of which the ask is remembered.
@@ -55,7 +56,7 @@ def _read(pod: Pod, *, default_policy: Policy, vendors: Vendors) -> Ask | None:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
 
 
-def allocation_of(claim: Claim, *, pod: Pod) -> Allocation:
+def allocation_of(claim: Claim, *, pod: Pod, tenancy: Tenancy) -> Allocation:
     """The claim as the pod's annotations tell it: its devices, one part of the pod after the other."""
     devices = (
         AllocatedDevice(
@@ -75,4 +76,7 @@ def allocation_of(claim: Claim, *, pod: Pod) -> Allocation:
         guard_fraction=claim.guard_fraction,
         workload=claim.workload,
         movable=claim.movable,
+        priority=tenancy.priority,
+        reservation=tenancy.reservation,
+        job=tenancy.job,
     )

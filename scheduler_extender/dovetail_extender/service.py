@@ -187,6 +187,8 @@ class Extender:
     def _on_job(self, event: EventType, job: PlannedJob) -> None:
         gone = event == "DELETED"
         (self.plans.job_gone if gone else self.plans.job_changed)(job)
+        tenancies = self._decisions.tenancies
+        (tenancies.job_gone if gone else tenancies.job_changed)(job)
         placement = None if gone else job.status.placement
         workers = 0 if placement is None else sum(node.workers for node in placement.nodes)
         self.quotas.job_planned(namespace=job.metadata.namespace, uid=job.metadata.uid, workers=workers)

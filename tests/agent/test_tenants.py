@@ -1,9 +1,20 @@
+from typing import Any
+
 import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.allocation import Allocation, ContainerAllocation, annotations_of
+from dovetail.kube.objects import Pod
 from dovetail_agent.tenants import promised_mib, promised_milli, tenant_of
 from tests.agent.builders import allocated, make_pod
+
+
+def bound_with(**fixed: Any) -> Pod:
+    """A pod whose allocation says that of it."""
+    parts = [ContainerAllocation(index=0, devices=[allocated(0)])]
+    allocation = Allocation(node="v100-0", mode="TimeShared", containers=parts, **fixed)
+    return make_pod(annotations=annotations_of(allocation))
 
 
 def test_a_bound_pod_is_a_tenant_with_what_its_allocation_says() -> None:
@@ -31,9 +42,8 @@ def test_a_starting_pod_is_a_tenant_that_does_not_run() -> None:
 
 
 def test_workers_of_a_job_are_one_workload() -> None:
-    tenant = tenant_of(make_pod(labels={names.LABEL_JOB: "train"}))
-    assert tenant is not None
-    assert tenant.workload == "ml/train"
+    tenants = [tenant_of(bound_with(priority=10, job=job)) for job in ("train", "")]
+    assert [tenant.workload for tenant in tenants if tenant] == ["ml/train", "ml/train-0"]
 
 
 def test_a_broken_allocation_is_a_tenant_without_devices() -> None:
@@ -42,16 +52,24 @@ def test_a_broken_allocation_is_a_tenant_without_devices() -> None:
     assert tenant.devices == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "priority"), [(None, 10), ("0", 0), ("255", 255), ("999", 255), ("-1", 10), ("x", 10)]
-)
-def test_the_weight_in_turns_is_what_the_annotation_says_within_bounds(text: str | None, priority: int) -> None:
-    pod = make_pod(allocated(0))
-    annotations = {**pod.metadata.annotations, **({} if text is None else {names.PRIORITY: text})}
-    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
-    found = tenant_of(pod)
+@pytest.mark.parametrize(("fixed", "weight"), [(0, 0), (40, 40), (255, 255), (None, 10)])
+@pytest.mark.parametrize("said", ["1", "255", "9" * 5000])
+def test_what_a_pod_was_at_bind_outlasts_its_labels_and_annotations(fixed: int | None, weight: int, said: str) -> None:
+    pod = bound_with(priority=fixed)
+    meta = msgspec.structs.replace(
+        pod.metadata,
+        labels={names.LABEL_RESERVATION: "true", names.LABEL_JOB: "train"},
+        annotations={**pod.metadata.annotations, names.PRIORITY: said, names.WORKLOAD: "Inference"},
+    )
+    found = tenant_of(msgspec.structs.replace(pod, metadata=meta))
     assert found is not None
-    assert found.priority == priority
+    assert (found.priority, found.reservation, found.purpose, found.workload) == (weight, False, None, "ml/train-0")
+
+
+def test_a_reservation_is_what_the_allocation_says() -> None:
+    found = tenant_of(bound_with(priority=10, reservation=True, workload="Training"))
+    assert found is not None
+    assert (found.reservation, found.purpose) == (True, "Training")
 
 
 def test_a_pod_that_was_told_to_end_is_leaving() -> None:

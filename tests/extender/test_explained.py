@@ -13,6 +13,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.choices import FragmentationPolicy
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Pod
+from dovetail.tenancy import Tenancy
 from dovetail_cli.explain import subjects, telling
 from dovetail_cli.picture import Picture
 from dovetail_extender.decisions import Decisions, Rules
@@ -79,7 +80,7 @@ class Cluster:
 
     def bind(self, pod: dict[str, Any], claim: Claim) -> None:
         asked = msgspec.convert(pod, Pod, strict=False)
-        pod["metadata"]["annotations"] |= annotations_of(allocation_of(claim, pod=asked))
+        pod["metadata"]["annotations"] |= annotations_of(allocation_of(claim, pod=asked, tenancy=Tenancy()))
         pod["spec"]["nodeName"] = claim.node
         self.pods.append(msgspec.convert(pod, Pod, strict=False))
 

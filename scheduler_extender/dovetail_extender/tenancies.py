@@ -1,0 +1,52 @@
+"""What the pods that are bound are to the other tenants of their devices, verified against the GPUJobs. Pure."""
+
+from dataclasses import dataclass, field
+
+from dovetail.asks import priority_in
+from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import key_of
+from dovetail.plans import worker_of_plan
+from dovetail.requests import RequestError
+from dovetail.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
+from dovetail_extender.plans import PlannedJob
+
+
+@dataclass(slots=True, kw_only=True)
+class Tenancies:
+    """The GPUJobs by `namespace/name`. Feed it every change of them."""
+
+    _jobs: dict[str, PlannedJob] = field(default_factory=dict)
+
+    def job_changed(self, job: PlannedJob) -> None:
+        """A GPUJob was added or modified."""
+        self._jobs[key_of(job.metadata)] = job
+
+    def job_gone(self, job: PlannedJob) -> None:
+        """A GPUJob was deleted; another one of its name may be there already."""
+        key = key_of(job.metadata)
+        known = self._jobs.get(key)
+        if known is not None and known.metadata.uid == job.metadata.uid:
+            del self._jobs[key]
+
+    def of(self, pod: Pod) -> Tenancy:
+        """What the pod is: as its GPUJob says, else as its own annotation does."""
+        job = self._job_of(pod)
+        if job is not None:
+            spec = job.spec
+            return Tenancy(job=job.metadata.name, priority=spec.priority, reservation=spec.reservation is not None)
+        return Tenancy(priority=_priority_in(pod))
+
+    def _job_of(self, pod: Pod) -> PlannedJob | None:
+        """The GPUJob that the pod is of; None also where the pod is of a plan of another GPUJob of that name."""
+        name = job_of(pod)
+        job = self._jobs.get(f"{pod.metadata.namespace}/{name}") if name else None
+        said = worker_of_plan(pod)
+        return None if job is None or (said is not None and said.plan.job != job.metadata.uid) else job
+
+
+def _priority_in(pod: Pod) -> int:
+    try:
+        said = priority_in(pod.metadata.annotations)
+    except RequestError:  # edited since the pod was let in
+        said = None
+    return DEFAULT_PRIORITY if said is None else said

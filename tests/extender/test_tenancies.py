@@ -1,0 +1,89 @@
+"""What a pod is to the other tenants of its devices is written when it is bound, as its GPUJob says."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.allocation import allocation_in
+from dovetail.kube.objects import Pod
+from dovetail.tenancy import Tenancy
+from dovetail_extender.plans import PlannedJob
+from dovetail_extender.tenancies import Tenancies
+from tests.extender.api_server import ApiServer
+from tests.extender.builders import make_pod
+from tests.extender.harness import Face
+from tests.extender.test_plans import make_job, make_worker
+
+HOLDING = {"priority": 200, "reservation": {"durationSeconds": 60, "image": "pause"}}
+OWNERS = make_worker()["metadata"]["ownerReferences"]
+OF_ANOTHER_PLAN = json.dumps({"job": "uid-of-another", "generation": 1, "nodes": []})
+
+
+def tenancies(**spec: Any) -> Tenancies:
+    known = Tenancies()
+    known.job_changed(msgspec.convert(make_job(("b", 1)) | {"spec": spec}, PlannedJob))
+    return known
+
+
+def pod_with(pod: dict[str, Any], **metadata: Any) -> Pod:
+    return msgspec.convert(pod | {"metadata": pod["metadata"] | metadata}, Pod, strict=False)
+
+
+def test_a_worker_is_what_its_job_says_whatever_its_annotation_does() -> None:
+    annotations = make_worker()["metadata"]["annotations"] | {names.PRIORITY: "255"}
+    worker = pod_with(make_worker(), annotations=annotations)
+    assert tenancies(priority=40).of(worker) == Tenancy(job="train", priority=40)
+    assert tenancies(**HOLDING).of(worker) == Tenancy(job="train", priority=200, reservation=True)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"labels": {names.LABEL_JOB: "train"}},
+        {"ownerReferences": OWNERS},
+        {"labels": {names.LABEL_RESERVATION: "true"}},
+        {"labels": {names.LABEL_JOB: "other"}, "ownerReferences": OWNERS},
+        {"labels": {names.LABEL_JOB: "train"}, "ownerReferences": OWNERS, "namespace": "elsewhere"},
+        {
+            "labels": {names.LABEL_JOB: "train"},
+            "ownerReferences": OWNERS,
+            "annotations": {names.REQUEST: "1", names.PLAN: OF_ANOTHER_PLAN},
+        },
+    ],
+)
+def test_a_pod_that_only_says_so_is_of_no_job(forged: dict[str, Any]) -> None:
+    assert tenancies(**HOLDING).of(pod_with(make_pod(), **forged)) == Tenancy()
+
+
+def test_a_worker_whose_job_is_gone_is_of_no_job() -> None:
+    known = tenancies(**HOLDING)
+    known.job_gone(msgspec.convert(make_job(("b", 1)), PlannedJob))
+    assert known.of(pod_with(make_worker())) == Tenancy()
+
+
+def test_the_end_of_an_earlier_job_of_that_name_changes_nothing() -> None:
+    known, earlier = tenancies(**HOLDING), make_job(("b", 1))
+    earlier["metadata"]["uid"] = "uid-before"
+    known.job_gone(msgspec.convert(earlier, PlannedJob))
+    assert known.of(pod_with(make_worker())).job == "train"
+
+
+@pytest.mark.parametrize(
+    ("said", "priority"), [(None, 10), ("0", 0), ("255", 255), ("256", 10), ("9" * 5000, 10), ("x", 10)]
+)
+def test_a_pod_of_no_job_has_the_weight_that_it_asks(said: str | None, priority: int) -> None:
+    pod = pod_with(make_pod(), annotations={} if said is None else {names.PRIORITY: said})
+    assert Tenancies().of(pod) == Tenancy(priority=priority)
+
+
+async def test_the_binding_carries_what_the_pod_is(api: ApiServer, face: Face) -> None:
+    pod = make_pod()
+    pod["metadata"]["annotations"][names.PRIORITY] = "77"
+    api.put("pods", pod)
+    assert await face.bind(pod, "b") == ""
+    allocation = allocation_in(api.objects["pods"]["default/p"]["metadata"]["annotations"])
+    assert allocation is not None
+    assert (allocation.priority, allocation.reservation, allocation.job) == (77, False, "")
