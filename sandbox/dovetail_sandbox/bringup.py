@@ -49,13 +49,17 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sandbox shall be. `without`: components of the chart that somebody runs by hand; `beside`: neighbours."""
+    """What a sandbox shall be. `without`: components of the chart that somebody runs by hand; `beside`: neighbours.
+
+    `request_log`: the API server records each request of the chart's accounts.
+    """
 
     nodes: Sequence[SimulatedNode]
     real_node: bool = False
     overrides: Sequence[str] = ()
     without: Collection[str] = ()
     beside: Sequence[Neighbour] = ()
+    request_log: bool = False
 
 
 def up(
@@ -68,6 +72,7 @@ def up(
     overrides: Sequence[str] = (),
     without: Collection[str] = (),
     with_: Collection[str] = (),
+    request_log: bool = False,
 ) -> Cluster:
     """Brings a sandbox up, and returns when everything in it is ready. One that is up already stays as it is.
 
@@ -79,7 +84,14 @@ def up(
     if _is_up(cluster, report=report):
         return cluster
     real_node = real_node and _can_have_a_real_node(report)
-    plan = Plan(nodes=nodes, real_node=real_node, overrides=overrides, without=without, beside=others)
+    plan = Plan(
+        nodes=nodes,
+        real_node=real_node,
+        overrides=overrides,
+        without=without,
+        beside=others,
+        request_log=request_log,
+    )
     programs = _programs(*(each.name for each in others), real_node=real_node, report=report)
     _begin(cluster, plan=plan)
     try:
@@ -196,6 +208,7 @@ class _Bringup:
             kube_version=tools.tool("kube-apiserver").version,
             pki=cluster.pki,
             real_node=self.plan.real_node,
+            requests=self._request_log() if self.plan.request_log else None,
         )
         settings = cluster.folder / "kwokctl.yaml"
         settings.write_text(configuration, encoding="utf-8")
@@ -220,6 +233,11 @@ class _Bringup:
         self._wait_for_control_plane()
         port = known.ports["kube-apiserver"]
         access.write_admin_kubeconfig(cluster.kubeconfig, name=cluster.name, pki=cluster.pki, port=port)
+
+    def _request_log(self) -> kwok.RequestLog:
+        policy = self.cluster.folder / "audit-policy.yaml"
+        policy.write_text(kwok.audit_policy(namespace=chart.NAMESPACE), encoding="utf-8")
+        return kwok.RequestLog(policy=policy, log=self.cluster.request_log)
 
     def _start_supervisor(self) -> None:
         folder = self.cluster.folder

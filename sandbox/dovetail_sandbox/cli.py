@@ -55,6 +55,9 @@ def up(
         list[str] | None,
         typer.Option("--with", help="Run another project's controller beside it: kueue, jobset (docs/alongside.md)."),
     ] = None,
+    request_log: Annotated[
+        bool, typer.Option("--request-log", help="Record each request of Dovetail's accounts to the API server.")
+    ] = False,
 ) -> None:
     """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
     from dovetail_sandbox import bringup
@@ -69,10 +72,13 @@ def up(
             overrides=set_ or (),
             without=without or (),
             with_=with_ or (),
+            request_log=request_log,
         )
         known = made.state()
         typer.echo(f"Sandbox {name!r} is up: {known.nodes} simulated nodes with {known.devices} GPUs.")
         typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
+        if made.request_log.exists():
+            typer.echo(f"  requests of Dovetail's accounts: {made.request_log}")
 
 
 @app.command()

@@ -69,6 +69,11 @@ class Cluster:
         return self.folder / "kwok" / "clusters" / KWOK_CLUSTER
 
     @property
+    def request_log(self) -> Path:
+        """Each request of the chart's accounts to the API server, where it was asked for: audit events, one a line."""
+        return self.folder / "logs" / "requests.log"
+
+    @property
     def pki(self) -> Path:
         """Certificates and keys of the control plane."""
         return self.kwok_folder / "pki"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -71,6 +72,14 @@ def _discovered(node: SimulatedNode) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLog:
+    """Where the API server's audit policy is, and where it writes one line of JSON for each request."""
+
+    policy: Path
+    log: Path
+
+
 def configuration(
     *,
     ports: Mapping[str, int],
@@ -78,6 +87,7 @@ def configuration(
     kube_version: str,
     pki: Path,
     real_node: bool,
+    requests: RequestLog | None = None,
 ) -> str:
     """kwokctl's configuration with our stages: every port and program is said, so that it chooses none."""
     options = {
@@ -105,13 +115,30 @@ def configuration(
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
         "options": options,
-        "componentsPatches": _patches(pki=pki, real_node=real_node),
+        "componentsPatches": _patches(pki=pki, real_node=real_node, requests=requests),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
     return f"{yaml.safe_dump(document, sort_keys=False)}---\n{stages}"
 
 
-def _patches(*, pki: Path, real_node: bool) -> list[dict[str, Any]]:
+def audit_policy(*, namespace: str) -> str:
+    """An audit policy that records the requests of one namespace's service accounts: who asked what, and the answer.
+
+    A watch is recorded when it starts: its end may come after everybody has stopped reading.
+    """
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{namespace}"]},
+            {"level": "None"},
+        ],
+    }
+    return yaml.safe_dump(policy, sort_keys=False)
+
+
+def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list[dict[str, Any]]:
     api_server = [
         _argument("kubelet-client-certificate", str(pki / "admin.crt")),
         _argument("kubelet-client-key", str(pki / "admin.key")),
@@ -121,6 +148,9 @@ def _patches(*, pki: Path, real_node: bool) -> list[dict[str, Any]]:
         # Webhooks are reached by the address of a pod, as there is no kube-proxy beside the API server.
         _argument("enable-aggregator-routing", "true"),
     ]
+    if requests is not None:
+        api_server.append(_argument("audit-policy-file", str(requests.policy)))
+        api_server.append(_argument("audit-log-path", str(requests.log)))
     if real_node:
         # The node comes in over a network interface of its own; everything else listens on loopback only.
         api_server.append(_argument("bind-address", "0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC

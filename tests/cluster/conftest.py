@@ -39,6 +39,14 @@ OVERRIDES = [
 ]
 
 
+LAST = "tests/cluster/test_rights.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What reads the record of all other tests of this folder runs after them."""
+    items.sort(key=lambda item: item.nodeid.startswith(LAST))
+
+
 @pytest.fixture(scope="package")
 def sandbox() -> Iterator[Cluster]:
     """The sandbox with every component ready; it ends with the last test of this folder, however that ends."""
@@ -47,7 +55,7 @@ def sandbox() -> Iterator[Cluster]:
         return
     own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
     try:
-        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES, overrides=OVERRIDES)
+        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES, overrides=OVERRIDES, request_log=True)
     finally:
         own.down()
 
