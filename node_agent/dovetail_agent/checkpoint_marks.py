@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from dovetail_agent.process_identity import started
+
 _SUFFIX: Final = ".json"
 
 
@@ -61,13 +63,3 @@ class CheckpointMarks:
     def alive(self, mark: Mark) -> bool:
         """Whether its process is still the one that was marked."""
         return started(mark.pid, proc=self._proc) == mark.started
-
-
-def started(pid: int, *, proc: Path) -> int | None:
-    """When a process began, in ticks since boot; None if it is gone."""
-    try:
-        text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name of the program, in brackets, may have blanks and brackets of its own; the 20th field after it.
-    return int(text.rpartition(")")[2].split()[19])

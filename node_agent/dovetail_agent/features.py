@@ -25,7 +25,7 @@ from dovetail_agent.memory_guard_feature import MemoryGuardFeature
 from dovetail_agent.mps_cards import NvmlCards
 from dovetail_agent.mps_feature import MpsFeature
 from dovetail_agent.mps_state import clients_in
-from dovetail_agent.processes import PROC
+from dovetail_agent.process_identity import PROC
 from dovetail_agent.startup import StartupTree
 from dovetail_agent.strangers_feature import StrangersFeature
 from dovetail_agent.suspend_world import SeenWorld

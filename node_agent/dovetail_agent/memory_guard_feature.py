@@ -1,12 +1,10 @@
 """The memory guard at work: reports who is above its promise, tells its pod, and kills where the policy says so.
 
 `Evict` is the operator's: it reads the report, and an agent has no right to end pods. `Kill` is the agent's own, for it
-frees the memory at once: SIGKILL to the processes of that pod on that device. Where that cannot be done, since no
-process is seen or the right is missing, the report asks the operator after all.
+frees the memory at once: SIGKILL to the processes of that pod on that device, each only if it is still the one that
+was seen. Where that cannot be done, since no process is seen or the right is missing, the report asks the operator.
 """
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -18,6 +16,7 @@ from dovetail.api.gpunode import GPUNodeStatus, Overuse
 from dovetail.logs import get_logger
 from dovetail_agent.feature import Feature, Seen
 from dovetail_agent.memory_guard import GuardRules, overuses, sentence
+from dovetail_agent.process_identity import KillResult, kill_same
 from dovetail_agent.provider import Process
 from dovetail_agent.telling import Teller
 from dovetail_agent.tenants import Tenant
@@ -25,6 +24,10 @@ from dovetail_agent.tenants import Tenant
 log = get_logger(__name__)
 REASON: Final = "MemoryOverPromise"
 _MIB: Final = 1 << 20
+
+
+def _kill(process: Process) -> KillResult:
+    return kill_same(process.pid, began=process.started, pod_uid=process.pod_uid)
 
 
 class MemoryGuardFeature(Feature):
@@ -37,7 +40,7 @@ class MemoryGuardFeature(Feature):
         teller: Teller,
         *,
         rules: GuardRules,
-        kill: Callable[[int, int], None] = os.kill,
+        kill: Callable[[Process], KillResult] = _kill,
     ) -> None:
         self._teller = teller
         self._rules = rules
@@ -72,20 +75,22 @@ class MemoryGuardFeature(Feature):
                 await self._end(tenant, each, seen=seen)
 
     async def _end(self, tenant: Tenant, overuse: Overuse, *, seen: Seen) -> None:
-        pids = [process.pid for process in _processes(seen, overuse=overuse) if process.pod_uid == overuse.uid]
+        processes = [process for process in _processes(seen, overuse=overuse) if process.pod_uid == overuse.uid]
+        pod = f"{tenant.namespace}/{tenant.name}"
         try:
-            for pid in pids:
-                self._kill(pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended meanwhile
-            return
-        except PermissionError as error:
-            log.warning("cannot kill", pod=f"{tenant.namespace}/{tenant.name}", pids=pids, error=str(error))
-            pids = []
-        if not pids:
+            results = {process.pid: self._kill(process) for process in processes}
+        except OSError as error:
+            log.warning("cannot kill", pod=pod, pids=[process.pid for process in processes], error=str(error))
+            processes, results = [], {}
+        if not processes:
             self._unkillable.add(overuse.uid)
+        if replaced := [pid for pid, result in results.items() if result == "Replaced"]:
+            log.warning("not killed: the process of that number is another by now", pod=pod, pids=replaced)
+        killed = [pid for pid, result in results.items() if result == "Killed"]
+        if not killed:
             return
         self._ended["kill"] += 1
-        which = ", ".join(map(str, pids))
+        which = ", ".join(map(str, killed))
         await self._tell(tenant, overuse, then=f"; killed: process {which}")
 
     def _asks_operator(self, overuse: Overuse) -> bool:

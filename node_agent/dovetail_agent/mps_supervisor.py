@@ -18,7 +18,8 @@ from dovetail_agent.mps_daemon import Daemon
 from dovetail_agent.mps_limits import Limits, commands, limits_of, others_cards
 from dovetail_agent.mps_probe import Verdict, size_mib
 from dovetail_agent.mps_state import State
-from dovetail_agent.processes import PROC, owner_of
+from dovetail_agent.process_identity import PROC
+from dovetail_agent.processes import owner_of
 from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)

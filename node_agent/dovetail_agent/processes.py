@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from dovetail_agent.cgroups import Owner, owner_in
+from dovetail_agent.process_identity import PROC, started
 from dovetail_agent.provider import Process
 
-PROC: Final = Path("/proc")
 # The kernel's number of the first PID namespace (PROC_PID_INIT_INO): drivers name processes as that one counts them.
 _HOST_NAMESPACE: Final = "pid:[4026531836]"
 
@@ -57,7 +57,8 @@ def used_by_pod(processes: Iterable[Process]) -> dict[str, int] | None:
 
 
 def _owned(pid: int, *, used_mib: int | None, proc: Path) -> Process:
-    owner = owner_of(pid, proc=proc)
+    # The start first: where the number changes hands in between, the two do not fit together and nobody is killed.
+    began, owner = started(pid, proc=proc), owner_of(pid, proc=proc)
     if owner is None:
         return Process(pid=pid, used_mib=used_mib)
-    return Process(pid=pid, used_mib=used_mib, pod_uid=owner.pod_uid, container_id=owner.container_id)
+    return Process(pid=pid, used_mib=used_mib, pod_uid=owner.pod_uid, container_id=owner.container_id, started=began)

@@ -69,6 +69,7 @@ class Fault:
 class Process:
     """A process on a device, by its number on the node. `pod_uid` is empty for one of no pod.
 
+    `started` is when it began, in ticks since boot; None for one of no pod.
     `used_mib` and `utilization`, the highest ratio since the last look, are None where they are not told.
     """
 
@@ -77,6 +78,7 @@ class Process:
     utilization: float | None = None
     pod_uid: str = ""
     container_id: str = ""
+    started: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from dovetail.logs import get_logger
 from dovetail_agent.library import Driver, loads
 from dovetail_agent.many import ManyProvider
 from dovetail_agent.measured import MeasuredProvider
-from dovetail_agent.processes import PROC, sees_host_processes
+from dovetail_agent.process_identity import PROC
+from dovetail_agent.processes import sees_host_processes
 from dovetail_agent.provider import Provider
 from dovetail_agent.simulated import SimulatedProvider
 from dovetail_agent.watch import Paces, Watch

@@ -13,7 +13,8 @@ from dovetail.api.gpunode import Device, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition
 from dovetail.config.settings import StrangerPolicy
 from dovetail_agent.feature import Feature, Seen, Wake
-from dovetail_agent.processes import PROC, command_of
+from dovetail_agent.process_identity import PROC
+from dovetail_agent.processes import command_of
 from dovetail_agent.report import condition
 from dovetail_agent.strangers import MOST, pairs, sentence, strangers_on
 from dovetail_agent.telling import Teller

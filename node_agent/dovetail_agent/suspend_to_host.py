@@ -43,8 +43,8 @@ class World(Protocol):
         """The free memory of each card by UUID; a card that cannot be read is missing."""
         ...
 
-    def started(self, pid: int) -> int | None:
-        """When a process began; None if it is gone."""
+    def started(self, pid: int, *, pod_uid: str = "") -> int | None:
+        """When a process began; None if it is gone, or is not in the pod of that UID where one is named."""
         ...
 
 
@@ -128,7 +128,7 @@ class SuspendToHost:
             return None
         refusal = refusal_of(candidate)
         pid = candidate.processes[0].pid
-        if refusal is None and (began := self._world.started(pid)) is not None:
+        if refusal is None and (began := self._world.started(pid, pod_uid=tenant.uid)) is not None:
             mark = Mark(
                 uid=tenant.uid, namespace=tenant.namespace, name=tenant.name, pid=pid, started=began,
                 memory_mib=candidate.needs_mib,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from dovetail_agent import checkpoint_marks, report
+from dovetail_agent import process_identity, report
 from dovetail_agent.feature import Seen
 from dovetail_agent.mps_cards import Cards, CardsUnreadable
 from dovetail_agent.pod_memory import pod_free_mib
@@ -56,9 +56,12 @@ class SeenWorld:
         except CardsUnreadable:
             return {}
 
-    def started(self, pid: int) -> int | None:
+    def started(self, pid: int, *, pod_uid: str = "") -> int | None:
         """As the protocol says."""
-        return checkpoint_marks.started(pid, proc=self._proc)
+        began = process_identity.started(pid, proc=self._proc)
+        if not pod_uid or process_identity.is_same(pid, began=began, pod_uid=pod_uid, proc=self._proc):
+            return began
+        return None
 
 
 def card_memory(info: DeviceInfo, sample: DeviceSample, *, seen: Seen) -> CardMemory:

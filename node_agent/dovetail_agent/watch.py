@@ -15,7 +15,7 @@ from typing import Final
 from dovetail.logs import get_logger
 from dovetail_agent.hostload import HostLoad, HostMeter
 from dovetail_agent.library import Driver, LibraryError, LibraryGone
-from dovetail_agent.processes import PROC
+from dovetail_agent.process_identity import PROC
 from dovetail_agent.provider import DeviceSample, Inventory
 
 log = get_logger(__name__)

@@ -80,6 +80,7 @@ class Rig:
     freezer: FakeFreezer = field(default_factory=FakeFreezer)
     mib: dict[str, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    replaced: set[int] = field(default_factory=set)
     host_free_mib: int = 1 << 20
     candidates: dict[str, Candidate] = field(default_factory=dict)
 
@@ -120,8 +121,8 @@ class Rig:
     def free_mib(self) -> Mapping[str, int]:
         return {CARD: CARD_MIB - self.stub.resident_mib}
 
-    def started(self, pid: int) -> int | None:
-        return None if pid in self.gone else pid * 10
+    def started(self, pid: int, *, pod_uid: str = "") -> int | None:
+        return None if pid in self.gone or (pod_uid and pid in self.replaced) else pid * 10
 
     def state(self, pid: int) -> ProcessState:
         return ProcessState(self.stub.state(pid))

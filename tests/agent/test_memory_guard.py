@@ -1,8 +1,12 @@
 """Tenants above their promise: who is told, who is ended and when, and by whose hand."""
 
-import signal
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +17,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail_agent.feature import Seen
 from dovetail_agent.memory_guard import GuardRules, Policy, overuses, sentence
 from dovetail_agent.memory_guard_feature import MemoryGuardFeature
+from dovetail_agent.process_identity import KillResult, kill_same, started
 from dovetail_agent.provider import DeviceSample, Process, Sample
 from dovetail_agent.publish import Pace, worth_publishing
 from dovetail_agent.simulated import SimulatedProvider, device_uuid
@@ -138,16 +143,18 @@ class Told:
 class Guard:
     """The feature, with what it told and whom it killed."""
 
-    def __init__(self, policy: Policy, *, error: Exception | None = None) -> None:
+    def __init__(self, policy: Policy, *, error: Exception | None = None, result: KillResult = "Killed") -> None:
         self.told = Told()
-        self.killed: list[tuple[int, int]] = []
+        self.killed: list[int] = []
         self._error = error
+        self._result = result
         self.feature = MemoryGuardFeature(self.told, rules=rules(policy), kill=self._kill)  # type: ignore[arg-type]  # the one method that is asked
 
-    def _kill(self, pid: int, number: int) -> None:
+    def _kill(self, process: Process) -> KillResult:
         if self._error:
             raise self._error
-        self.killed.append((pid, number))
+        self.killed.append(process.pid)
+        return self._result
 
     async def look(self, look: Seen) -> list[Overuse]:
         status = self.feature.amend(GPUNodeStatus(), seen=look)
@@ -183,11 +190,15 @@ async def test_evict_asks_the_operator_and_kills_nobody() -> None:
 async def test_kill_ends_the_processes_of_that_pod_and_no_others() -> None:
     guard = Guard("Kill")
     (found,) = await guard.look(seen(A, B, used=GREEDY, pids=True))
-    assert (found.evict, guard.killed) == (False, [(100, signal.SIGKILL)])
+    assert (found.evict, guard.killed) == (False, [100])
     assert guard.told.said[-1][2].endswith("; killed: process 100")
 
 
-@pytest.mark.parametrize(("pids", "error"), [(False, None), (True, PermissionError(1, "Operation not permitted"))])
+@pytest.mark.parametrize(("pids", "error"), [
+    pytest.param(False, None, id="no process is seen"),
+    pytest.param(True, PermissionError(1, "Operation not permitted"), id="the capability is missing"),
+    pytest.param(True, OSError(38, "Function not implemented"), id="the kernel has no pidfd"),
+])  # fmt: skip
 async def test_where_nobody_can_be_killed_the_operator_is_asked(pids: bool, error: Exception | None) -> None:
     guard = Guard("Kill", error=error)
     first = seen(A, B, used=GREEDY, pids=pids)
@@ -195,8 +206,9 @@ async def test_where_nobody_can_be_killed_the_operator_is_asked(pids: bool, erro
     assert [each.evict for each in await guard.look(seen(A, B, used=GREEDY, pids=pids, before=first))] == [True]
 
 
-async def test_a_process_that_has_ended_meanwhile_is_no_failure() -> None:
-    guard = Guard("Kill", error=ProcessLookupError())
+@pytest.mark.parametrize("result", ["Gone", "Replaced"])
+async def test_a_process_that_has_ended_meanwhile_is_no_failure(result: KillResult) -> None:
+    guard = Guard("Kill", result=result)
     first = seen(A, B, used=GREEDY, pids=True)
     await guard.look(first)
     assert [each.evict for each in await guard.look(seen(A, B, used=GREEDY, pids=True, before=first))] == [False]
@@ -210,3 +222,86 @@ def test_a_report_is_news_when_somebody_is_above_and_not_by_how_much() -> None:
     more = msgspec.structs.replace(quiet, overuses=[msgspec.structs.replace(found, used_mib=9100)])
     assert worth_publishing(above, published=quiet, pace=pace) == "change"
     assert worth_publishing(more, published=above, pace=pace) is None
+
+
+class Child:
+    """A real process that a folder like `/proc` places in a pod."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc = folder
+        self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.pid = self.process.pid
+        (folder / str(self.pid)).mkdir()
+        (folder / str(self.pid) / "stat").symlink_to(f"/proc/{self.pid}/stat")
+        began = started(self.pid)
+        assert began is not None
+        self.began = began
+
+    def in_pod(self, uid: str) -> None:
+        cgroup = f"0::/kubepods/burstable/pod{uid}/{self.pid:064x}\n"
+        (self.proc / str(self.pid) / "cgroup").write_text(cgroup, encoding="ascii")
+
+    def kill(self, *, began: int | None) -> KillResult:
+        return kill_same(self.pid, began=began, pod_uid=GREEDY_POD, proc=self.proc)
+
+    @property
+    def lives(self) -> bool:
+        return self.process.poll() is None
+
+
+GREEDY_POD, NEIGHBOUR = "0f2a9c1e-7d3b-4c55-9e10-6b1f2d3c4a5b", "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[Child]:
+    child = Child(tmp_path)
+    yield child
+    child.process.kill()
+    child.process.communicate()
+
+
+def test_the_process_that_was_seen_is_killed(child: Child) -> None:
+    child.in_pod(GREEDY_POD)
+    assert child.kill(began=child.began) == "Killed"
+    assert child.process.wait(timeout=10) == -9
+
+
+@pytest.mark.parametrize(("pod", "later"), [
+    pytest.param(NEIGHBOUR, 0, id="its number is another pod's"),
+    pytest.param(GREEDY_POD, 1, id="its number is that of a later process of the same pod"),
+    pytest.param(NEIGHBOUR, 1, id="its number is that of a later process of another pod"),
+])  # fmt: skip
+def test_a_process_with_a_reused_number_lives_on(child: Child, pod: str, later: int) -> None:
+    child.in_pod(pod)
+    assert child.kill(began=child.began - later) == "Replaced"
+    assert child.lives
+
+
+def test_a_process_that_was_never_identified_lives_on(child: Child) -> None:
+    child.in_pod(GREEDY_POD)
+    assert child.kill(began=None) == "Replaced"
+    assert child.lives
+
+
+def test_a_process_whose_cgroup_cannot_be_read_lives_on(child: Child) -> None:
+    assert child.kill(began=child.began) == "Replaced"
+    assert child.lives
+
+
+def test_a_number_that_no_process_has_is_gone(child: Child) -> None:
+    child.in_pod(GREEDY_POD)
+    child.process.communicate()
+    assert child.kill(began=child.began) == "Gone"
+
+
+def test_the_number_that_changes_hands_during_the_check_is_not_signalled(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seen process ends after its pidfd was opened, and /proc shows it as it was: the handle is of no other."""
+    child.in_pod(GREEDY_POD)
+    (child.proc / str(child.pid) / "stat").unlink()
+    (child.proc / str(child.pid) / "stat").write_bytes(Path(f"/proc/{child.pid}/stat").read_bytes())
+    opened = os.pidfd_open(child.pid)
+    child.process.communicate()
+    monkeypatch.setattr(os, "pidfd_open", lambda _: opened)
+    assert child.kill(began=child.began) == "Gone"

@@ -256,6 +256,16 @@ def test_a_later_process_of_the_same_number_is_left_alone(rig: Rig, monkeypatch:
     assert (rig.state(1), agent.away) == (CHECKPOINTED, set())
 
 
+def test_a_process_whose_number_another_pod_has_by_now_is_not_moved(rig: Rig) -> None:
+    _, second = two(rig)
+    rig.replaced.add(2)
+    rig.suspender.suspend(second)
+    assert (rig.state(2), rig.suspender.away) == (RUNNING, {"1"})
+    rig.replaced.clear()
+    rig.suspender.suspend(second)
+    assert (rig.state(2), rig.suspender.away) == (CHECKPOINTED, {"1", "2"})
+
+
 def test_nobody_is_moved_who_could_not_be_marked(rig: Rig) -> None:
     tenant = rig.tenant(1, mib=LARGE)
     rig.mib["2"] = LARGE

@@ -98,7 +98,7 @@ class Node:
     def free_mib(self) -> Mapping[str, int]:
         return {CARD: CARD_MIB - self.stub.resident_mib}
 
-    def started(self, pid: int) -> int:
+    def started(self, pid: int, *, pod_uid: str = "") -> int:
         return pid
 
     def look(self) -> None:
