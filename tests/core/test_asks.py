@@ -194,6 +194,16 @@ def test_a_quantity_that_is_none_is_named(resource: str) -> None:
         ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
 
 
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_negative_amount_is_refused_before_it_lowers_what_the_pod_takes(resource: str, kind: str) -> None:
+    odd = {"name": "odd", "resources": {"requests": {resource: "-5"}}}
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8", "memory": "9Gi"}}}]}}
+    template["spec"][kind] = [*template["spec"].get(kind, ()), odd]
+    with pytest.raises(RequestError, match=rf'requests\.{resource} of container odd "-5": must be 0 or more'):
+        ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
+
+
 def test_what_is_null_in_a_template_counts_as_absent() -> None:
     template = {
         "spec": {

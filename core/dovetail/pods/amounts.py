@@ -2,19 +2,31 @@
 
 from collections.abc import Callable
 
-from dovetail.kube.objects import PodSpec
-from dovetail.kube.quantity import Quantity
+from dovetail.kube.objects import Container, PodSpec
+from dovetail.kube.quantity import Quantity, QuantityError, milli
 from dovetail.pods.parts import requested
 
 
 def peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> int:
-    """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay."""
+    """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay.
+
+    Raises `QuantityError` for an amount that is no quantity or is below zero: it would lower what others add up to.
+    """
     sidecars = most = 0
     for container in spec.init_containers:
-        amount = read(requested(container, resource))
+        amount = _asked(container, resource, read=read)
         if container.restart_policy == "Always":
             sidecars += amount
             most = max(most, sidecars)
         else:
             most = max(most, sidecars + amount)
-    return max(most, sidecars + sum(read(requested(container, resource)) for container in spec.containers))
+    return max(most, sidecars + sum(_asked(container, resource, read=read) for container in spec.containers))
+
+
+def _asked(container: Container, resource: str, *, read: Callable[[Quantity], int]) -> int:
+    amount = requested(container, resource)
+    value = read(amount)
+    # By the thousandth: as whole MiB a few bytes below zero are zero.
+    if str(amount).startswith("-") and milli(amount) < 0:
+        raise QuantityError(amount)
+    return value

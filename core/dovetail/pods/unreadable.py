@@ -34,8 +34,9 @@ def template_error(error: msgspec.ValidationError, *, job: str) -> RequestError:
 
 
 def quantity_error(spec: PodSpec, text: Quantity) -> RequestError:
-    """The error of a pod with that quantity, which is none: whose it is."""
-    return RequestError(str(text), field=_place_of(spec, text), problem="is no quantity", example="500m or 1.5Gi")
+    """The error of a pod with that quantity, which is none or is negative: whose it is."""
+    problem = "must be 0 or more" if str(text).startswith("-") else "is no quantity"
+    return RequestError(str(text), field=_place_of(spec, text), problem=problem, example="500m or 1.5Gi")
 
 
 def _in_words(what: str) -> tuple[str, str]:
