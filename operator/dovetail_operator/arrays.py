@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
 from dovetail.api.meta import Condition, find_condition
 from dovetail.indexes import as_text, indexes_in
@@ -19,7 +18,8 @@ from dovetail_operator import arraychanges
 from dovetail_operator.actions import Action, CreateTask
 from dovetail_operator.arraychanges import is_in_line
 from dovetail_operator.durations import human, moment, timestamp
-from dovetail_operator.observed import Observed, is_going
+from dovetail_operator.observed import Observed, Obstacle, is_going
+from dovetail_operator.taskindex import task_index
 from dovetail_operator.tasks import manifest_of, parallelism_of
 
 # In one go, so that a large array leaves the others their turn.
@@ -82,20 +82,6 @@ def progress_of(seen: Observed) -> Progress:
     )
 
 
-def task_index(task: GPUJob) -> int:
-    """Which task of its array a GPUJob is."""
-    text = task.metadata.labels.get(names.LABEL_TASK, "")
-    return int(text) if text.isdecimal() else -1
-
-
-def has_to_note(parent: GPUJob, task: GPUJob) -> bool:
-    """Whether the status of the array does not show yet what became of this task."""
-    if parent.status.phase in FINISHED or is_going(parent):
-        return False
-    noted = parent.status.tasks
-    return noted is None or task_index(task) not in {*_read(noted.succeeded_indexes), *_read(noted.failed_indexes)}
-
-
 def _read(text: str) -> list[int]:
     return indexes_in(text) if text else []
 
@@ -105,7 +91,13 @@ def _creations(seen: Observed, progress: Progress) -> list[Action]:
     if spec.cancel or spec.suspend or is_going(seen.job) or seen.obstacle is not None or seen.number is None:
         return []
     room = parallelism_of(seen.job) - len(progress.in_line)
-    return [CreateTask(manifest=manifest_of(task, parent=seen.job)) for task in progress.missing[: max(0, room)]]
+    free = [task for task in progress.missing if task.name not in seen.in_the_way]
+    return [CreateTask(manifest=manifest_of(task, parent=seen.job)) for task in free[: max(0, room)]]
+
+
+def _in_the_way(seen: Observed, progress: Progress) -> tuple[Task, Obstacle] | None:
+    """The first task that cannot be made because another GPUJob has its name, and why; None where there is none."""
+    return next(((task, seen.in_the_way[task.name]) for task in progress.missing if task.name in seen.in_the_way), None)
 
 
 def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
@@ -128,11 +120,25 @@ def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
         if seen.obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
             return "Cancelled", seen.obstacle.reason, seen.obstacle.message
         return "Queued", seen.obstacle.reason, seen.obstacle.message
+    blocked = _in_the_way(seen, progress)
     phase, reason, message = _under_way(progress, ended=ended)
+    if blocked is not None:
+        reason, message = _with_blocked(seen, progress, *blocked, reason=reason, message=message)
     if seen.obstacle is not None and progress.missing:
         # The others go on; why no further one is made would be told by none of them.
         message = f"{message}; no further task is made: {seen.obstacle.message}"
     return phase, reason, message
+
+
+def _with_blocked(
+    seen: Observed, progress: Progress, task: Task, obstacle: Obstacle, *, reason: str, message: str
+) -> tuple[str, str]:
+    """Reason and sentence of an array that cannot make a task; the others go on."""
+    why = f"task {task.index} is not made: {obstacle.message}"
+    if progress.under_way or any(each.name not in seen.in_the_way for each in progress.missing):
+        return reason, f"{message}; {why}"
+    ended = bool(progress.succeeded or progress.failed)
+    return obstacle.reason, f"{message}; {why}" if ended else f"{why[0].upper()}{why[1:]}"
 
 
 def _over(progress: Progress) -> tuple[Phase, str, str]:
@@ -229,41 +235,3 @@ def _condition(seen: Observed, type_: str, holds: bool, reason: str, message: st
         last_transition_time=since,
         observed_generation=seen.job.metadata.generation,
     )
-
-
-class TaskIndex:
-    """Which GPUJobs are tasks of which array, by the array's UID. `put` and `drop` tell what changed."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, dict[str, GPUJob]] = {}
-
-    def put(self, job: GPUJob) -> None:
-        """A GPUJob is there, or has changed."""
-        if (parent := parent_uid(job)) is not None:
-            self._tasks.setdefault(parent, {})[job.metadata.uid] = job
-
-    def drop(self, job: GPUJob) -> None:
-        """A GPUJob is gone."""
-        parent = parent_uid(job)
-        siblings = self._tasks.get(parent or "")
-        if siblings is not None and parent is not None:
-            siblings.pop(job.metadata.uid, None)
-            if not siblings:
-                del self._tasks[parent]
-
-    def of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
-        """The tasks of an array that are there."""
-        return tuple(self._tasks.get(parent.metadata.uid, {}).values())
-
-
-def parent_uid(job: GPUJob) -> str | None:
-    """The UID of the array that a GPUJob is a task of."""
-    if names.LABEL_ARRAY not in job.metadata.labels:
-        return None
-    return next((owner.uid for owner in job.metadata.owner_references if owner.controller), None)
-
-
-def parent_key(job: GPUJob) -> str | None:
-    """`namespace/name` of the array that a GPUJob is a task of."""
-    name = job.metadata.labels.get(names.LABEL_ARRAY)
-    return None if name is None else f"{job.metadata.namespace}/{name}"

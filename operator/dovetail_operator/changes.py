@@ -13,13 +13,13 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.objects import Event, Job, Node, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.workqueue import WorkQueue
-from dovetail_operator.arrays import parent_key
 from dovetail_operator.counting import departed
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.overuse_eviction import PodEvictions
 from dovetail_operator.pacing import Pacing
 from dovetail_operator.queueing import Queueing
 from dovetail_operator.state import State
+from dovetail_operator.taskindex import parent_key
 
 # What happens to a batch Job and its pods comes in bursts: one look at the job sees all of it.
 _BURST_SECONDS: Final = 0.1
@@ -70,8 +70,9 @@ class Changes:
         self._pacing.forget(job.metadata.uid)
         self._queueing.look_again()
         self.wake_dependents(key)
-        if (parent := parent_key(job)) is not None:
-            self._queue.add(parent)
+        for array in (parent_key(job), self.state.waits_for_name(key)):
+            if array is not None:
+                self._queue.add(array)
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """A batch Job with our label has changed."""

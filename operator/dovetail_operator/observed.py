@@ -15,6 +15,7 @@ from dovetail.kube.objects import Condition, Job, Pod
 from dovetail.queue.verdicts import Verdict
 from dovetail.wholenumbers import read_whole
 from dovetail_operator.badcards import BadCard
+from dovetail_operator.ownership import is_owned
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 # What belongs to the job goes, or is let go of, and then these are taken off.
@@ -53,6 +54,7 @@ class Observed:
     `overuses` tell which of its pods use more memory than they were promised; `enforcement` what its nodes can enforce,
     by name, None for one whose agent reports nothing.
     `refresh_seconds`: for how long its figures stand at least.
+    `in_the_way` has, by name, why an array cannot make tasks: another GPUJob has that name.
     `notice` is there for a job that runs and has to make way. `kueue`: why Kueue has not let it go, in Kueue's words.
     `cluster_nodes`: how many nodes kube-scheduler chooses among.
     """
@@ -70,6 +72,7 @@ class Observed:
     dependencies: tuple[DependencyStatus, ...] = ()
     awaited: bool = False
     tasks: tuple[GPUJob, ...] = ()
+    in_the_way: Mapping[str, Obstacle] = field(default_factory=dict)
     measured: Measured | None = None
     refresh_seconds: float = 0.0
     recorded: bool = True
@@ -87,7 +90,7 @@ class Observed:
 
 def is_child(child: Job, *, job: GPUJob) -> bool:
     """Whether the batch Job belongs to this very GPUJob."""
-    return any(owner.controller and owner.uid == job.metadata.uid for owner in child.metadata.owner_references)
+    return child.metadata.name == job.metadata.name and is_owned(child.metadata, by=job)
 
 
 def true_condition(child: Job, *types: str) -> Condition | None:

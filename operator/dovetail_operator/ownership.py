@@ -18,10 +18,19 @@ def owner_reference(job: GPUJob) -> OwnerReference:
 
 
 def is_owned(meta: ObjectMeta, *, by: GPUJob) -> bool:
-    """Whether an object belongs to this very GPUJob."""
-    return any(owner.controller and owner.uid == by.metadata.uid for owner in meta.owner_references)
+    """Whether an object of its namespace belongs to this very GPUJob."""
+    owner = controlling_gpujob(meta)
+    return owner is not None and (owner.name, owner.uid) == (by.metadata.name, by.metadata.uid)
 
 
 def is_of_an_earlier_one(meta: ObjectMeta, *, than: GPUJob) -> bool:
     """Whether an object belongs to another GPUJob of the same name: it is about to go."""
-    return any(owner.kind == KIND and owner.name == than.metadata.name for owner in meta.owner_references)
+    owner = controlling_gpujob(meta)
+    return owner is not None and owner.name == than.metadata.name and owner.uid != than.metadata.uid
+
+
+def controlling_gpujob(meta: ObjectMeta) -> OwnerReference | None:
+    """The GPUJob that controls an object, as its owner references say it."""
+    owner = next((owner for owner in meta.owner_references if owner.controller), None)
+    is_one = owner is not None and owner.kind == KIND and owner.api_version.partition("/")[0] == names.GROUP
+    return owner if is_one else None

@@ -22,7 +22,6 @@ from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail.quotas import Quotas
 from dovetail.requests import RequestError
 from dovetail.vendor import Vendors, asks_by_kind
-from dovetail_operator.arrays import TaskIndex, has_to_note, parent_key, parent_uid
 from dovetail_operator.attempts import resting
 from dovetail_operator.badcards import BadCards
 from dovetail_operator.candidacies import Candidacies
@@ -46,6 +45,7 @@ from dovetail_operator.plans import left_behind, sized, unrest
 from dovetail_operator.refusedpods import RefusedPods
 from dovetail_operator.runs import Runs
 from dovetail_operator.runtimes import RunTimes, too_early
+from dovetail_operator.taskindex import TaskIndex, parent_key
 from dovetail_operator.utilization import Utilization
 
 # A report that is older says nothing of what a device does now: agents report every 300 s at least.
@@ -237,6 +237,7 @@ class State:
             dependencies=tuple(self.dependencies.states_of(job)),
             awaited=self.dependencies.is_awaited(job) or self._is_unnoted_task(job),
             tasks=self._tasks.of(job) if is_parent(job) else (),
+            in_the_way=self._tasks.in_the_way(job, jobs=self.jobs) if is_parent(job) else {},
             refresh_seconds=refresh_seconds(running=self.at_work),
             measured=self._utilization.of(job, running=any(pod.status.phase == "Running" for pod in pods)),
             recorded=self.dues is None or self.dues.is_kept(job),
@@ -255,7 +256,11 @@ class State:
 
     def _is_unnoted_task(self, job: GPUJob) -> bool:
         parent = self.jobs.get(parent_key(job) or "")
-        return parent is not None and parent.metadata.uid == parent_uid(job) and has_to_note(parent, job)
+        return parent is not None and self._tasks.is_unnoted(job, parent=parent)
+
+    def waits_for_name(self, key: str) -> str | None:
+        """The key of an array that cannot make a task because the GPUJob of that key has its name."""
+        return self._tasks.waiting_for(key)
 
     def children(self) -> Iterator[Job]:
         """The batch Jobs that are jobs' own."""

@@ -8,6 +8,7 @@ from dovetail_operator import services
 from dovetail_operator.actions import ChangeTask, CreateTask
 from dovetail_operator.observed import Obstacle
 from dovetail_operator.ownership import is_owned
+from dovetail_operator.taskindex import obstacle_of
 
 
 async def create(client: Client, parent: GPUJob, action: CreateTask) -> GPUJob | Obstacle:
@@ -19,11 +20,7 @@ async def create(client: Client, parent: GPUJob, action: CreateTask) -> GPUJob |
         found = await client.get(GPUJOBS, name, as_type=GPUJob, namespace=namespace)
     except StatusError as error:
         return services.refusal(error, kind=f"task {name}")
-    if is_owned(found.metadata, by=parent):
-        return found
-    if any(owner.name == parent.metadata.name for owner in found.metadata.owner_references):
-        return Obstacle(reason="Evaluating", message=f"Waiting for task {name} of an earlier job of this name to go")
-    return Obstacle(message=f"A GPUJob named {name} exists and is no task of this job: delete it, or rename this one")
+    return found if is_owned(found.metadata, by=parent) else obstacle_of(found.metadata, parent=parent)
 
 
 async def change(client: Client, action: ChangeTask) -> GPUJob:

@@ -11,7 +11,6 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import find_condition
 from dovetail.indexes import IndexesError, as_text, indexes_in
 from dovetail.tasks import TasksError, tasks_of
-from dovetail_operator import arrays
 from dovetail_operator.actions import Action, ChangeTask, CreateTask
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
@@ -298,14 +297,6 @@ def test_an_array_that_waits_for_another_job_makes_no_task() -> None:
 
 def test_an_array_asks_for_no_room_itself() -> None:
     assert not wants_admission(make_job(array={"indexes": "0-2"}), None)
-
-
-def test_the_end_of_a_task_is_noted_before_its_job_may_go() -> None:
-    parent = make_job(array={"indexes": "0-1"})
-    task = make_task(parent, 1, phase="Succeeded")
-    assert arrays.has_to_note(parent, task)
-    noted = msgspec.structs.replace(parent, status=seen_with(parent, task).status)
-    assert not arrays.has_to_note(noted, task)
 
 
 def test_the_state_finds_the_tasks_of_an_array_and_no_others() -> None:

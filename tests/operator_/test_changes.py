@@ -94,3 +94,13 @@ def test_pods_that_cannot_be_made_are_looked_at_soon_if_they_are_a_jobs(
     raw = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "FailedCreate", "message": "no"}
     changes.refusal_event("ADDED", msgspec.convert(raw, Event))
     assert asked.how == how
+
+
+def test_an_array_is_looked_at_again_once_what_had_a_task_s_name_is_gone(changes: Changes) -> None:
+    for job in (make_job(array={"indexes": "0-1"}), stranger := make_job("x-t1")):
+        changes.job_changed(job)
+    assert changes.state.observe("team/x", now=datetime(2026, 11, 22, tzinfo=UTC)) is not None
+    queued: list[str] = []
+    changes._queue.add = queued.append  # type: ignore[method-assign]
+    changes.job_gone(stranger)
+    assert queued == ["team/x"]
