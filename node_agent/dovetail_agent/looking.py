@@ -57,7 +57,9 @@ class Eyes:
             sample = provider.sample(answered, node=node, tenants=tenants, now=now)
         except InventoryUnreadable as error:
             seen = replace(seen, inventory=None, problem=str(error))
-            status = report.unreadable(str(error), provider=provider.name, previous=seen.previous, now=now)
+            status = report.unreadable(
+                str(error), reason=error.reason, provider=provider.name, previous=seen.previous, now=now
+            )
         else:
             sample = standing(sample, answered=answered, inventory=inventory, past=past)
             seen = replace(seen, tenants=tuple(tenants), sample=sample)

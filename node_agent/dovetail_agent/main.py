@@ -24,8 +24,9 @@ from dovetail_agent.features import features_of
 from dovetail_agent.freezer_groups import MOUNT
 from dovetail_agent.metrics import AgentCollector
 from dovetail_agent.provider import Provider
-from dovetail_agent.providers import AUTO, PROVIDERS, VENDORS, opened
+from dovetail_agent.providers import AUTO, PROVIDERS, opened
 from dovetail_agent.publish import Pace
+from dovetail_agent.simulated import SimulatedProvider
 
 log = get_logger(__name__)
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM; exits 2 with one sentence for a bad command line or configuration."""
     options = parser()
     args = options.parse_args(arguments)
-    if args.provider in VENDORS and args.node is None:
+    if args.provider != SimulatedProvider.name and args.node is None:
         options.error(f"--provider={args.provider} needs --node: a vendor's library tells of the node that it is on")
     if args.pod_resources is not None and args.node is None:
         options.error("--pod-resources needs --node: kubelet tells of the node that it is on")
@@ -62,9 +63,13 @@ def parser() -> argparse.ArgumentParser:
         "--provider",
         choices=PROVIDERS,
         default=AUTO,
-        help="where the figures come from; auto: all vendors whose library is there, if --node is said, else simulated",
+        help="where the figures come from; auto: all vendors whose library is there, and no devices where none is",
     )
-    options.add_argument("--node", metavar="NAME", help="serve this node alone; default: every node that it knows")
+    options.add_argument(
+        "--node",
+        metavar="NAME",
+        help="serve this node alone; default, of simulated alone: every node that is annotated",
+    )
     options.add_argument(
         "--pod-resources",
         type=Path,
@@ -100,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
 async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     """Serve nodes until `stop` is set."""
     look_every = rules_of(settings).look_every
-    with opened(args.provider, node=args.node, look_every=look_every) as provider:
+    with opened(args.provider, node=args.node, look_every=look_every, vendors=settings.vendors) as provider:
         await _serve(args, provider=provider, settings=settings, stop=stop)
 
 

@@ -18,11 +18,12 @@ LOST: Final = "GpuIsLost"
 
 
 class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, as the tree above reads
-    """The devices of a node cannot be told. The text is one sentence for people."""
+    """The devices of a node cannot be told. The text is one sentence; `reason` is that of the condition Ready."""
 
-    def __init__(self, node: str, *, problem: str) -> None:
+    def __init__(self, node: str, *, problem: str, reason: str = "InventoryUnreadable") -> None:
         self.node = node
         self.problem = problem
+        self.reason = reason
         super().__init__(f"node {node}: {problem}")
 
 

@@ -10,9 +10,11 @@ from types import MappingProxyType
 from typing import Final
 
 from dovetail.logs import get_logger
+from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_agent.library import Driver, loads
 from dovetail_agent.many import ManyProvider
 from dovetail_agent.measured import MeasuredProvider
+from dovetail_agent.no_library import NoLibraryProvider
 from dovetail_agent.process_identity import PROC
 from dovetail_agent.processes import sees_host_processes
 from dovetail_agent.provider import Provider
@@ -79,14 +81,21 @@ PROVIDERS: Final = (AUTO, *VENDORS, SimulatedProvider.name)
 
 
 @contextmanager
-def opened(name: str, *, node: str | None, look_every: timedelta) -> Iterator[Provider]:
-    """The provider of that name; `auto`: all vendors whose libraries are there, else simulated.
+def opened(
+    name: str, *, node: str | None, look_every: timedelta, vendors: Vendors = DEFAULT_VENDORS
+) -> Iterator[Provider]:
+    """The provider of that name; `auto`: all vendors whose libraries are there.
 
-    Without a node it is the simulated one: a library tells of the node that it is on.
+    Devices are simulated only where the name says so. Every other provider needs the `node` that it runs on.
     """
-    names = [name] if name in VENDORS else _there() if name == AUTO and node is not None else []
-    if not names or node is None:
+    if name == SimulatedProvider.name:
         yield SimulatedProvider()
+        return
+    assert node is not None, "the command line demands it"
+    names = _there() if name == AUTO else [name]
+    if not names:
+        libraries = [vendor.libraries[0] for vendor in VENDORS.values()]
+        yield NoLibraryProvider(node=node, libraries=libraries, vendors=vendors)
         return
     watches = _started(names, paces=paces_of(look_every))
     try:

@@ -14,6 +14,8 @@ from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.tenants import Tenant, promised_mib
 
 READY: Final = "Ready"
+# The provider whose devices nobody has; `SimulatedProvider.name`.
+SIMULATED: Final = "simulated"
 _RATIO_DIGITS: Final = 2
 
 
@@ -48,12 +50,23 @@ def readable(
     )
 
 
-def unreadable(problem: str, *, provider: str, previous: GPUNodeStatus | None, now: datetime) -> GPUNodeStatus:
-    """The status of a node whose devices cannot be read: those last seen, and why nobody may count on them."""
-    condition = _ready("False", reason="InventoryUnreadable", message=problem, previous=previous, now=now)
-    return msgspec.structs.replace(
-        previous or GPUNodeStatus(), observed_at=timestamp(now), provider=provider, conditions=[condition]
-    )
+def unreadable(
+    problem: str,
+    *,
+    provider: str,
+    previous: GPUNodeStatus | None,
+    now: datetime,
+    reason: str = "InventoryUnreadable",
+) -> GPUNodeStatus:
+    """The status of a node whose devices cannot be read: those last seen, and why nobody may count on them.
+
+    Simulated devices of an earlier report are left out where the provider is no longer the simulated one.
+    """
+    condition = _ready("False", reason=reason, message=problem, previous=previous, now=now)
+    kept = previous or GPUNodeStatus()
+    if SIMULATED in (kept.provider, provider) and kept.provider != provider:
+        kept = GPUNodeStatus()
+    return msgspec.structs.replace(kept, observed_at=timestamp(now), provider=provider, conditions=[condition])
 
 
 def owner_of(node: Node) -> OwnerReference:

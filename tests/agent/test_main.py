@@ -18,8 +18,11 @@ def test_an_unknown_provider_is_refused_with_those_that_there_are(capsys: pytest
     assert "simulated" in said
 
 
-def test_nvml_without_a_node_is_refused_since_it_tells_of_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--provider=nvml needs --node" in refused(capsys, "--provider=nvml", "--metrics-port=0")
+@pytest.mark.parametrize("provider", ["auto", "nvml"])
+def test_a_library_without_a_node_is_refused_since_it_tells_of_one(
+    capsys: pytest.CaptureFixture[str], provider: str
+) -> None:
+    assert f"--provider={provider} needs --node" in refused(capsys, f"--provider={provider}", "--metrics-port=0")
 
 
 def test_a_bad_configuration_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_what_a_driver_tells_beyond_the_load_has_a_metric_of_its_own_kind() -> N
 
 def test_when_the_devices_were_read_is_told_even_where_they_cannot_be_read_now() -> None:
     agent = make_agent()
-    status = report.unreadable("no", provider="nvml", previous=look().status, now=NOON + timedelta(hours=1))
+    status = report.unreadable("no", provider="simulated", previous=look().status, now=NOON + timedelta(hours=1))
     agent._looks["v100-0"] = Look(status=status, tenants=())
     told = registry_of(agent).get_sample_value("dovetail_device_measured_timestamp_seconds", {"node": "v100-0"})
     assert told == NOON.timestamp()

@@ -16,7 +16,7 @@ import yaml
 
 from dovetail_agent.cgroups import owner_in
 from dovetail_agent.freezer_groups import Freezing, freezer_at, group_of_pod
-from dovetail_agent.processes import PROC
+from dovetail_agent.process_identity import PROC
 from dovetail_sandbox import binaries, chart, realnode
 from dovetail_sandbox.progress import Lines
 from tests.realnode.conftest import RealSandbox

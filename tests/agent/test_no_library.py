@@ -1,0 +1,68 @@
+"""A node where no vendor's library can be loaded: devices are never invented there."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import ObjectMeta, find_condition
+from dovetail.kube.objects import Node
+from dovetail.vendor import DEFAULT_VENDORS
+from dovetail_agent.beside import Beside
+from dovetail_agent.looking import Eyes
+from dovetail_agent.no_library import NoLibraryProvider
+from dovetail_agent.provider import Provider
+from dovetail_agent.simulated import SimulatedProvider
+from tests.agent.builders import NOON, make_node
+
+ANNOTATED = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})
+
+
+def provider() -> NoLibraryProvider:
+    return NoLibraryProvider(node="v100-0", libraries=["libnvidia-ml.so.1"], vendors=DEFAULT_VENDORS)
+
+
+def node(*, name: str = "v100-0", labels: dict[str, str] | None = None, **capacity: str) -> Node:
+    built: dict[str, Any] = {"metadata": {"name": name, "labels": labels or {}}, "status": {"capacity": capacity}}
+    return msgspec.convert(built, Node)
+
+
+def looked(by: Provider, at: Node, *, known: GPUNode | None = None) -> GPUNode:
+    eyes = Eyes(by, vendors=DEFAULT_VENDORS, beside=Beside())
+    _, look = eyes.look(at, gpunode=known, tenants=(), now=NOON + timedelta(seconds=1))
+    return GPUNode(metadata=ObjectMeta(name=at.metadata.name), status=look.status)
+
+
+@pytest.mark.parametrize(("there", "served"), [
+    pytest.param(ANNOTATED, True, id="annotated with simulated devices"),
+    pytest.param(node(labels={names.LABEL_MANAGED: "true"}), True, id="managed"),
+    pytest.param(node(**{"nvidia.com/gpu": "8"}), True, id="of a vendor's plugin"),
+    pytest.param(node(), False, id="without any GPU"),
+    pytest.param(node(name="other", labels={names.LABEL_MANAGED: "true"}), False, id="another node"),
+])  # fmt: skip
+def test_it_serves_its_node_where_devices_are_expected(there: Node, served: bool) -> None:
+    assert provider().serves(there) is served
+
+
+def test_an_annotation_makes_no_devices_and_the_condition_says_why() -> None:
+    status = looked(provider(), ANNOTATED).status
+    ready = find_condition(status.conditions, "Ready")
+    assert ready is not None
+    assert (status.devices, status.provider, ready.status, ready.reason) == ([], "none", "False", "NoLibrary")
+    assert "libnvidia-ml.so.1" in ready.message
+    assert "agent.provider=simulated" in ready.message
+
+
+def test_devices_that_an_earlier_agent_simulated_are_gone() -> None:
+    before = looked(SimulatedProvider(), ANNOTATED)
+    assert len(before.status.devices) == 2
+    assert looked(provider(), ANNOTATED, known=before).status.devices == []
+
+
+def test_real_devices_of_an_earlier_report_stay_for_their_pods_sake() -> None:
+    before = looked(SimulatedProvider(), ANNOTATED)
+    real = msgspec.structs.replace(before, status=msgspec.structs.replace(before.status, provider="nvml"))
+    assert len(looked(provider(), ANNOTATED, known=real).status.devices) == 2
