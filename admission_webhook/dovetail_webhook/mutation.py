@@ -20,7 +20,7 @@ from dovetail.kube.quantity import QuantityError
 from dovetail.pods.completion import EPHEMERAL, Manifest, completed
 from dovetail.pods.mps import with_mps
 from dovetail.pods.parts import Parts, parts_of
-from dovetail.pods.vendor import plugin_for, vendor_devices, with_devices
+from dovetail.pods.vendor import plugin_for, refuse_no_devices, vendor_devices, with_devices
 from dovetail.requests import RequestError
 from dovetail.tasks import TasksError, tasks_of
 from dovetail.vendor import Vendors
@@ -45,7 +45,8 @@ def patch_of_pod(
     A pod that exists already comes with a subresource: its new ephemeral containers see no device.
     """
     if subresource:
-        return _changes(pod["spec"], completed(pod["spec"], asked=Parts()), keys=[EPHEMERAL])
+        spec = completed(pod["spec"], asked=Parts(), by_plugin=vendors.nvidia_resources)
+        return _changes(pod["spec"], spec, keys=[EPHEMERAL])
     try:
         spec = with_mps(_completed(pod, policy=policy, vendors=vendors), directory=mps_directory)
     except msgspec.ValidationError as error:
@@ -117,6 +118,7 @@ def _text_of_gpu(job: Manifest) -> Patch:
 
 def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     typed, spec = _typed(pod), pod["spec"]
+    refuse_no_devices(typed.spec, vendors=vendors)
     if vendor_devices(typed.spec, vendors=vendors):
         asked = Parts()
     else:
@@ -129,7 +131,7 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     if asked.parts or annotated:
         _refuse_unknown_words(typed.metadata.annotations)
         _refuse_others_choices(pod["spec"], wants_runtime=bool(asked.parts))
-    spec = completed(spec, asked=asked)
+    spec = completed(spec, asked=asked, by_plugin=vendors.nvidia_resources)
     if annotated:
         spec["schedulerName"] = names.SCHEDULER_NAME
     # Read as the extender will read it, so that what it would refuse for ever does not come in.

@@ -17,7 +17,7 @@ from dovetail.pods.additions import PodAddedTo
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
 from dovetail.pods.unreadable import quantity_error, template_error
-from dovetail.pods.vendor import vendor_devices, vendor_request
+from dovetail.pods.vendor import mig_devices, refuse_no_devices, vendor_devices, vendor_request
 from dovetail.pods.whereabouts import Whereabouts
 from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -101,6 +101,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     _read(said, PodAddedTo, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
+    refuse_no_devices(spec, vendors=vendors)
     if asked := _of_vendors(spec, vendors=vendors):
         raise RequestError(
             next(iter(asked)), field="spec.template", problem="spec.gpu says how many GPUs a worker gets",
@@ -135,7 +136,7 @@ def _check_left_to_the_queue(said: Mapping[str, Any]) -> None:
 
 def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
     try:
-        return vendor_devices(spec, vendors=vendors)
+        return vendor_devices(spec, vendors=vendors) | mig_devices(spec)
     except QuantityError as error:
         raise quantity_error(spec, error.text) from error
 

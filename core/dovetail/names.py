@@ -119,6 +119,9 @@ ENV_GFLOW_TASK_ID: Final = "GFLOW_ARRAY_TASK_ID"
 # The file that a job was submitted with, in its container.
 ENV_CONFIG: Final = "DOVETAIL_CONFIG"
 NO_DEVICES: Final = "void"
+# By these other vendors' container runtimes give devices, as NVIDIA's does by its own. Those that only narrow what a
+# container has (HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK) are the user's.
+ENV_OTHER_VISIBLE_DEVICES: Final = ("AMD_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES")
 
 # What the sandbox's simulated nodes read from a pod: how long it runs, and how it ends.
 RUN_SECONDS: Final = f"sandbox.{GROUP}/run-seconds"

@@ -25,6 +25,8 @@ KNOWN_RESOURCES: Final[Mapping[str, str]] = {
 }
 _MANAGED_VENDOR: Final = "nvidia"
 _VENDOR_OF_DOMAIN: Final = {"nvidia.com": "nvidia", "amd.com": "amd", "intel.com": "intel", "huawei.com": "ascend"}
+_NVIDIA_DOMAIN: Final = "nvidia.com/"
+_MIG: Final = f"{_NVIDIA_DOMAIN}mig-"
 _NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs"
 
 
@@ -41,6 +43,11 @@ class Vendors:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", tuple(dict.fromkeys(self.by_name.values())))
+
+    @property
+    def nvidia_resources(self) -> frozenset[str]:
+        """The configured resources whose plugin may say what a container sees by NVIDIA_VISIBLE_DEVICES."""
+        return frozenset(name for name in self.resources if may_set_visible_devices(name))
 
     def vendor_of(self, resource: str) -> str | None:
         """The vendor whose devices a resource means, by its domain, else by its short name; None when neither tells."""
@@ -68,6 +75,23 @@ class Vendors:
 
 
 DEFAULT_VENDORS: Final = Vendors()
+
+
+def may_set_visible_devices(resource: str) -> bool:
+    """Whether a plugin of that resource may set NVIDIA_VISIBLE_DEVICES: all but those of the other known vendors."""
+    domain = resource.partition("/")[0]
+    others = (known for known, vendor in _VENDOR_OF_DOMAIN.items() if vendor != _MANAGED_VENDOR)
+    return not any(domain == known or domain.endswith(f".{known}") for known in others)
+
+
+def is_mig(resource: str) -> bool:
+    """Whether a resource is a MIG device as NVIDIA's plugin names them, such as `nvidia.com/mig-1g.10gb`."""
+    return resource.startswith(_MIG)
+
+
+def is_nvidias(resource: str) -> bool:
+    """Whether a resource has NVIDIA's domain; not each is a GPU (`nvidia.com/hostdev` is a network card)."""
+    return resource.startswith(_NVIDIA_DOMAIN)
 
 
 def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:

@@ -19,6 +19,7 @@ from dovetail.pods.completion import completed
 from dovetail.pods.parts import Part, Parts
 from dovetail.pods.vendor import with_devices
 from dovetail.queue.pools import in_pools
+from dovetail.vendor import may_set_visible_devices
 from dovetail_operator import attempts, cpufallback, rendezvous
 from dovetail_operator.notices import with_notice
 from dovetail_operator.ownership import owner_reference
@@ -131,7 +132,8 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
         spec = with_notice(spec)
     if job.spec.pool is not None:
         spec = in_pools(spec, [job.spec.pool])
-    return _with_job_id(completed(spec, asked=_asked(ask)), number=number)
+    by_plugin = [ask.resource] if ask.resource and may_set_visible_devices(ask.resource) else []
+    return _with_job_id(completed(spec, asked=_asked(ask), by_plugin=by_plugin), number=number)
 
 
 def _asked(ask: Ask) -> Parts:

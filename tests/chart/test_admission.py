@@ -15,7 +15,11 @@ from tests.chart.generated import CHART
 Objects = list[dict[str, Any]]
 # By policy, whose lease its terms are of.
 LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
-POLICIES = {*LEASES, "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-users"}
+POLICIES = {
+    *LEASES, "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-runtime-classes", "dovetail-users",
+}  # fmt: skip
+# Of policies that look at another object too: which.
+PARAMETERS = {"dovetail-runtime-classes": {"selector": {}, "parameterNotFoundAction": "Allow"}}
 
 
 def lease_of(policy: str) -> dict[str, str]:
@@ -113,7 +117,8 @@ def test_every_policy_is_in_force(render: Render, simulation: bool, more: set[st
     bindings = named(chart, "ValidatingAdmissionPolicyBinding")
     assert set(named(chart, "ValidatingAdmissionPolicy")) == set(bindings) == POLICIES | more
     for name, binding in bindings.items():
-        parameter = {"paramRef": lease_of(name)} if name in LEASES else {}
+        found = lease_of(name) if name in LEASES else PARAMETERS.get(name)
+        parameter = {} if found is None else {"paramRef": found}
         assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"], **parameter}
 
 

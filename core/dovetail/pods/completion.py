@@ -4,13 +4,15 @@ A container sees devices by its environment, which reads the annotations of the 
 says `void`, since an image may say `all`. Completing a spec that is complete changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from dovetail import names
 from dovetail.asks import resources_of
 from dovetail.engine.claims import Ask
+from dovetail.kube.quantity import QuantityError, whole
 from dovetail.pods.parts import Parts
+from dovetail.vendor import DEFAULT_VENDORS, is_mig
 
 Manifest = dict[str, Any]
 
@@ -24,26 +26,34 @@ _OURS: Final = frozenset(
         names.ENV_MPS_MEMORY,
         names.ENV_CUDA_DEVICES,
         names.ENV_GPU_UUIDS,
+        *names.ENV_OTHER_VISIBLE_DEVICES,
     }
 )
-# A container that asks a vendor's plugin for devices gets the variable from that.
-_VENDOR_RESOURCES: Final = "nvidia.com/"
+# Kubelet appends the pod's own variables to those of a device plugin: one of these would win over the plugin's.
+_GRANTING: Final = frozenset({names.ENV_VISIBLE_DEVICES, *names.ENV_OTHER_VISIBLE_DEVICES})
 
 
-def completed(spec: Manifest, *, asked: Parts) -> Manifest:
+def completed(
+    spec: Manifest, *, asked: Parts, by_plugin: Collection[str] = DEFAULT_VENDORS.nvidia_resources
+) -> Manifest:
     """A copy of `spec` with scheduler, runtime class, resources and environment as `asked` needs them.
 
-    A spec that asks nothing keeps its scheduler and its runtime class.
+    A spec that asks nothing keeps its scheduler and its runtime class. A container that asks an amount above 0 of a
+    resource of `by_plugin`, or a MIG device, gets its devices from the plugin's own variable and has none of ours;
+    kube-scheduler places it only where a plugin advertises the resource.
     """
-    whole = dict(spec)
+    result = dict(spec)
     if asked.parts:
-        whole |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUNTIME_CLASS}
+        result |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUNTIME_CLASS}
     index = 0
     for kind in _KINDS:
         if containers := spec.get(kind):
-            whole[kind] = [_container(each, index=index + at, asked=asked) for at, each in enumerate(containers)]
+            result[kind] = [
+                _container(each, index=index + at, asked=asked, by_plugin=by_plugin)
+                for at, each in enumerate(containers)
+            ]
             index += len(containers)
-    return whole
+    return result
 
 
 def visible_devices(index: int) -> Manifest:
@@ -51,11 +61,11 @@ def visible_devices(index: int) -> Manifest:
     return _from_annotation(names.ENV_VISIBLE_DEVICES, names.VISIBLE_DEVICES, index=index)
 
 
-def _container(container: Manifest, *, index: int, asked: Parts) -> Manifest:
+def _container(container: Manifest, *, index: int, asked: Parts, by_plugin: Collection[str]) -> Manifest:
     request, source = asked.request(index), asked.source(index)
     if request is None or source is None:
-        if _asks_a_plugin(container):
-            return container
+        if _asks_a_plugin(container, by_plugin=by_plugin):
+            return _without_grants(container)
         none = {"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}
         return _with_environment(_with_resources(container, {}), [none])
     environment = [
@@ -75,9 +85,23 @@ def _from_annotation(variable: str, annotation: str, *, index: int) -> Manifest:
     return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
-def _asks_a_plugin(container: Manifest) -> bool:
+def _asks_a_plugin(container: Manifest, *, by_plugin: Collection[str]) -> bool:
+    # Kubelet allocates devices by limits, and skips an amount of 0.
     limits = (container.get("resources") or {}).get("limits") or {}
-    return any(name.startswith(_VENDOR_RESOURCES) for name in limits)
+    return any((name in by_plugin or is_mig(name)) and _is_positive(amount) for name, amount in limits.items())
+
+
+def _is_positive(amount: Any) -> bool:
+    try:
+        return whole(amount) > 0
+    except QuantityError:
+        return False
+
+
+def _without_grants(container: Manifest) -> Manifest:
+    env = container.get("env") or ()
+    kept = [entry for entry in env if entry.get("name") not in _GRANTING]
+    return container if len(kept) == len(env) else {**container, "env": kept}
 
 
 def _with_environment(container: Manifest, ours: list[Manifest]) -> Manifest:

@@ -6,11 +6,12 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Container, Pod, PodSpec
-from dovetail.kube.quantity import whole
+from dovetail.kube.quantity import Quantity, QuantityError, whole
 from dovetail.pods.amounts import peak
 from dovetail.pods.parts import Parts, every_container, managed_amounts, mode_of
+from dovetail.pods.unreadable import quantity_error
 from dovetail.requests import GPURequest, RequestError, parse
-from dovetail.vendor import Vendors, asks_by_kind
+from dovetail.vendor import Vendors, asks_by_kind, is_mig, is_nvidias
 
 # Beyond every machine, as the columns of the ledger could not hold it.
 _MOST: Final = 1 << 20
@@ -25,6 +26,35 @@ def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
 
 def _names(container: Container, resource: str) -> bool:
     return resource in container.resources.requests or resource in container.resources.limits
+
+
+def mig_devices(spec: PodSpec) -> dict[str, int]:
+    """How many MIG devices of NVIDIA's plugin the pod holds at one time, by resource."""
+    named = {name for each in every_container(spec) for name in each.resources.limits if is_mig(name)}
+    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in sorted(named)}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def refuse_no_devices(spec: PodSpec, *, vendors: Vendors) -> None:
+    """Refuse a container that names a vendor's device and asks 0 of it. Raises `RequestError`.
+
+    It would look as if the plugin said what it sees, and no plugin is asked for 0. Who means a pod without devices says
+    so by leaving the resource out.
+    """
+    for container in every_container(spec):
+        for name, amount in container.resources.limits.items():
+            if (is_nvidias(name) or name in vendors.resources) and _is_none(amount, spec=spec):
+                raise RequestError(
+                    container.name, field="container", problem=f"it asks {name}: {amount}, which gives it no device",
+                    example=f"{name}: 1, or leave the resource out",
+                )  # fmt: skip
+
+
+def _is_none(amount: Quantity, *, spec: PodSpec) -> bool:
+    try:
+        return whole(amount) <= 0
+    except QuantityError as error:
+        raise quantity_error(spec, error.text) from error
 
 
 def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | None:
@@ -76,7 +106,8 @@ def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) ->
     for part in ("requests", "limits"):
         theirs = {k: v for k, v in (resources.get(part) or {}).items() if k not in names.MANAGED_RESOURCES}
         resources[part] = {**theirs, **amounts}
-    env = [entry for entry in container.get("env") or () if entry.get("name") != names.ENV_VISIBLE_DEVICES]
+    ours = {names.ENV_VISIBLE_DEVICES, *names.ENV_OTHER_VISIBLE_DEVICES}
+    env = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
     return {**container, "resources": resources, "env": env}
 
 

@@ -293,11 +293,117 @@ matchExpressions:
 r in ['dovetail.dev/gpu-milli', 'dovetail.dev/gpu-memory-mib', 'dovetail.dev/gpu-turn']))
 {{- end }}
 
-{{/* CEL: whether a pod is on our scheduler, our runtime class or our resources. */}}
+{{/* The RuntimeClasses by which a container gets NVIDIA's devices; ours is always one. */}}
+{{- define "dovetail.runtimeClasses" -}}
+{{- concat (list "nvidia") .Values.runtimeClass.names | uniq | toJson -}}
+{{- end }}
+
+{{/* CEL: whether a pod is on our scheduler, one of our runtime classes or our resources. */}}
 {{- define "dovetail.isOurs" -}}
 (has(object.spec.schedulerName) && object.spec.schedulerName == 'dovetail')
-|| (has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'nvidia')
+|| (has(object.spec.runtimeClassName) && object.spec.runtimeClassName in {{ include "dovetail.runtimeClasses" . }})
 || {{ include "dovetail.everyContainer" . }}.exists(c, {{ include "dovetail.asksOurs" . }})
+{{- end }}
+
+{{/* CEL: the containers of a pod that this request brings: all of a new pod, of another one the new ephemeral ones. */}}
+{{- define "dovetail.newContainers" -}}
+oldObject == null ? {{ include "dovetail.everyContainer" . }} :
+(has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers : []).filter(c,
+!(has(oldObject.spec.ephemeralContainers) && oldObject.spec.ephemeralContainers.exists(o, o.name == c.name)))
+{{- end }}
+
+{{/* The configured resources whose plugin may set NVIDIA_VISIBLE_DEVICES: all but those of the other known vendors. */}}
+{{- define "dovetail.nvidiaResources" -}}
+{{- $found := list -}}
+{{- range include "dovetail.vendorResources" . | fromJsonArray -}}
+{{- if not (regexMatch "^([^/]+[.])?(amd|intel|huawei)[.]com/" .) -}}
+{{- $found = append $found . -}}
+{{- end -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end }}
+
+{{/* CEL: whether a vendor's plugin says what container `c` sees: it asks an amount above 0 of the plugin's resource. */}}
+{{- define "dovetail.isServed" -}}
+has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
+(r in {{ include "dovetail.nvidiaResources" . }} || r.startsWith('nvidia.com/mig-'))
+&& quantity(c.resources.limits[r]).isGreaterThan(quantity('0')))
+{{- end }}
+
+{{/*
+What a policy on the shape of pods has in common, whose variable `isOurs` says of which pods. NVIDIA's runtime gives a
+container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below one folder; an image may say `all`.
+*/}}
+{{- define "dovetail.shapeVariables" -}}
+- name: containers
+  expression: >-
+    {{ include "dovetail.newContainers" . | nindent 4 | trim }}
+- name: served
+  expression: >-
+    variables.containers.filter(c, {{ include "dovetail.isServed" . | nindent 4 | trim }})
+# A vendor's device with the amount 0: kube-scheduler and kubelet skip it, so no plugin says what the container sees.
+- name: zero
+  expression: >-
+    variables.containers.filter(c, has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
+    (r.startsWith('nvidia.com/') || r in {{ include "dovetail.vendorResources" . }})
+    && !quantity(c.resources.limits[r]).isGreaterThan(quantity('0'))))
+# Of two variables of one name kubelet takes the last; one of the container's own wins over those of envFrom.
+- name: open
+  expression: >-
+    variables.containers.filter(c, !({{ include "dovetail.isServed" . | nindent 4 | trim }})
+    && (!has(c.env) || c.env.filter(e, e.name == 'NVIDIA_VISIBLE_DEVICES').size() != 1
+    || !c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES' && (has(e.value) && e.value == 'void'
+    || has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.matches(
+    '^metadata[.]annotations\[\'dovetail[.]dev/visible-devices[.][0-9]+\'\]$')))))
+# Kubelet lets a pod's own variables win over a plugin's. A ConfigMap may change after this, so envFrom is judged by its
+# prefix alone: with one that begins no such name it cannot bring the variable in.
+- name: granting
+  expression: >-
+    variables.containers.filter(c, has(c.env) && c.env.exists(e, e.name in ['AMD_VISIBLE_DEVICES', 'ASCEND_VISIBLE_DEVICES']))
+    + variables.served.filter(c, has(c.env) && c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES')
+    || has(c.envFrom) && c.envFrom.exists(f, ['NVIDIA_VISIBLE_DEVICES', 'AMD_VISIBLE_DEVICES', 'ASCEND_VISIBLE_DEVICES']
+    .exists(n, n.startsWith(has(f.prefix) ? f.prefix : ''))))
+# The runtime cleans the path before it reads it, so the folder's name stands in it however it is written.
+- name: mounting
+  expression: >-
+    variables.containers.filter(c, has(c.volumeMounts) &&
+    c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))
+{{- end }}
+
+{{- define "dovetail.shapeValidations" -}}
+- expression: "!variables.isOurs || variables.zero.size() == 0"
+  messageExpression: >-
+    'container ' + variables.zero[0].name + ' asks 0 of a vendor\'s devices (such as nvidia.com/gpu: 0), which gives it none: '
+    + 'leave the resource out, or ask 1 or more'
+  reason: Forbidden
+- expression: "!variables.isOurs || variables.open.size() == 0"
+  messageExpression: >-
+    'container ' + variables.open[0].name + ' must have NVIDIA_VISIBLE_DEVICES once, as void or from its annotation '
+    + 'dovetail.dev/visible-devices.N: a pod with the annotation dovetail.dev/gpu gets it from Dovetail\'s webhook'
+  reason: Forbidden
+- expression: "!variables.isOurs || variables.granting.size() == 0"
+  messageExpression: >-
+    'container ' + variables.granting[0].name + ' must not set NVIDIA_VISIBLE_DEVICES, AMD_VISIBLE_DEVICES or '
+    + 'ASCEND_VISIBLE_DEVICES, by env or by an envFrom without a prefix of its own: the vendor\'s device plugin says what it sees'
+  reason: Forbidden
+- expression: "!variables.isOurs || variables.mounting.size() == 0"
+  messageExpression: >-
+    'container ' + variables.mounting[0].name + ' must not mount anything at nvidia-container-devices: '
+    + 'NVIDIA\'s runtime gives a container the devices that are named there'
+  reason: Forbidden
+# Kubelet admits a pod that somebody put on a node which does not advertise what it asks, and then asks no plugin.
+- expression: >-
+    !variables.isOurs || oldObject != null || variables.served.size() == 0
+    || !has(object.spec.nodeName) || object.spec.nodeName == ''
+  messageExpression: >-
+    'a pod that asks a vendor\'s devices must leave its node to the scheduler, and this one names the node '
+    + object.spec.nodeName + ' (spec.nodeName)'
+  reason: Forbidden
+{{- end }}
+
+{{/* CEL: the keys of an object's annotations by which a container runtime or its plugins give CDI devices. */}}
+{{- define "dovetail.cdiAnnotations" -}}
+({{ . }}.filter(k, k.contains('cdi.k8s.io') && k.split('/')[0].matches('^([^/]+[.])?cdi[.]k8s[.]io$')))
 {{- end }}
 
 {{/* CEL: the keys of an object's annotations that the extender writes at bind. Call with the object's name. */}}

@@ -85,10 +85,12 @@ def test_the_amount_0_by_which_we_place_a_pod_without_devices_stays() -> None:
     assert environment(main) == {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
-def test_a_container_that_a_vendors_plugin_serves_is_left_to_it() -> None:
-    plugin = {"name": "main", "env": [ALL], "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+def test_a_container_that_a_vendors_plugin_serves_sees_what_the_plugin_says() -> None:
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    mine = {"name": "MINE", "value": "x"}
+    plugin = {"name": "main", "env": [ALL, mine], "resources": resources}
     done = complete(make_spec(plugin, {"name": "side"}, runtimeClassName="nvidia"))
-    assert done["containers"][0] == plugin
+    assert done["containers"][0] == {"name": "main", "env": [mine], "resources": resources}
     assert environment(done["containers"][1]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
     assert done["schedulerName"] == "default-scheduler"
 
