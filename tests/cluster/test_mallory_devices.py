@@ -61,7 +61,7 @@ class Case:
 
     @property
     def is_completed(self) -> bool:
-        """Whether the webhook sees the pod: it is on a class of the value's, or asks us, and is not all of a job's shape."""
+        """Whether the webhook sees the pod: it is on a class that it knows, or asks us, and has not a job's shape."""
         known = self.runtime_class.startswith("nvidia") or self.resource == names.GPU_MILLI
         has_variable = self.environment in {"all", "UUID", "void twice"}
         return known and not (self.is_labelled and has_variable)
@@ -143,14 +143,17 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster, classes: Non
 
 async def until_the_classes_count(mallory: Client, *, namespace: str) -> None:
     """The API server hears of RuntimeClasses by watches of its own, one of them for the policy."""
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     async with asyncio.timeout(60):
         for name in CLASSES:
-            spec = {**pod["spec"], "runtimeClassName": name}
-            while "not found" in (said := await refusal(mallory, {**pod, "spec": spec}, namespace=namespace)) or (
-                name == "fast" and not said
-            ):
-                await asyncio.sleep(0.1)
+            pod = {
+                "metadata": {"name": "p"},
+                "spec": {"runtimeClassName": name, "containers": [{"name": "main", "image": "x"}]},
+            }
+            while True:
+                said = await refusal(mallory, pod, namespace=namespace)
+                if "not found" not in said and (said or name != "fast"):
+                    break
+                await asyncio.sleep(0.05)
 
 
 async def attempt(account: Client, pod: Manifest, *, namespace: str) -> Manifest | str:

@@ -354,7 +354,7 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
     && (!has(c.env) || c.env.filter(e, e.name == 'NVIDIA_VISIBLE_DEVICES').size() != 1
     || !c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES' && (has(e.value) && e.value == 'void'
     || has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.matches(
-    '^metadata[.]annotations\[\'dovetail[.]dev/visible-devices[.][0-9]+\'\]$')))))
+    '^metadata[.]annotations\\[\'dovetail[.]dev/visible-devices[.][0-9]+\'\\]$')))))
 # Kubelet lets a pod's own variables win over a plugin's. A ConfigMap may change after this, so envFrom is judged by its
 # prefix alone: with one that begins no such name it cannot bring the variable in.
 - name: granting
