@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail import decoding
 from dovetail.api.gpujob import GPUJob
+from dovetail.decoding import UnreadableError
 from dovetail.kube import wire
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
@@ -77,7 +79,7 @@ class Feed:
             if (job := decode_job(item)) is not None:
                 jobs.append(job)
             else:
-                unread.add(wire.METADATA.decode(item).metadata.uid)
+                unread.add(wire.metadata_of(item, path=GPUJOBS.plural).uid)
         for job in self._changes.state.missing_from(jobs, resource_version=resource_version):
             if job.metadata.uid not in unread:
                 self._changes.job_gone(job)
@@ -120,8 +122,8 @@ def decode_job(raw: object) -> GPUJob | None:
     """The GPUJob, or None for one that cannot be read: it is logged and left alone, and blocks no other."""
     try:
         if isinstance(raw, msgspec.Raw):
-            return msgspec.json.decode(raw, type=GPUJob)
-        return msgspec.convert(raw, GPUJob)
-    except msgspec.ValidationError as error:
+            return decoding.decode(raw, as_type=GPUJob)
+        return decoding.convert(raw, as_type=GPUJob)
+    except UnreadableError as error:
         log.warning("a GPUJob cannot be read and is left alone", error=str(error))
         return None

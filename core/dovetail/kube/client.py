@@ -12,13 +12,15 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from dovetail.kube import retry
+from dovetail.decoding import UnreadableError
+from dovetail.kube import retry, wire
 from dovetail.kube.connection import Connection
 from dovetail.kube.errors import Undecodable
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import PODS, Resource
 from dovetail.kube.transport import Query, Transport
-from dovetail.kube.wire import Page, decoder
+from dovetail.kube.unreadable import OnUnreadable
+from dovetail.kube.wire import Page
 
 T = TypeVar("T")
 PatchKind = Literal["merge", "json", "strategic"]
@@ -98,9 +100,13 @@ class Client:
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        on_unreadable: OnUnreadable | None = None,
         deadline_seconds: float | None = None,
     ) -> Listing[T]:
-        """All objects, of all namespaces unless one is named. The deadline is for each page."""
+        """All objects, of all namespaces unless one is named. The deadline is for each page.
+
+        Raises `Undecodable` for an object that cannot be read; with `on_unreadable` it is reported there and left out.
+        """
         items: list[T] = []
         resource_version = ""
         async for page in self.pages(
@@ -109,6 +115,7 @@ class Client:
             namespace=namespace,
             label_selector=label_selector,
             field_selector=field_selector,
+            on_unreadable=on_unreadable,
             deadline_seconds=deadline_seconds,
         ):
             items += page.items or ()
@@ -124,6 +131,7 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         page_size: int = PAGE_SIZE,
+        on_unreadable: OnUnreadable | None = None,
         deadline_seconds: float | None = None,
     ) -> AsyncIterator[Page[T]]:
         """The same list page by page, so that only one page's text is held. Raises `Gone` when it took too long."""
@@ -131,7 +139,7 @@ class Client:
         query = {"limit": str(page_size), **selectors(label_selector, field_selector)}
         while True:
             payload = await self._transport.send("GET", path, query=query, deadline_seconds=deadline_seconds)
-            page = _decode_page(payload, as_type=as_type, path=path)
+            page = wire.page(payload, as_type=as_type, path=path, on_unreadable=on_unreadable)
             yield page
             if not page.metadata.continue_token:
                 return
@@ -332,11 +340,6 @@ def typed(body: Any, *, resource: Resource) -> dict[str, Any]:
 
 def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:
     try:
-        return decoder(as_type).decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Undecodable(path, problem=str(error)) from error
-
-
-def _decode_page(payload: bytes, *, as_type: type[T], path: str) -> Page[T]:
-    page: Page[T] = _decode(payload, as_type=Page[as_type], path=path)  # type: ignore[valid-type]
-    return page
+        return wire.decoder(as_type).decode(payload)
+    except UnreadableError as error:
+        raise Undecodable(path, problem=error.problem) from error

@@ -11,10 +11,12 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from dovetail.api.meta import ObjectMeta
+from dovetail.decoding import problem_of
 from dovetail.kube import retry, wire
 from dovetail.kube.client import Client, selectors
 from dovetail.kube.errors import KubeError, status_error
 from dovetail.kube.resources import Resource
+from dovetail.kube.unreadable import OnUnreadable, Unreadable, UnreadableObjects
 
 log = logging.getLogger("dovetail.kube.reflector")
 
@@ -45,7 +47,13 @@ class Reflector(Generic[T]):
 
     `on_event` is called for every change, in the order of each object's changes, after `store` has it. What a relist
     finds is reported as changes too: an object that went while nobody watched is a DELETED with its last known state.
-    An object that was replaced under its name is a DELETED and an ADDED. An error of `on_event` ends `run()`.
+    An object that was replaced under its name is a DELETED and an ADDED.
+
+    One object never ends `run()`. An object that cannot be read keeps what was known of it: it stays in `store` as it
+    was last, and out of it if it was never read. A change that `on_event` fails at is kept and delivered again when
+    the next watch begins, unless a later change of that object has succeeded before. Both are counted in
+    `dovetail_unreadable_objects_total`, logged once, in `unreadable` as long as they last, and reported to
+    `on_unreadable` once for each resourceVersion.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class Reflector(Generic[T]):
         as_type: type[T],
         *,
         on_event: Callable[[EventType, T], None] | None = None,
+        on_unreadable: OnUnreadable | None = None,
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
@@ -78,6 +87,9 @@ class Reflector(Generic[T]):
         self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._decoder = wire.decoder(as_type)
         self._store: dict[str, T] = {}
+        self._unreadable = UnreadableObjects(resource.kind, report=on_unreadable)
+        # By UID: an object and its successor under the same name are two.
+        self._undelivered: dict[str, tuple[EventType, T]] = {}
         self._contact_at: float | None = None
         self._failures = 0
 
@@ -85,6 +97,11 @@ class Reflector(Generic[T]):
     def store(self) -> Mapping[str, T]:
         """All objects as last seen, by `key_of`. A live view: it changes between awaits, never within."""
         return MappingProxyType(self._store)
+
+    @property
+    def unreadable(self) -> Mapping[str, Unreadable]:
+        """The objects that could not be read or handled as they are now, by `key_of`. A live view as `store` is."""
+        return self._unreadable.found
 
     @property
     def age_seconds(self) -> float:
@@ -116,12 +133,15 @@ class Reflector(Generic[T]):
             resource_version = page.metadata.resource_version
         for key in self._store.keys() - seen:
             self._drop(self._store[key].metadata)
+        for key in self._unreadable.found.keys() - seen:
+            self._unreadable.discard(key)
         self.resource_version = resource_version
         if not self.synced.is_set():
             log.info("%s: %d objects listed", self.resource.plural, len(self._store))
         self.synced.set()
 
     async def _watch(self) -> None:
+        self._deliver_again()
         started = self._clock()
         query = {
             "watch": "true",
@@ -181,25 +201,32 @@ class Reflector(Generic[T]):
         meta = found.metadata
         self.resource_version = meta.resource_version
         if isinstance(event, wire.Deleted):
-            self._drop(meta, last=found if isinstance(found, self._as_type) else None)
-        elif isinstance(found, self._as_type):
-            self._put(found)
+            self._unreadable.discard(key_of(meta))
+            self._drop(meta, last=None if isinstance(found, wire.Unread) else found)
+        else:
+            self._keep(found)
 
     def _take(self, item: msgspec.Raw) -> str:
         found = self._decode(item)
-        if isinstance(found, self._as_type):
-            self._put(found)
+        self._keep(found)
         return key_of(found.metadata)
 
-    def _decode(self, raw: msgspec.Raw) -> T | wire.Partial:
-        try:
-            return self._decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            # One odd object must not blind us to all others. What was known of it before stays: a pod that we can no
-            # longer read still holds its devices.
-            partial = wire.METADATA.decode(raw)
-            log.warning("%s %s cannot be read: %s", self.resource.kind, key_of(partial.metadata), error)
-            return partial
+    def _decode(self, raw: msgspec.Raw) -> T | wire.Unread:
+        return wire.read(raw, decoder=self._decoder, path=self.resource.plural)
+
+    def _keep(self, found: T | wire.Unread) -> None:
+        if isinstance(found, wire.Unread):
+            self._keep_known(found)
+        else:
+            self._put(found)
+
+    def _keep_known(self, found: wire.Unread) -> None:
+        # What was known of it before stays: a pod that can no longer be read still holds its devices.
+        meta, key = found.metadata, key_of(found.metadata)
+        known = self._store.get(key)
+        if known is not None and known.metadata.uid != meta.uid:
+            self._drop(known.metadata)
+        self._unreadable.add(meta, key=key, problem=f"cannot be read: {found.problem}")
 
     def _put(self, new: T) -> None:
         key = key_of(new.metadata)
@@ -210,10 +237,30 @@ class Reflector(Generic[T]):
         if old is not None and old.metadata.resource_version == new.metadata.resource_version:
             return
         self._store[key] = new
-        self._on_event("ADDED" if old is None else "MODIFIED", new)
+        self._deliver("ADDED" if old is None else "MODIFIED", new)
 
     def _drop(self, meta: ObjectMeta, *, last: T | None = None) -> None:
         known = self._store.get(key_of(meta))
         if known is not None and known.metadata.uid == meta.uid:
             del self._store[key_of(meta)]
-            self._on_event("DELETED", last or known)
+            self._deliver("DELETED", last or known)
+
+    def _deliver(self, event: EventType, found: T) -> None:
+        meta = found.metadata
+        try:
+            self._on_event(event, found)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other objects are served
+            problem = f"cannot be handled: {type(error).__name__}: {problem_of(error)}"
+            self._unreadable.add(meta, key=key_of(meta), problem=problem, error=error)
+            self._undelivered[meta.uid] = (event, found)
+        else:
+            self._unreadable.discard(key_of(meta))
+            self._undelivered.pop(meta.uid, None)
+
+    def _deliver_again(self) -> None:
+        for event, found in list(self._undelivered.values()):
+            self._deliver(event, found)
+            successor = self._store.get(key_of(found.metadata))
+            # Some know objects by name only: to them its successor is gone now too.
+            if event == "DELETED" and successor is not None:
+                self._deliver("ADDED", successor)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from dovetail.decoding import UnreadableError
 from dovetail.kube import retry
 from dovetail.kube.connection import Connection
 from dovetail.kube.errors import (
@@ -174,9 +175,11 @@ def _problem(error: Exception) -> str:
 def _refusal(response: aiohttp.ClientResponse, *, payload: bytes, request: str) -> StatusError:
     try:
         status = decoder(Status).decode(payload)
-    except msgspec.MsgspecError:
+    except UnreadableError:
         # A proxy's page, or a filter that answers in plain text.
         status = Status(message=payload[:300].decode(errors="replace").strip())
     status = msgspec.structs.replace(status, code=response.status)
     asked = response.headers.get("Retry-After", "")
-    return status_error(status, request=request, retry_after_seconds=float(asked) if asked.isdigit() else None)
+    return status_error(
+        status, request=request, retry_after_seconds=float(asked) if asked.isascii() and asked.isdigit() else None
+    )

@@ -1,24 +1,31 @@
 """Answers as bytes into values: pages of lists, and events of watches. Pure: no I/O.
 
-The objects of changes stay undecoded here, so that one odd object can be told from a broken stream.
+The objects of pages and changes stay undecoded here, so that one object that cannot be read is told apart from a broken
+answer. Where msgspec gives up, because an object is nested deeper than its stack, `dovetail.kube.scanner` finds the
+objects and their metadata.
 """
 
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
 from dovetail.api.meta import ObjectMeta
+from dovetail.decoding import Decoder, UnreadableError
+from dovetail.kube import scanner
 from dovetail.kube.errors import Status, Undecodable
+from dovetail.kube.unreadable import OnUnreadable
 
 T = TypeVar("T")
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_decoders: dict[Any, Decoder[Any]] = {}
 
 
-def decoder(shape: type[T]) -> msgspec.json.Decoder[T]:
+def decoder(shape: type[T]) -> Decoder[T]:
     """A decoder for that type, made once."""
     found = _decoders.get(shape)
     if found is None:
-        found = _decoders[shape] = msgspec.json.Decoder(shape)
+        found = _decoders[shape] = Decoder(shape)
     return found
 
 
@@ -81,16 +88,102 @@ class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
 
 Change = Added | Modified | Deleted
 WatchEvent = Change | Bookmark | Failure
-METADATA: Final = msgspec.json.Decoder(Partial)
-_EVENTS: Final[msgspec.json.Decoder[WatchEvent]] = msgspec.json.Decoder(WatchEvent)
+_LIST_META: Final = Decoder(ListMeta)
+_PARTIAL: Final = Decoder(Partial)
+_META: Final = Decoder(ObjectMeta)
+_EVENTS: Final[Decoder[WatchEvent]] = Decoder(WatchEvent)  # type: ignore[arg-type]  # a union is no type[T] to mypy
+_CHANGES: Final[dict[bytes, type[Change]]] = {b'"ADDED"': Added, b'"MODIFIED"': Modified, b'"DELETED"': Deleted}
+_META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(ObjectMeta))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An object that does not have the shape asked for: its metadata, and why."""
+
+    metadata: ObjectMeta
+    problem: str
+
+
+def page(payload: bytes, *, as_type: type[T], path: str, on_unreadable: OnUnreadable | None = None) -> Page[T]:
+    """One page of a list. Raises `Undecodable`; for an item only without `on_unreadable`, which gets it instead."""
+    whole: Decoder[Page[T]] = decoder(Page[as_type])  # type: ignore[valid-type]
+    try:
+        return whole.decode(payload)
+    except UnreadableError as error:
+        try:
+            raw = _scanned_page(payload)
+        except (UnreadableError, KeyError):
+            raise Undecodable(path, problem=error.problem) from error
+    if as_type is msgspec.Raw:
+        # msgspec would look for the end of each, and fail again.
+        return cast("Page[T]", raw)
+    items = [read(item, decoder=decoder(as_type), path=path) for item in raw.items or ()]
+    return Page(metadata=raw.metadata, items=_readable(items, path=path, on_unreadable=on_unreadable))
+
+
+def _readable(items: Iterable[T | Unread], *, path: str, on_unreadable: OnUnreadable | None) -> list[T]:
+    found = []
+    for item in items:
+        if not isinstance(item, Unread):
+            found.append(item)
+        elif on_unreadable is None:
+            meta = item.metadata
+            raise Undecodable(path, problem=f"object {meta.namespace}/{meta.name}: {item.problem}")
+        else:
+            on_unreadable(item.metadata, f"cannot be read: {item.problem}")
+    return found
 
 
 def event(line: bytes) -> WatchEvent:
     """The event of one line. Raises `Undecodable`."""
     try:
         return _EVENTS.decode(line)
-    except msgspec.MsgspecError as error:
-        raise Undecodable("a watch", problem=str(error)) from error
+    except UnreadableError as error:
+        try:
+            parts = scanner.members(line)
+            return _CHANGES[parts["type"]](msgspec.Raw(parts["object"]))
+        except (UnreadableError, KeyError):
+            raise Undecodable("a watch", problem=error.problem) from error
+
+
+def read(raw: msgspec.Raw, *, decoder: Decoder[T], path: str) -> T | Unread:
+    """An object of a page or a change, or what is left of it. Raises `Undecodable` where not even metadata is.
+
+    `metadata.managedFields` is nested as deep as the object and means nothing to us: where only that cannot be read,
+    the object is.
+    """
+    try:
+        return decoder.decode(raw)
+    except UnreadableError as error:
+        try:
+            return decoder.decode(_without_managed_fields(bytes(raw)))
+        except (UnreadableError, KeyError):
+            return Unread(metadata=metadata_of(raw, path=path), problem=error.problem)
+
+
+def metadata_of(raw: msgspec.Raw, *, path: str) -> ObjectMeta:
+    """The metadata of an object. Raises `Undecodable`."""
+    try:
+        return _PARTIAL.decode(raw).metadata
+    except UnreadableError as error:
+        try:
+            found = scanner.members(scanner.members(bytes(raw))["metadata"])
+            return _META.decode(scanner.joined({name: found[name] for name in found if name in _META_FIELDS}))
+        except (UnreadableError, KeyError):
+            raise Undecodable(path, problem=error.problem) from error
+
+
+def _scanned_page(payload: bytes) -> Page[msgspec.Raw]:
+    parts = scanner.members(payload)
+    items = [msgspec.Raw(item) for item in scanner.elements(parts.get("items", b"[]"))]
+    return Page(metadata=_LIST_META.decode(parts["metadata"]), items=items)
+
+
+def _without_managed_fields(text: bytes) -> bytes:
+    parts = scanner.members(text)
+    metadata = scanner.members(parts["metadata"])
+    metadata.pop("managedFields", None)
+    return scanner.joined({**parts, "metadata": scanner.joined(metadata)})
 
 
 class LineBuffer:

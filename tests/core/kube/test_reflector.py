@@ -231,16 +231,6 @@ async def test_age_counts_from_the_last_word_of_the_api_server(api: Api, client:
     task.cancel()
 
 
-async def test_an_error_of_the_callback_ends_the_run(api: Api, client: Client) -> None:
-    def fail(_kind: EventType, _found: ConfigMap) -> None:
-        raise ConnectionResetError("of the callback's own making")
-
-    api.answer(LIST, listing(version=5))
-    api.answer(WATCH, Stream(chunks=[line("ADDED", A1)]))
-    with pytest.raises(ConnectionResetError, match="own making"):
-        await Reflector(client, CONFIGMAPS, ConfigMap, on_event=fail).run()
-
-
 async def test_selectors_go_with_list_and_watch(api: Api, client: Client) -> None:
     path = "/api/v1/namespaces/ns/configmaps"
     api.answer(f"GET {path}", listing(version=5))

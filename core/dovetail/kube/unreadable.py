@@ -1,0 +1,90 @@
+"""Objects that cannot be read or handled: counted, logged once, and reported, so that one of them costs only itself.
+
+Anyone who may create an object decides what is in it. An object that ended its reader would end it again after each
+restart, until someone deletes it by hand.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from dovetail.api.meta import ObjectMeta
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+log = logging.getLogger("dovetail.kube.unreadable")
+
+# Gets the object's metadata and the problem ("cannot be read: it is nested too deeply"), once for each resourceVersion.
+OnUnreadable = Callable[[ObjectMeta, str], None]
+
+_counts: Final = Counter[str]()
+
+
+class UnreadableCollector:
+    """`dovetail_unreadable_objects_total{kind}` of this process; each deployable registers one."""
+
+    def collect(self) -> "Iterator[Metric]":
+        """The counts by kind."""
+        # Deployables have this library, the core does not need it.
+        from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415
+
+        family = CounterMetricFamily(
+            "dovetail_unreadable_objects",
+            "Objects that could not be read or handled and were left as last known, by kind.",
+            labels=["kind"],
+        )
+        for kind, count in _counts.items():
+            family.add_metric([kind], count)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """One version of an object that could not be read or handled."""
+
+    uid: str
+    resource_version: str
+    problem: str
+
+
+class UnreadableObjects:
+    """Those of one kind that are there now, by the key of their name."""
+
+    def __init__(self, kind: str, *, report: OnUnreadable | None) -> None:
+        self._kind = kind
+        self._report = report
+        self._found: dict[str, Unreadable] = {}
+
+    @property
+    def found(self) -> Mapping[str, Unreadable]:
+        """A live view."""
+        return MappingProxyType(self._found)
+
+    def add(self, meta: ObjectMeta, *, key: str, problem: str, error: Exception | None = None) -> None:
+        """Count this version of an object, log its problem once (`error` with its traceback), and report it."""
+        known = self._found.get(key)
+        new = Unreadable(uid=meta.uid, resource_version=meta.resource_version, problem=problem)
+        if new == known:
+            return
+        self._found[key] = new
+        _counts[self._kind] += 1
+        # Not for each version: an owner who edits it every second must not fill the log.
+        if known is None or (known.uid, known.problem) != (new.uid, new.problem):
+            log.warning("%s %s %s", self._kind, key, problem, exc_info=error)
+        self._tell(meta, problem, key=key)
+
+    def discard(self, key: str) -> None:
+        """The object can be read again, or is gone."""
+        self._found.pop(key, None)
+
+    def _tell(self, meta: ObjectMeta, problem: str, *, key: str) -> None:
+        if self._report is None:
+            return
+        try:
+            self._report(meta, problem)
+        except Exception:
+            log.exception("%s %s %s, and reporting that failed", self._kind, key, problem)
