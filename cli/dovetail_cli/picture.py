@@ -18,10 +18,11 @@ from dovetail.engine.ledger import Ledger
 from dovetail.estimates import estimated
 from dovetail.freshness import Freshness
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.objects import Node, Pod
+from dovetail.kube.objects import Node, Pod, ResourceSlice
 from dovetail.kube.quantity import QuantityError
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resources import GPUNODES, GPUQUOTAS, NODES, PODS, Resource
+from dovetail.kube.slices import list_slices
 from dovetail.plans import nodes_by_worker, worker_of_plan
 from dovetail.queue.candidates import Candidate, claim_on_the_way, way_of
 from dovetail.queue.pools import pools_of
@@ -39,7 +40,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What was read. `quotas` are None where the user may not see them: nothing is known of limits then."""
+    """What was read. `quotas` are None where the user may not see them: nothing is known of limits then.
+
+    `slices` are those of GPU vendors' DRA drivers, none where the user may not see them.
+    """
 
     nodes: Sequence[Node]
     gpunodes: Sequence[GPUNode]
@@ -47,6 +51,7 @@ class Picture:
     jobs: Sequence[GPUJob]
     settings: Settings
     quotas: Sequence[GPUQuota] | None = ()
+    slices: Sequence[ResourceSlice] = ()
 
     def view(self) -> ClusterView:
         """Nodes, devices and what bound pods hold."""
@@ -54,6 +59,8 @@ class Picture:
         ledger = Ledger(limits=settings.limits, weights=settings.weights)
         freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
         view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=freshness)
+        for each in self.slices:
+            view.slice_changed(each)
         for node in self.nodes:
             view.node_changed(node)
         for gpunode in self.gpunodes:
@@ -89,12 +96,19 @@ async def take(cluster: Cluster, *, say: Say) -> Picture:
     try:
         # Pods first, as the audit does: a device that is reported later than the pod that holds it is none too few.
         pods = await read(PODS, Pod)
-        nodes, gpunodes, jobs, settings, quotas = await asyncio.gather(
-            read(NODES, Node), read(GPUNODES, GPUNode), read_jobs(cluster), settings_of(cluster), _quotas_of(cluster)
+        nodes, gpunodes, jobs, settings, quotas, slices = await asyncio.gather(
+            read(NODES, Node),
+            read(GPUNODES, GPUNode),
+            read_jobs(cluster),
+            settings_of(cluster),
+            _quotas_of(cluster),
+            _slices_of(cluster),
         )
     except NotFound as error:
         raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
-    return Picture(nodes=nodes, gpunodes=gpunodes, pods=pods, jobs=jobs, settings=settings, quotas=quotas)
+    return Picture(
+        nodes=nodes, gpunodes=gpunodes, pods=pods, jobs=jobs, settings=settings, quotas=quotas, slices=slices
+    )
 
 
 async def _quotas_of(cluster: Cluster) -> list[GPUQuota] | None:
@@ -102,6 +116,13 @@ async def _quotas_of(cluster: Cluster) -> list[GPUQuota] | None:
         return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
     except Forbidden:
         return None
+
+
+async def _slices_of(cluster: Cluster) -> list[ResourceSlice]:
+    try:
+        return await list_slices(cluster.client, drivers=names.GPU_DRIVERS)
+    except Forbidden:
+        return []
 
 
 def asks_of_pods(pods: Iterable[Pod], *, settings: Settings) -> Iterator[tuple[str, Ask | None]]:

@@ -4,16 +4,20 @@ import asyncio
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from dovetail import names
 from dovetail.api.gpunode import GPUNode
 from dovetail.audit import LAGGING, Report, Rules, audit
-from dovetail.kube.objects import Node, Pod
+from dovetail.kube.errors import Forbidden
+from dovetail.kube.objects import Node, Pod, ResourceSlice
 from dovetail.kube.resources import GPUNODES, NODES, PODS
+from dovetail.kube.slices import list_slices
 from dovetail_cli import output
 from dovetail_cli.cluster import Cluster, read_jobs, work
 from dovetail_cli.configuration import settings_of
 
 # What is written a moment after the fact must have caught up by then.
 _SECOND_LOOK_SECONDS: Final = 3.0
+_NOT_SEEN: Final = "you may not list resourceslices, so DRA drivers on managed nodes are not looked for"
 COLUMNS: Final = ("kind", "subject", "message")
 
 
@@ -83,10 +87,21 @@ async def _look_once(cluster: Cluster) -> Report:
     # after the pod that holds it, is none too few.
     jobs = await read_jobs(cluster)
     pods = await client.list(PODS, as_type=Pod)
-    gpunodes, nodes, rules = await asyncio.gather(
-        client.list(GPUNODES, as_type=GPUNode), client.list(NODES, as_type=Node), _rules(cluster)
+    gpunodes, nodes, rules, slices = await asyncio.gather(
+        client.list(GPUNODES, as_type=GPUNode), client.list(NODES, as_type=Node), _rules(cluster), _slices(cluster)
     )
-    return audit(nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules)
+    report = audit(
+        nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules, slices=slices or ()
+    )
+    return report if slices is not None else replace(report, notes=(*report.notes, _NOT_SEEN))
+
+
+async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
+    """None where the user may not read them."""
+    try:
+        return await list_slices(cluster.client, drivers=names.GPU_DRIVERS)
+    except Forbidden:
+        return None
 
 
 async def _rules(cluster: Cluster) -> Rules:

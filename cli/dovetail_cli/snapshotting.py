@@ -11,7 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.asks import ask_of_job, ask_of_pod
-from dovetail.cluster import ClusterView, node_facts
+from dovetail.cluster import ClusterView
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.facts import DeviceFacts
 from dovetail.kube.objects import Pod
@@ -118,7 +118,7 @@ def _nodes(view: ClusterView, *, others: Sequence[Claim], rename: Rename) -> lis
     for claim in others:
         cpu[claim.node] = cpu.get(claim.node, 0) + claim.cpu_milli
         memory[claim.node] = memory.get(claim.node, 0) + claim.memory_mib
-    nodes = [node_facts(view.nodes[name], vendors=view.vendors) for name in sorted(view.nodes)]
+    nodes = [view.facts_of(name) for name in sorted(view.nodes)]
     return [
         SnapshotNode(
             name=rename("node", facts.name),

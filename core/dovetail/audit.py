@@ -13,11 +13,11 @@ from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
-from dovetail.audit_vendor import VendorPods, model_of
+from dovetail.audit_vendor import VendorPods, model_of, served_twice
 from dovetail.deviceids import card_of
 from dovetail.findings import Finding, FindingKind
 from dovetail.kube import quantity
-from dovetail.kube.objects import Container, Node, Pod
+from dovetail.kube.objects import Container, Node, Pod, ResourceSlice
 from dovetail.models import normalise
 from dovetail.moving import host_room_mib
 from dovetail.requests import WHOLE_MILLI, RequestError, parse
@@ -68,8 +68,12 @@ def audit(
     pods: Iterable[Pod],
     jobs: Iterable[GPUJob] = (),
     rules: Rules | None = None,
+    slices: Iterable[ResourceSlice] = (),
 ) -> Report:
-    """Everything that the objects promise and must not. Pods that have ended promise nothing."""
+    """Everything that the objects promise and must not. Pods that have ended promise nothing.
+
+    `slices` are those of GPU vendors' DRA drivers.
+    """
     rules = rules or Rules()
     nodes, gpunodes, pods = list(nodes), list(gpunodes), list(pods)
     ours = [
@@ -91,6 +95,7 @@ def audit(
     for place, tenants in promises.items():
         findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
     findings += by_vendor.findings(nodes)
+    findings += served_twice(nodes, slices=slices)
     findings += _of_jobs(jobs, pods=ours, allocations=allocations, by_vendor=by_vendor)
     moving = {each.metadata.name for each in gpunodes if _moves(each)}
     notes = tuple(sorted(_stranded(promises, devices=devices, moving=moving)))

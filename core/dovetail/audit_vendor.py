@@ -12,8 +12,9 @@ from dovetail.api.gpunode import Device, GPUNode
 from dovetail.deviceids import card_of
 from dovetail.findings import Finding
 from dovetail.kube import quantity
-from dovetail.kube.objects import Container, Node, Pod
+from dovetail.kube.objects import Container, Node, Pod, ResourceSlice
 from dovetail.models import Model, normalise
+from dovetail.nodedrivers import drivers_now
 from dovetail.requests import RequestError, parse
 
 
@@ -88,6 +89,16 @@ class VendorPods:
         if unknown:
             return f"{node} reports that it got device {unknown[0]}, which is none of the node's"
         return _against_models(pod, [self._devices[node, card_of(uuid)] for uuid in given])
+
+
+def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> Iterator[Finding]:
+    """Managed nodes whose devices a DRA driver hands out too, whether or not a pod holds one now."""
+    drivers = drivers_now(slices)
+    for node in nodes:
+        found = drivers.serving(node, has_claims=False)
+        if found and node.metadata.labels.get(names.LABEL_MANAGED) == "true":
+            message = f"it is labelled {names.LABEL_MANAGED}, but {' and '.join(found)} hands out its devices too"
+            yield Finding(kind="BothKinds", subject=node.metadata.name, message=message)
 
 
 def model_of(device: Device) -> Model:

@@ -1,7 +1,8 @@
 """API objects into the ledger. Pure: the watching is done elsewhere."""
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ from dovetail.engine.claims import Claim, DeviceClaim
 from dovetail.engine.facts import ANY_NUMBER, DeviceFacts, NodeFacts
 from dovetail.engine.ledger import Ledger
 from dovetail.freshness import Freshness
-from dovetail.kube.objects import Node, Pod
+from dovetail.kube.objects import Node, Pod, ResourceSlice
 from dovetail.kube.quantity import mebibytes, milli, whole
+from dovetail.nodedrivers import NodeDrivers, Reach
 from dovetail.nodekind import labelled_devices, serving
 from dovetail.pods.claimed import BY_CLAIM, claimed_devices
 from dovetail.pods.vendor import vendor_devices
@@ -32,12 +34,23 @@ class ClusterView:
     """The ledger as the API server's objects have it. Feed it every change; the order between kinds does not matter."""
 
     def __init__(
-        self, *, ledger: Ledger, freshness: Freshness | None = None, vendors: Vendors = DEFAULT_VENDORS
+        self,
+        *,
+        ledger: Ledger,
+        freshness: Freshness | None = None,
+        vendors: Vendors = DEFAULT_VENDORS,
+        drivers: NodeDrivers | None = None,
     ) -> None:
-        """Without `freshness` measurements count however old they are, and each report's load counts in full."""
+        """Without `freshness` measurements count however old they are, and each report's load counts in full.
+
+        Without `drivers` the ResourceSlices that are seen count as they are now.
+        """
         self.ledger = ledger
         self.vendors = vendors
         self._freshness = freshness
+        self._drivers = drivers or NodeDrivers(clock=time.monotonic, absent_seconds=0.0)
+        # Of each node the UIDs of the pods there that hold resource claims.
+        self._claiming: dict[str, set[str]] = {}
         self.nodes: dict[str, Node] = {}
         # Nodes of which an agent tells devices, and the UUIDs that kubelet gave to pods there, by the pods' UIDs.
         self._reported: set[str] = set()
@@ -45,14 +58,45 @@ class ClusterView:
 
     def node_changed(self, node: Node) -> None:
         """A Node was added or modified."""
-        self.nodes[node.metadata.name] = node
-        self.ledger.set_node(node_facts(node, vendors=self.vendors))
-        self._read_labels(node.metadata.name)
+        name = node.metadata.name
+        self.nodes[name] = node
+        self.ledger.set_node(self.facts_of(name))
+        self._read_labels(name)
 
     def node_gone(self, name: str) -> None:
         """A Node was deleted."""
         self.nodes.pop(name, None)
         self.ledger.drop_node(name)
+
+    def slice_changed(self, found: ResourceSlice) -> None:
+        """A ResourceSlice of a GPU vendor's driver was added or modified: its nodes take no new work of ours."""
+        self._judge_again(self._drivers.slice_changed(found))
+
+    def slice_gone(self, found: ResourceSlice) -> None:
+        """A ResourceSlice was deleted: `drivers_pass` opens its nodes when it has been absent for long enough."""
+        self._drivers.slice_gone(found)
+
+    def drivers_pass(self) -> bool:
+        """Open the nodes whose ResourceSlices have been absent for long enough; call it every few seconds.
+
+        Whether there may be such nodes.
+        """
+        started, passed = self._drivers.start_is_over(), self._drivers.time_passes()
+        self._judge_again(passed)
+        for name in list(self._claiming) if started else ():
+            self._judge_node(name)
+        return started or bool(passed)
+
+    def facts_of(self, name: str) -> NodeFacts:
+        """What the ledger needs of a Node that was seen."""
+        return node_facts(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name))
+
+    def conflict_of(self, name: str) -> str:
+        """Why a Node that was seen takes no pods although it is ready; empty when one side alone serves it."""
+        return serving(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name)).conflict
+
+    def _drivers_of(self, name: str) -> tuple[str, ...]:
+        return self._drivers.serving(self.nodes[name], has_claims=bool(self._claiming.get(name)))
 
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """A GPUNode was added or modified. UIDs of pods of which it tells other devices than before."""
@@ -81,6 +125,7 @@ class ClusterView:
 
     def pod_changed(self, pod: Pod) -> None:
         """A Pod was added or modified. A bound one holds what its allocation says until it has ended or is gone."""
+        self._note_claims(pod)
         if pod.status.phase in _ENDED:
             self.ledger.release(pod.metadata.uid)
         elif pod.spec.node_name:
@@ -88,6 +133,7 @@ class ClusterView:
 
     def pod_gone(self, pod: Pod) -> None:
         """A Pod was deleted: its claim or its hold goes."""
+        self._drop_claims(pod)
         self.ledger.release(pod.metadata.uid)
 
     def time_passes(self) -> list[str]:
@@ -99,6 +145,42 @@ class ClusterView:
         for name, note in notes.items():
             self.ledger.distrust(name, note=note)
         return list(notes.values())
+
+    def _note_claims(self, pod: Pod) -> None:
+        """Keep which pods hold resource claims; a node whose first such pod is seen may have to be closed."""
+        if pod.status.phase in _ENDED:
+            self._drop_claims(pod)
+            return
+        claims = pod.spec.resource_claims or pod.status.extended_resource_claim_status
+        if not pod.spec.node_name or not claims:
+            return
+        there = self._claiming.setdefault(pod.spec.node_name, set())
+        there.add(pod.metadata.uid)
+        if len(there) == 1:
+            self._judge_node(pod.spec.node_name)
+
+    def _drop_claims(self, pod: Pod) -> None:
+        there = self._claiming.get(pod.spec.node_name)
+        if there is None:
+            return
+        there.discard(pod.metadata.uid)
+        if not there:
+            del self._claiming[pod.spec.node_name]
+            self._judge_node(pod.spec.node_name)
+
+    def _judge_again(self, reaches: Collection[Reach]) -> None:
+        """Judge again the nodes that the drivers' devices can be used from."""
+        wide = any(not reach.node for reach in reaches)
+        for name in list(self.nodes) if wide else {reach.node for reach in reaches}:
+            self._judge_node(name)
+
+    def _judge_node(self, name: str) -> None:
+        if name not in self.nodes:
+            return
+        facts, before = self.facts_of(name), self.ledger.obstacle(name)
+        if facts.obstacle != before:
+            log.warning("node %s: %s", name, facts.obstacle or f"no longer so: {before}")
+            self.ledger.set_node(facts)
 
     def _read_labels(self, name: str) -> None:
         """Where no agent reports, take the devices of a vendor's node as its labels tell them."""
@@ -139,14 +221,20 @@ class ClusterView:
             resource=claim.resource or BY_CLAIM,
         )
 
+    def over(self, ledger: Ledger) -> "ClusterView":
+        """The same nodes over another ledger, which is left as it is; what is fed to one the other does not see."""
+        view = ClusterView(ledger=ledger, vendors=self.vendors, drivers=self._drivers)
+        view.nodes, view._claiming = self.nodes, self._claiming
+        return view
+
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
         """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
         return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
 
 
-def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeFacts:
-    """What the ledger needs of a Node."""
-    serves = serving(node, vendors=vendors)
+def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple[str, ...] = ()) -> NodeFacts:
+    """What the ledger needs of a Node; `drivers` hand out devices there as their ResourceSlices tell."""
+    serves = serving(node, vendors=vendors, drivers=drivers)
     ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     allocatable = node.status.allocatable
     return NodeFacts(

@@ -62,10 +62,11 @@ def _affinity_admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
         return True
-    return any(_term_admits(node, term) for term in required.get("nodeSelectorTerms") or ())
+    return any(term_admits(node, term) for term in required.get("nodeSelectorTerms") or ())
 
 
-def _term_admits(node: Node, term: Mapping[str, Any]) -> bool:
+def term_admits(node: Node, term: Mapping[str, Any]) -> bool:
+    """Whether a term of a NodeSelector (as in JSON) selects the node. One without expressions selects none."""
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:
         return False

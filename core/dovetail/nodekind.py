@@ -7,6 +7,7 @@ from dovetail import models, names
 from dovetail.engine.facts import DeviceFacts
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import QuantityError, whole
+from dovetail.nodedrivers import UNKNOWN
 from dovetail.vendor import Vendors
 
 MAX_DEVICES: Final = 128
@@ -17,7 +18,8 @@ _MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Who serves a node's devices: we (`managed`), or a vendor's plugin by its `resource`, `count` of them in order.
+    """Who serves a node's devices: we (`managed`), a vendor's plugin by its `resource`, `count` of them in order, or
+    `drivers` of dynamic resource allocation (DRA), empty where it is not known which.
 
     Both at once is a mistake, since each would hand out what the other has promised: then neither gets pods.
     """
@@ -25,23 +27,34 @@ class Serving:
     managed: bool = False
     resource: str = ""
     count: int = 0
+    drivers: tuple[str, ...] = ()
 
     @property
     def conflict(self) -> str:
         """Why the node can take no pods with GPUs, empty when it can."""
-        if not self.managed or not self.resource:
+        if not self.managed:
             return ""
-        return f"the node is labelled {names.LABEL_MANAGED}, but a plugin advertises {self.resource} there too"
+        if self.resource:
+            return f"the node is labelled {names.LABEL_MANAGED}, but a plugin advertises {self.resource} there too"
+        if UNKNOWN in self.drivers:
+            return "pods there hold resource claims, and which DRA driver hands out the node's GPUs is not known yet"
+        if self.drivers:
+            return f"both Dovetail and the DRA driver {' and '.join(self.drivers)} hand out the node's GPUs"
+        return ""
 
 
-def serving(node: Node, *, vendors: Vendors) -> Serving:
-    """Who serves the node's devices. A plugin that is away leaves its resource in the capacity, with none in order."""
+def serving(node: Node, *, vendors: Vendors, drivers: tuple[str, ...] = ()) -> Serving:
+    """Who serves the node's devices; `drivers` are known by their ResourceSlices.
+
+    A plugin that is away leaves its resource in the capacity, with none in order.
+    """
     managed = node.metadata.labels.get(names.LABEL_MANAGED) == "true"
     found = vendors.amounts_in(node.status.capacity)
     if not found:
-        return Serving(managed=managed)
+        return Serving(managed=managed, drivers=drivers)
     resource = next(iter(found))
-    return Serving(managed=managed, resource=resource, count=_whole(node.status.allocatable.get(resource, "0")))
+    count = _whole(node.status.allocatable.get(resource, "0"))
+    return Serving(managed=managed, resource=resource, count=count, drivers=drivers)
 
 
 def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors) -> list[DeviceFacts]:

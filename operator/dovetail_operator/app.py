@@ -26,6 +26,8 @@ from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.kube.slices import SliceWatch
+from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.queue.preemption import Rules
 from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -79,13 +81,19 @@ class Options:
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
     preemption: Rules = field(default_factory=Rules)
     endings: EndingRules = field(default_factory=EndingRules)
+    slices_absent_seconds: float = ABSENT_SECONDS
 
 
 def _state_of(options: Options) -> State:
     ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights)
     freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
     state = State(
-        ClusterView(ledger=ledger, freshness=freshness, vendors=options.vendors),
+        ClusterView(
+            ledger=ledger,
+            freshness=freshness,
+            vendors=options.vendors,
+            drivers=NodeDrivers(clock=time.monotonic, absent_seconds=options.slices_absent_seconds),
+        ),
         default_policy=options.policy,
         namespace_policies=options.namespace_policies,
         learning=Learning(default=options.memory_strategy, look_seconds=options.look_seconds),
@@ -153,6 +161,7 @@ class Operator:
         self._notes = QuotaNotes(client, state, now=_now)
         self._pods = Reflector(client, PODS, Pod, on_event=self._controller.changes.pod_event)
         self._reflectors = _reflectors(client, self._controller.changes, pods=self._pods)
+        self._slices = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._controller.changes.slice_event)
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """What has to be complete before the operator decides anything, each as a check for /readyz."""
@@ -160,15 +169,18 @@ class Operator:
             reflector.resource.plural: _check(reflector.resource.plural, reflector.synced)
             for reflector in self._reflectors
         }
-        return {"gpujobs": _check("gpujobs", self._feed.synced), **checks}
+        slices = _check("resourceslices", self._slices.settled)
+        return {"gpujobs": _check("gpujobs", self._feed.synced), **checks, "resourceslices": slices}
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run())
+            tasks.create_task(self._slices.run())
             tasks.create_task(self._feed.run(self._controller.changes))
             await self._feed.synced.wait()
+            await self._slices.settled.wait()
             for reflector in self._reflectors:
                 await reflector.synced.wait()
             serving.keep_for_good()

@@ -10,7 +10,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.kube.objects import Event, Job, Node, Pod
+from dovetail.kube.objects import Event, Job, Node, Pod, ResourceSlice
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.workqueue import WorkQueue
 from dovetail_operator.counting import departed
@@ -110,6 +110,14 @@ class Changes:
             self.state.view.node_changed(node)
         self._queueing.room_changed()
 
+    def slice_event(self, type_: EventType, found: ResourceSlice) -> None:
+        """A ResourceSlice of a GPU vendor's driver has changed."""
+        if type_ == "DELETED":
+            self.state.view.slice_gone(found)
+        else:
+            self.state.view.slice_changed(found)
+        self._queueing.room_changed()
+
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
         """A GPUNode has changed."""
         if type_ == "DELETED":
@@ -131,7 +139,8 @@ class Changes:
 
     def time_passes(self) -> None:
         """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
-        if self.state.view.time_passes() or self.state.quotas.keep_for_a_time:
+        opened = self.state.view.drivers_pass()
+        if self.state.view.time_passes() or self.state.quotas.keep_for_a_time or opened:
             self._queueing.room_changed()
 
     def wake_dependents(self, key: str) -> None:

@@ -59,6 +59,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         vendors=settings.vendors,
+        slices_absent_seconds=settings.dra_driver_absence,
         leaves_bad_cards=settings.bad_card == "Restart",
         mps_directory=settings.mps_directory,
         idle=IdleRules(

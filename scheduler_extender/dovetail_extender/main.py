@@ -128,6 +128,7 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         measurement_max_age_seconds=settings.measurement_max_age,
         bind_deadline_seconds=settings.bind_deadline_seconds,
         vendors=settings.vendors,
+        slices_absent_seconds=settings.dra_driver_absence,
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,
     )
 

@@ -19,6 +19,7 @@ from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import EventType
 from dovetail.logs import get_logger
+from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.serving import Check
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_extender.app import Verbs
@@ -54,6 +55,8 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     bind_deadline_seconds: float = 4.0
     vendors: Vendors = DEFAULT_VENDORS
+    # How long a DRA driver's ResourceSlices must be absent before its nodes are ours alone.
+    slices_absent_seconds: float = ABSENT_SECONDS
     # Where the extender's own objects are.
     namespace: str = DEFAULT_NAMESPACE
 
@@ -78,7 +81,10 @@ class Extender:
         self._bind_deadline_seconds = options.bind_deadline_seconds
         self._clock = clock
         freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
-        self._view = view = ClusterView(ledger=self.ledger, freshness=freshness, vendors=options.vendors)
+        drivers = NodeDrivers(clock=clock, absent_seconds=options.slices_absent_seconds)
+        self._view = view = ClusterView(
+            ledger=self.ledger, freshness=freshness, vendors=options.vendors, drivers=drivers
+        )
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, clock=clock)
         self.watching = Watching(client, view=view, on_pod=self._on_pod, on_job=self._on_job, on_quota=self._on_quota)
@@ -235,6 +241,10 @@ class Extender:
         for note in self._view.time_passes():
             log.warning("measurements do not count", why=note)
 
+    def open_nodes(self) -> None:
+        """Open the nodes that a DRA driver has left."""
+        self._view.drivers_pass()
+
     async def settle(self) -> None:
         """Find out what became of binds that the cache does not show."""
         await self._binder.settle()
@@ -252,6 +262,7 @@ class Extender:
             await asyncio.sleep(CHORES_SECONDS)
             self.expire_holds()
             self.age_measurements()
+            self.open_nodes()
 
     async def _keep_what_was_listed(self) -> None:
         await self._listed()

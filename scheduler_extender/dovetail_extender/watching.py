@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+from dovetail import names
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
@@ -16,6 +17,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import EventType, KubeObject, Reflector
 from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODS
+from dovetail.kube.slices import SliceWatch
 from dovetail_extender.plans import PlannedJob
 
 T = TypeVar("T", bound=KubeObject)
@@ -53,17 +55,22 @@ class Watching:
         self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event)
         self._jobs = Reflector(client, GPUJOBS, PlannedJob, on_event=on_job)
         self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=on_quota)
+        self._slices = SliceWatch(
+            client, drivers=names.GPU_DRIVERS, on_event=_feed(view.slice_changed, view.slice_gone)
+        )
 
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+            group.create_task(self._slices.run(), name="watch resourceslices")
 
     @property
     def missing(self) -> list[str]:
         """What has not been listed yet; empty when the picture is usable."""
-        return [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
+        missing = [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
+        return missing if self._slices.settled.is_set() else [*missing, "resourceslices"]
 
     def ages_seconds(self) -> dict[str, float]:
         """Since the API server last said anything about each kind."""

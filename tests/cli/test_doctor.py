@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
-from dovetail.kube.objects import ConfigMap, Node
+from dovetail.kube.objects import ConfigMap, Node, ResourceSlice
 from dovetail.kube.resources import NODES
 from dovetail_cli import app
 from dovetail_cli.cluster import Cluster
@@ -86,6 +86,7 @@ def picture(**changes: Any) -> Picture:
         agents=agents(runtime="nvidia"),
         rights=dict.fromkeys(RIGHTS, True),
         cluster_policies=GONE,
+        slices=[],
     )
     return replace(whole, **changes)
 
@@ -131,9 +132,10 @@ def leases(**others: Any) -> dict[str, Any]:
         ({"config": ConfigMap(data={"gpu_config.yaml": "polcy: Pack"})}, "error", "configuration", "polcy"),
         ({"config": ConfigMap(data={"gpu_config.yaml": "a: ["})}, "error", "configuration", "refused"),
         (
-            {"cluster_policies": [{"metadata": {"name": "p"}, "spec": {"cdi": {"enabled": True, "default": True}}}]},
-            "error", "cdi", "NVIDIA_VISIBLE_DEVICES is not heard",
+            {"cluster_policies": [{"metadata": {"name": "p"}, "spec": {"cdi": {"nriPluginEnabled": True}}}]},
+            "error", "cdi", "it removes the RuntimeClass nvidia",
         ),
+        ({"slices": FORBIDDEN}, "unknown", "nodes", "not looked at: you may not"),
         ({"nodes": FORBIDDEN}, "unknown", "nodes", "not looked at"),
         ({"gpunodes": FORBIDDEN}, "unknown", "nodes", "not looked at"),
         ({"nodes": []}, "warning", "nodes", "no node has GPUs"),
@@ -242,6 +244,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         f"{admission}/mutatingwebhookconfigurations/dovetail", f"{admission}/validatingadmissionpolicies",
         f"{admission}/validatingadmissionpolicybindings", f"/apis/apps/v1/{release}/deployments/dovetail-webhook",
         f"/apis/apps/v1/{release}/daemonsets/dovetail-agent", "/apis/nvidia.com/v1/clusterpolicies",
+        "/apis/resource.k8s.io/v1/resourceslices",
     ):  # fmt: skip
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)
@@ -254,3 +257,18 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["doctor", "--host", "--root", "/nowhere"]) == 2
     assert capsys.readouterr().err == 'dovetail: --root "/nowhere": there is no such folder\n'
+
+
+@pytest.mark.parametrize("cdi", [{"enabled": True, "default": True}, {"enabled": True, "nriPluginEnabled": False}, {}])
+def test_a_gpu_operator_that_keeps_its_runtime_class_is_in_order(cdi: dict[str, Any]) -> None:
+    assert wrong(picture(cluster_policies=[{"metadata": {"name": "p"}, "spec": {"cdi": cdi}}])) == []
+
+
+def test_a_dra_driver_on_a_managed_node_is_an_error_and_elsewhere_none() -> None:
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "a"}
+    slices = [msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice)]
+    (found,) = wrong(picture(slices=slices))
+    assert (found.level, found.subject) == ("error", "a")
+    assert "both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs" in found.message
+    assert found.mend.endswith("or keep the DRA driver off the node")
+    assert not [each for each in wrong(picture(slices=slices, nodes=[node(managed=False)])) if "DRA" in each.message]

@@ -112,7 +112,8 @@ def test_a_configuration_that_is_no_toml_is_a_warning_and_hides_nothing_else(mac
 
 
 @pytest.mark.parametrize(
-    ("heard", "mode", "level"), [("true", "auto", "ok"), ("false", "auto", "error"), ("true", "cdi", "error")]
+    ("heard", "mode", "level"),
+    [("true", "auto", "ok"), ("false", "auto", "error"), ("true", "cdi", "error"), ("false", "cdi", "error")],
 )
 def test_whether_the_toolkit_hears_the_variable(machine: Path, heard: str, mode: str, level: str) -> None:
     write(machine, "etc/nvidia-container-runtime/config.toml", TOOLKIT.format(heard=heard, mode=mode))
@@ -122,6 +123,13 @@ def test_whether_the_toolkit_hears_the_variable(machine: Path, heard: str, mode:
 def test_a_machine_without_the_toolkit(machine: Path) -> None:
     (machine / "etc/nvidia-container-runtime/config.toml").unlink()
     assert found(machine, "toolkit").level == "warning"
+
+
+def test_in_mode_cdi_the_variable_is_heard_where_a_specification_names_the_devices(machine: Path) -> None:
+    write(machine, "etc/nvidia-container-runtime/config.toml", TOOLKIT.format(heard="true", mode="cdi"))
+    assert "there is none of NVIDIA's" in found(machine, "toolkit").message
+    write(machine, "var/run/cdi/nvidia.yaml")
+    assert found(machine, "toolkit").message == "mode cdi, and NVIDIA_VISIBLE_DEVICES is heard"
 
 
 def test_specifications_of_cdi_are_a_warning(machine: Path) -> None:

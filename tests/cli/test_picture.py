@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.config.settings import Settings
 from dovetail.kube.errors import Forbidden
+from dovetail.kube.objects import ResourceSlice as Slice
 from dovetail_cli import patience, picture
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import MissingError
@@ -19,6 +21,7 @@ from tests.core.kube.api import Answer, Api
 PODS, NODES = "GET /api/v1/pods", "GET /api/v1/nodes"
 GPUNODES, JOBS = "GET /apis/dovetail.dev/v1alpha1/gpunodes", "GET /apis/dovetail.dev/v1alpha1/gpujobs"
 QUOTAS = "GET /apis/dovetail.dev/v1alpha1/gpuquotas"
+SLICES = "GET /apis/resource.k8s.io/v1/resourceslices"
 CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
 
@@ -38,6 +41,7 @@ async def api() -> AsyncIterator[Api]:
     api.answer(NODES, page(make_node("a")))
     api.answer(GPUNODES, page(make_gpunode("a")))
     api.answer(JOBS, page(make_job("x", number=1)))
+    api.answer(SLICES, refusal(403, "Forbidden"))
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
     yield api
     await api.stop()
@@ -61,6 +65,12 @@ async def test_who_may_not_see_quotas_sees_the_rest(api: Api, cluster: Cluster) 
     api.answer(PODS, page(make_pod("p")))
     api.answer(QUOTAS, refusal(403, "Forbidden"))
     assert (await picture.take(cluster, say=lambda _: None)).quotas is None
+
+
+def test_what_a_dra_driver_hands_out_shows_in_the_view() -> None:
+    served = msgspec.convert({"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a"}}, Slice)
+    taken = picture.Picture(nodes=[make_node("a")], gpunodes=[], pods=[], jobs=[], settings=Settings(), slices=[served])
+    assert "both Dovetail and the DRA driver" in taken.view().ledger.obstacle("a")
 
 
 async def test_a_cluster_without_dovetail_is_told_apart(api: Api, cluster: Cluster) -> None:

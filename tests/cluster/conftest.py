@@ -28,7 +28,9 @@ from tests.cluster.jobs import PATIENCE_SECONDS
 NODES = Path(__file__).with_name("nodes.yaml")
 # Jobs of the second priority take the place of jobs of the first, and no others do: only one test has such.
 PREEMPTING = (5, 250)
+DRIVER_ABSENCE_SECONDS = 5
 OVERRIDES = [
+    f"config.dra_driver_absence={DRIVER_ABSENCE_SECONDS}",
     "config.preemption.priority_gap=245",
     "config.preemption.min_run=0",
     "config.preemption.grace=8",

@@ -9,7 +9,7 @@ from dovetail import names
 from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.audit import Report, Rules, audit
-from dovetail.kube.objects import Node, NodeStatus, Pod
+from dovetail.kube.objects import Node, NodeStatus, Pod, ResourceSlice
 from tests.cli.builders import make_gpunode, make_job, make_pod
 
 GPU = "nvidia.com/gpu"
@@ -85,3 +85,20 @@ def test_a_running_job_tells_the_devices_that_kubelet_gave_its_pods() -> None:
 
 def test_only_the_configured_resources_are_a_vendor_s() -> None:
     assert look(asking("x", 3), rules=Rules(vendor_resources=["amd.com/gpu"])).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("labels", "where", "kinds"),
+    [
+        ({names.LABEL_MANAGED: "true"}, {"nodeName": "a"}, ["BothKinds"]),
+        ({names.LABEL_MANAGED: "true"}, {"allNodes": True}, ["BothKinds"]),
+        ({names.LABEL_MANAGED: "true"}, {"nodeName": "b"}, []),
+        ({}, {"nodeName": "a"}, []),
+    ],
+)
+def test_a_managed_node_that_a_dra_driver_serves_too(
+    labels: dict[str, str], where: dict[str, Any], kinds: list[str]
+) -> None:
+    spec = {"driver": "gpu.nvidia.com", **where}
+    found = look(labels=labels, slices=[msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice)])
+    assert [each.kind for each in found.findings] == kinds

@@ -22,6 +22,7 @@ LISTS = {
     "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
     "gpujobs": "/apis/dovetail.dev/v1alpha1/gpujobs",
     "gpuquotas": "/apis/dovetail.dev/v1alpha1/gpuquotas",
+    "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/dovetail-system/leases"
@@ -52,7 +53,7 @@ class ApiServer:
         self.waiting_leases = 0
         self.answers_leases = True
         self._versions = itertools.count(1)
-        self._watches: dict[str, set[asyncio.Queue[dict[str, Any]]]] = {kind: set() for kind in LISTS}
+        self._watches: dict[str, dict[asyncio.Queue[dict[str, Any]], str]] = {kind: {} for kind in LISTS}
         self._closing = asyncio.Event()
 
     @asynccontextmanager
@@ -91,8 +92,9 @@ class ApiServer:
         self._tell(kind, "DELETED", subject)
 
     def _tell(self, kind: str, event: str, subject: dict[str, Any]) -> None:
-        for watch in self._watches[kind] if self.telling else ():
-            watch.put_nowait({"type": event, "object": json.loads(json.dumps(subject))})
+        for watch, selector in self._watches[kind].items() if self.telling else ():
+            if _selects(selector, subject):
+                watch.put_nowait({"type": event, "object": json.loads(json.dumps(subject))})
 
     def _list_or_watch(self, kind: str) -> Any:
         async def serve(request: web.Request) -> web.StreamResponse:
@@ -100,20 +102,19 @@ class ApiServer:
             await self.listing.wait()
             if request.query.get("watch"):
                 return await self._watch(request, kind)
-            version = str(next(self._versions))
-            return web.json_response(
-                {"metadata": {"resourceVersion": version}, "items": list(self.objects[kind].values())}
-            )
+            version, selector = str(next(self._versions)), request.query.get("fieldSelector", "")
+            items = [subject for subject in self.objects[kind].values() if _selects(selector, subject)]
+            return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
 
         return serve
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        since = int(request.query["resourceVersion"])
+        since, selector = int(request.query["resourceVersion"]), request.query.get("fieldSelector", "")
         for subject in self.objects[kind].values():
-            if self.telling and int(subject["metadata"]["resourceVersion"]) > since:
+            if self.telling and _selects(selector, subject) and int(subject["metadata"]["resourceVersion"]) > since:
                 queue.put_nowait({"type": "MODIFIED", "object": subject})
-        self._watches[kind].add(queue)
+        self._watches[kind][queue] = selector
         response = web.StreamResponse()
         await response.prepare(request)
         closing = asyncio.create_task(self._closing.wait())
@@ -128,7 +129,7 @@ class ApiServer:
                 await response.write(json.dumps(event.result()).encode() + b"\n")
         finally:
             closing.cancel()
-            self._watches[kind].discard(queue)
+            self._watches[kind].pop(queue, None)
         return response
 
     async def _read(self, request: web.Request) -> web.Response:
@@ -199,6 +200,15 @@ def _status(code: int, reason: str, message: str) -> web.Response:
     return web.json_response(
         {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}, status=code
     )
+
+
+def _selects(selector: str, subject: dict[str, Any]) -> bool:
+    """Whether a field selector of one equation, such as `spec.driver=x`, selects the object."""
+    path, _, wanted = selector.partition("=")
+    value: Any = subject
+    for part in path.split(".") if path else ():
+        value = value.get(part, {})
+    return not path or value == wanted
 
 
 def _key(subject: dict[str, Any]) -> str:

@@ -169,17 +169,20 @@ def _first(error: ValidationError) -> str:
 
 
 def _injection(picture: Picture) -> Iterator[Finding]:
-    """NVIDIA's GPU operator may inject devices by CDI, which the variable of an allocation cannot take back."""
+    """Whether NVIDIA's GPU operator gives devices in a way that the variable of an allocation cannot select by.
+
+    `cdi.default` is not looked at: the operator ignores it since 25.10, and before that its runtime class `nvidia`
+    turned the variable's values into CDI names.
+    """
     if isinstance(picture.cluster_policies, Unseen):
         return
     for policy in picture.cluster_policies:
-        cdi = policy.get("spec", {}).get("cdi", {})
-        if cdi.get("enabled") and cdi.get("default"):
+        if policy.get("spec", {}).get("cdi", {}).get("nriPluginEnabled"):
             name = policy["metadata"]["name"]
-            message = "NVIDIA's GPU operator injects devices by CDI everywhere: NVIDIA_VISIBLE_DEVICES is not heard"
-            mend = (
-                f'kubectl patch clusterpolicy {name} --type=merge --patch \'{{"spec":{{"cdi":{{"default":false}}}}}}\''
-            )
+            message = "NVIDIA's GPU operator gives devices by its NRI plugin (cdi.nriPluginEnabled): it removes the "
+            message += "RuntimeClass nvidia, so no pod of Dovetail gets its devices"
+            mend = f"kubectl patch clusterpolicy {name} --type=merge "
+            mend += """--patch '{"spec":{"cdi":{"nriPluginEnabled":false}}}'"""
             yield Finding(level="error", check="cdi", subject=name, message=message, mend=mend)
 
 

@@ -125,17 +125,24 @@ def _toolkit(root: Path) -> Iterator[Finding]:
         yield Finding(level="error", check="toolkit", message=message, mend=mend)
         return
     mode = config.get("nvidia-container-runtime", {}).get("mode", "auto")
-    if mode == "cdi":
-        message = f"{path}: devices come by CDI alone, so NVIDIA_VISIBLE_DEVICES is not heard"
-        mend = 'set mode = "auto" in [nvidia-container-runtime]'
+    if mode == "cdi" and not _specifications(root):
+        # In this mode the runtime takes the variable's values for names of CDI devices, and starts no container whose
+        # device no specification has.
+        message = f"{path}: mode cdi finds devices in CDI specifications alone, and there is none of NVIDIA's"
+        mend = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or set "
+        mend += 'mode = "auto" in [nvidia-container-runtime]'
         yield Finding(level="error", check="toolkit", message=message, mend=mend)
     else:
         yield Finding(level="ok", check="toolkit", message=f"mode {mode}, and NVIDIA_VISIBLE_DEVICES is heard")
 
 
+def _specifications(root: Path) -> list[str]:
+    """Names of the files by which NVIDIA's devices are CDI devices."""
+    return sorted({path.name for folder in _CDI for path in (root / folder).glob("*nvidia*") if path.is_file()})
+
+
 def _cdi(root: Path) -> Iterator[Finding]:
-    specs = sorted({path.name for folder in _CDI for path in (root / folder).glob("*nvidia*") if path.is_file()})
-    if specs:
+    if specs := _specifications(root):
         message = f"{', '.join(specs)}: what a device plugin injects by these, no variable takes back"
         mend = "nothing, as long as no device plugin serves this node; keep it off managed nodes"
         yield Finding(level="warning", check="cdi", message=message, mend=mend)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.objects import ConfigMap, Node
+from dovetail.kube.objects import ConfigMap, Node, ResourceSlice
 from dovetail.kube.resources import (
     CONFIGMAPS,
     GPUJOBS,
@@ -23,6 +23,7 @@ from dovetail.kube.resources import (
     RUNTIMECLASSES,
     Resource,
 )
+from dovetail.kube.slices import list_slices
 from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster
 from dovetail_cli.doctor.findings import Unseen
 from dovetail_cli.liveness import Lease
@@ -50,7 +51,7 @@ _DAEMONSETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet
 _REVIEWS: Final = Resource(
     group="authorization.k8s.io", plural="subjectaccessreviews", kind="SubjectAccessReview", namespaced=False
 )
-# NVIDIA's GPU operator says by these whether containers get devices by CDI.
+# NVIDIA's GPU operator says by these how containers get devices.
 _CLUSTER_POLICIES: Final = Resource(
     group="nvidia.com", plural="clusterpolicies", kind="ClusterPolicy", namespaced=False
 )
@@ -79,6 +80,8 @@ RIGHTS: Final = (
     Right("agent", "patch", names.GROUP, "gpunodes", "status"),
     Right("agent", "patch", "", "nodes", "status"),
     Right("agent", "list", "", "pods"),
+    Right("operator", "watch", "resource.k8s.io", "resourceslices"),
+    Right("scheduler", "watch", "resource.k8s.io", "resourceslices"),
 )
 
 
@@ -101,6 +104,7 @@ class Picture:
     agents: Object | Unseen
     rights: dict[Right, bool | Unseen]
     cluster_policies: Sequence[Object] | Unseen
+    slices: Sequence[ResourceSlice] | Unseen
 
 
 async def look(cluster: Cluster) -> Picture:
@@ -123,6 +127,7 @@ async def look(cluster: Cluster) -> Picture:
         agents=await seen(_one(cluster, _DAEMONSETS, "dovetail-agent", Object)),
         rights=dict(zip(RIGHTS, rights, strict=True)),
         cluster_policies=await seen(listed(cluster, _CLUSTER_POLICIES, Object)),
+        slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
     )
 
 

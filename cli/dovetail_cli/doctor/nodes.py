@@ -11,6 +11,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, ObjectMeta, find_condition
 from dovetail.config.settings import Settings
 from dovetail.kube.objects import Node
+from dovetail.nodedrivers import drivers_now
 from dovetail.nodekind import Serving, serving
 from dovetail.vendor import Vendors
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
@@ -57,6 +58,8 @@ def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> I
         yield unknown("nodes", nodes)
         # The reports tell something by themselves.
         nodes = [Node(metadata=ObjectMeta(name=each.metadata.name)) for each in picture.gpunodes]
+    if isinstance(picture.slices, Unseen):
+        yield unknown("nodes", picture.slices, subject="DRA drivers")
     seen = list(_seen(nodes, picture.gpunodes, picture=picture, settings=settings))
     if only is not None:
         seen = [each for each in seen if each.name == only]
@@ -76,8 +79,10 @@ def _seen(
 ) -> Iterator[Seen]:
     reports = {each.metadata.name: each for each in gpunodes}
     vendors: Vendors = settings.vendors
+    drivers = drivers_now(() if isinstance(picture.slices, Unseen) else picture.slices)
     for node in sorted(nodes, key=lambda node: node.metadata.name):
-        serves, report = serving(node, vendors=vendors), reports.get(node.metadata.name)
+        by_driver = drivers.serving(node, has_claims=False)
+        serves, report = serving(node, vendors=vendors, drivers=by_driver), reports.get(node.metadata.name)
         if serves.managed or serves.resource or report is not None:
             yield Seen(
                 node=node,
@@ -101,7 +106,8 @@ def _fine(seen: Seen) -> Finding:
 
 def _kind(seen: Seen) -> Iterator[Finding]:
     if seen.serves.conflict:
-        mend = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the plugin off the node"
+        other = "plugin" if seen.serves.resource else "DRA driver"
+        mend = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the {other} off the node"
         yield _finding(seen, "error", f"takes no pods with GPUs: {seen.serves.conflict}", mend=mend)
 
 

@@ -79,6 +79,14 @@ class Settings(BaseSettings):
         "Vendor",
         description="Where a job's whole GPUs are looked for first: managed nodes, or those of a vendor's plugin.",
     )
+    dra_driver_absence: WholeNumber = number(
+        60,
+        low=1,
+        high=3600,
+        unit="seconds",
+        description="How long a DRA driver's ResourceSlices must be absent before a managed node that they closed "
+        "takes work again; kubelet removes them for a while when it restarts.",
+    )
     gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(refuse_bool), Field(gt=0, le=4096)]] = Field(
         default_factory=dict,
         description="Memory of one card by model, for nodes that report nothing; yours are added to these.",

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from dovetail.cluster import ClusterView
 from dovetail.engine.plan import place
 from dovetail.engine.tidy import BestFit
 from dovetail.explain.answer import Change
@@ -52,8 +51,7 @@ def _is_too_large(question: Question) -> bool:
 
 def _next_worker(question: Question) -> Question:
     """The question for one worker, with as many others in place as fit."""
-    view = ClusterView(ledger=question.view.ledger.copy())
-    view.nodes = question.view.nodes
+    view = question.view.over(question.view.ledger.copy())
     workers = most_workers(question, below=question.workers)
     placed = place(view.ledger, question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
     for claim in placed if isinstance(placed, list) else ():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from dovetail.cluster import ClusterView, node_facts
 from dovetail.engine.facts import DeviceFacts
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.plan import Shortage, place
@@ -13,12 +12,11 @@ from dovetail.explain.question import KEY, Question
 def emptied(question: Question, *, mended: bool = False) -> Question:
     """The question as it would be had all others left; `mended`: and were every node ready and every device good."""
     ledger = Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights)
-    view = ClusterView(ledger=ledger)
-    view.nodes, view.vendors = question.view.nodes, question.view.vendors
+    view = question.view.over(ledger)
     for name in question.view.ledger.nodes():
         if name not in view.nodes:
             continue
-        facts, devices = node_facts(view.nodes[name], vendors=view.vendors), question.view.ledger.devices(name)
+        facts, devices = view.facts_of(name), question.view.ledger.devices(name)
         if mended:
             facts = replace(facts, obstacle="", cordoned=False)
             devices = tuple(map(_good, devices))

@@ -90,7 +90,10 @@ def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) ->
     if found is None:
         return None
     whole_node = trial.facts.cordoned if uncordoned else ready and bool(trial.facts.obstacle)
-    return Change(kind=mending.kind, node=node, text=_text(mending.kind, found, node=node, whole_node=whole_node))
+    text = _text(mending.kind, found, node=node, whole_node=whole_node)
+    if ready and trial.conflict:
+        text = f"node {node} would have to be served by one side alone: {trial.conflict}"
+    return Change(kind=mending.kind, node=node, text=text)
 
 
 def _text(kind: ChangeKind, devices: list[DeviceFacts], *, node: str, whole_node: bool) -> str:

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from dovetail.cluster import node_facts
 from dovetail.engine.claims import Claim
 from dovetail.engine.facts import DeviceFacts
 from dovetail.engine.fit import Fit, check
@@ -23,7 +22,9 @@ class Trial:
         self.node = node
         self.ledger = ledger
         self.devices = ledger.devices(node)
-        self.facts = node_facts(question.view.nodes[node], vendors=question.view.vendors)
+        self.facts = question.view.facts_of(node)
+        # Why nobody but its administrator can open the node: two sides hand out its devices.
+        self.conflict = question.view.conflict_of(node)
         self._note = ledger.note(node)
         self._ask = question.ask
         # A gang's other workers are of the question and do not go.

@@ -4,7 +4,10 @@ Ten thousand pods so read take some 27 MiB, where generic dictionaries take ten 
 something reads it.
 """
 
+from typing import Any
+
 from msgspec import field
+from msgspec.structs import force_setattr
 
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.kube.quantity import Quantity
@@ -62,6 +65,12 @@ class Container(_Read, frozen=True, kw_only=True):
     restart_policy: str | None = None
 
 
+class PodClaim(_Read, frozen=True, kw_only=True):
+    """A resource claim that a pod uses, by its name within the pod."""
+
+    name: str = ""
+
+
 class PodSpec(_Read, frozen=True, kw_only=True):
     """What a pod asks for and where it is."""
 
@@ -70,6 +79,7 @@ class PodSpec(_Read, frozen=True, kw_only=True):
     priority: int | None = None
     containers: list[Container] = []
     init_containers: list[Container] = []
+    resource_claims: list[PodClaim] = []
 
 
 class StateWaiting(_Read, frozen=True, kw_only=True):
@@ -274,3 +284,41 @@ class Namespace(_Read, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     status: NamespaceStatus = NamespaceStatus()
+
+
+class NodeSelector(_Read, frozen=True, kw_only=True):
+    """Nodes by label and field: each term as in JSON, one of which must hold."""
+
+    node_selector_terms: list[dict[str, Any]] = []
+
+
+class _Reach(_Read, frozen=True, kw_only=True):
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+
+
+class SliceDevice(_Reach, frozen=True, kw_only=True):
+    """A device of a ResourceSlice: from which nodes it can be used. v1beta1 says it below `basic`."""
+
+    basic: _Reach | None = None
+
+
+class ResourceSliceSpec(_Reach, frozen=True, kw_only=True):
+    """Whose devices a ResourceSlice has, and from which nodes they can be used."""
+
+    driver: str
+    per_device_node_selection: bool | None = None
+    devices: list[SliceDevice] = []
+
+    def __post_init__(self) -> None:
+        # Up to 128 devices, each of which says nothing unless all do.
+        if not self.per_device_node_selection:
+            force_setattr(self, "devices", [])
+
+
+class ResourceSlice(_Read, frozen=True, kw_only=True):
+    """Devices that a driver of dynamic resource allocation offers."""
+
+    metadata: ObjectMeta
+    spec: ResourceSliceSpec

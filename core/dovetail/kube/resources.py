@@ -62,3 +62,8 @@ GPUQUOTAS: Final = Resource(
     group=names.GROUP, version=names.VERSION, plural="gpuquotas", kind="GPUQuota", namespaced=False
 )
 HISTORYQUERIES: Final = Resource(group=names.GROUP, version=names.VERSION, plural="historyqueries", kind="HistoryQuery")
+# The newest first; the fields that are read are the same in all of them.
+RESOURCESLICES: Final = tuple(
+    Resource(group="resource.k8s.io", version=version, plural="resourceslices", kind="ResourceSlice", namespaced=False)
+    for version in ("v1", "v1beta2", "v1beta1")
+)
