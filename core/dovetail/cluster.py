@@ -13,7 +13,7 @@ from dovetail.asks import MOST, host_request
 from dovetail.constraints import admits
 from dovetail.deviceids import card_of, is_replica
 from dovetail.engine.claims import Claim, DeviceClaim
-from dovetail.engine.facts import ANY_NUMBER, DeviceFacts, NodeFacts
+from dovetail.engine.facts import ANY_NUMBER, NOT_READY, DeviceFacts, NodeFacts
 from dovetail.engine.ledger import Ledger
 from dovetail.freshness import Freshness
 from dovetail.kube.objects import Node, Pod, ResourceSlice
@@ -240,7 +240,7 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
     return NodeFacts(
         name=node.metadata.name,
         managed=serves.managed,
-        obstacle=serves.conflict if ready is not None and ready.status == "True" else "node is not ready",
+        obstacle=serves.conflict if ready is not None and ready.status == "True" else NOT_READY,
         cordoned=node.spec.unschedulable,
         cpu_milli=min(MOST, milli(allocatable.get("cpu", "0"), rounding="down")),
         memory_mib=min(MOST, mebibytes(allocatable.get("memory", "0"), rounding="down")),

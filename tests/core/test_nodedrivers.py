@@ -11,6 +11,7 @@ from dovetail import names
 from dovetail.cluster import ClusterView
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
+from dovetail.engine.plan import Shortage, place
 from dovetail.kube.objects import Node, Pod, ResourceSlice
 from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers, drivers_now
 from tests.core.builders import make_gpunode, make_node
@@ -72,6 +73,18 @@ def test_a_slice_closes_its_node_and_says_whose_it_is() -> None:
     rig.view.slice_changed(make_slice())
     assert rig.open == ["b"]
     assert rig.reason() == "Unhealthy: a: both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs"
+
+
+def test_a_job_that_waits_for_such_nodes_alone_is_told_why() -> None:
+    rig = Rig()
+    rig.view.slice_changed(make_slice(allNodes=True))
+    found = place(rig.view.ledger, make_ask("1"), workers=1, key="job", nodes=["a", "b"])
+    assert isinstance(found, Shortage)
+    assert (found.reason, found.message) == (
+        "NodeUnhealthy",
+        "Need 1 GPU, only 0 available: the others are unhealthy or cordoned (a: both Dovetail and the DRA driver "
+        "gpu.nvidia.com hand out the node's GPUs, and 1 more node)",
+    )
 
 
 def test_a_node_that_is_not_managed_or_comes_later_is_judged_by_the_slices_that_are_there() -> None:

@@ -5,6 +5,8 @@ from typing import Final
 
 # More than any node takes.
 ANY_NUMBER: Final = 1 << 40
+# The obstacle that ends by itself.
+NOT_READY: Final = "node is not ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import numpy as np
 from dovetail.api.gpujob import Reason
 from dovetail.engine.capacity import devices_on_empty, workers_on_empty, workers_without_host
 from dovetail.engine.claims import Ask, Claim
+from dovetail.engine.facts import NOT_READY
 from dovetail.engine.fit import Fit, Judgement
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import RefusalKind
@@ -129,7 +130,8 @@ def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: b
     told, ask = _kinds(after), now.ask
     assert ask.gpu is not None, "only asked where a device is wanted"
     if _kinds(now) and _kinds(now) <= {"Unhealthy", "Cordoned"}:
-        return Shortage(reason="NodeUnhealthy", message=f"{message}: the others are unhealthy or cordoned")
+        others = f"the others are unhealthy or cordoned{_closed(now)}"
+        return Shortage(reason="NodeUnhealthy", message=f"{message}: {others}")
     if told == {"MemoryGuard"}:
         most = int(np.where(after.candidates, after.free_mib, 0).max(initial=0))
         wanted = ask.gpu.memory_mib or int(after.needed_mib[after.candidates].min(initial=1 << 40))
@@ -149,6 +151,18 @@ def _other_shortage(now: Judgement, after: Judgement, *, message: str, beside: b
     if "TenantLimit" in told and told <= {"TenantLimit", "DevicesBusy"}:
         return Shortage(reason="Resources", message=f"{message}: {tenants_text(ask)}")
     return Shortage(reason="Resources", message=message)
+
+
+def _closed(judged: Judgement) -> str:
+    """Which nodes with such devices are closed for a reason that only people can take away, and why the first is."""
+    there = judged.columns.blocked & judged.candidates.any(axis=1)
+    nodes = sorted(judged.nodes[row] for row in np.flatnonzero(there).tolist())
+    told = [(name, text) for name in nodes if (text := judged.ledger.obstacle(name)) != NOT_READY]
+    if not told:
+        return ""
+    (name, text), more = told[0], len(told) - 1
+    also = f", and {more} more {'node' if more == 1 else 'nodes'}" if more else ""
+    return f" ({name}: {text}{also})"
 
 
 def _kinds(judged: Judgement) -> set[RefusalKind]:
