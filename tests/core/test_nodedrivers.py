@@ -80,10 +80,10 @@ def test_a_job_that_waits_for_such_nodes_alone_is_told_why() -> None:
     rig.view.slice_changed(make_slice(allNodes=True))
     found = place(rig.view.ledger, make_ask("1"), workers=1, key="job", nodes=["a", "b"])
     assert isinstance(found, Shortage)
-    assert (found.reason, found.message) == (
-        "NodeUnhealthy",
+    assert found.reason == "NodeUnhealthy"
+    assert found.message == (
         "Need 1 GPU, only 0 available: the others are unhealthy or cordoned (a: both Dovetail and the DRA driver "
-        "gpu.nvidia.com hand out the node's GPUs, and 1 more node)",
+        "gpu.nvidia.com hand out the node's GPUs, and 1 more node)"
     )
 
 
