@@ -67,6 +67,7 @@ def plane() -> Iterator[Cluster]:
                 f"scheduler.qps={QPS}",
                 f"scheduler.burst={2 * QPS}",
                 "webhook.enabled=false",
+                "users.required=false",
                 "policies.enabled=false",
             ],
             without=["agent", "operator"],

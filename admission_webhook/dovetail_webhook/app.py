@@ -1,61 +1,107 @@
-"""The webhook over HTTP: `POST /mutate` takes the API server's reviews."""
+"""The webhook over HTTP: `POST /mutate` takes the API server's reviews. Whatever comes, there is an answer."""
 
+import asyncio
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 
 from aiohttp import web
 
 from dovetail import logs
-from dovetail.api.gpujob import KIND, Policy
-from dovetail.requests import RequestError
-from dovetail.tasks import TasksError
-from dovetail.vendor import Vendors
-from dovetail_webhook import mutation, review
+from dovetail_webhook import review
+from dovetail_webhook.bodies import Bodies, BodyError
+from dovetail_webhook.connections import Connections
 from dovetail_webhook.metrics import Metrics
-from dovetail_webhook.review import Request, ReviewError
+from dovetail_webhook.review import ReviewError
+from dovetail_webhook.reviewing import MAX_MEMORY, Answer, Reviewer, refused, too_heavy
+from dovetail_webhook.slots import Slots
+from dovetail_webhook.weight import memory_of
 
-# Objects in etcd are smaller; a review of an update would have two.
-MAX_BODY_BYTES: Final = 8 << 20
-Outcome = Literal["patched", "unchanged", "denied"]
+AT_ONCE: Final = 4
+# The API server waits for 5 s (`timeoutSeconds`): a later answer is lost, and its reason too.
+_BODY_SECONDS: Final = 3.0
+_ANSWER_SECONDS: Final = 4.0
+_SEND_SECONDS: Final = 5.0
+# With 60 MiB for the program all this stays below the chart's limit of 256Mi: the figures are in docs/performance.md.
+_BODIES_BYTES: Final = 16 << 20
+_REVIEWS_BYTES: Final = MAX_MEMORY
 log = logs.get_logger("dovetail.webhook")
 
 
-def application(*, policy: Policy, vendors: Vendors, metrics: Metrics, mps_directory: str = "") -> web.Application:
-    """The application that serves `/mutate`. `mps_directory` is where pods find MPS on their node; empty: nowhere."""
-    mutations: dict[str, Callable[[Request], mutation.Patch]] = {
-        "Pod": lambda request: mutation.patch_of_pod(
-            request.object,
-            subresource=request.sub_resource,
-            policy=policy,
-            vendors=vendors,
-            mps_directory=mps_directory,
-        ),
-        KIND: lambda request: mutation.patch_of_job(
-            request.object, user=request.user_info.username if request.operation == "CREATE" else None
-        ),
-    }
-
-    async def mutate(http: web.Request) -> web.Response:
-        body = await http.read()
-        with metrics.duration.time():
-            try:
-                request = review.read(body, kinds=mutations)
-            except ReviewError as error:
-                log.warning("bad request", error=str(error))
-                return web.Response(status=400, text=f"{error}\n")
-            answer, outcome = _answer(request, mutate=mutations[request.kind.kind])
-        metrics.reviews.labels(request.kind.kind, outcome).inc()
-        return web.Response(body=answer, content_type="application/json")
-
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.add_routes([web.post("/mutate", mutate)])
+def application(
+    reviewer: Reviewer, *, metrics: Metrics, connections: Connections | None = None, seconds: float = _ANSWER_SECONDS
+) -> web.Application:
+    """The application that serves `/mutate`; `seconds` bound the time from a request's headers to its answer."""
+    desk = _Desk(reviewer, metrics=metrics, connections=connections or Connections(), seconds=seconds)
+    app = web.Application()
+    app.add_routes([web.post("/mutate", desk.mutate)])
     return app
 
 
-def _answer(request: Request, *, mutate: Callable[[Request], mutation.Patch]) -> tuple[bytes, Outcome]:
+class _Desk:
+    """Takes reviews in and sends the answers."""
+
+    def __init__(self, reviewer: Reviewer, *, metrics: Metrics, connections: Connections, seconds: float) -> None:
+        self._reviewer = reviewer
+        self._metrics = metrics
+        self._connections = connections
+        self._seconds = seconds
+        self._bodies = Bodies(memory=_BODIES_BYTES, seconds=min(_BODY_SECONDS, seconds))
+        self._slots = Slots(count=AT_ONCE, memory=_REVIEWS_BYTES)
+
+    async def mutate(self, http: web.Request) -> web.StreamResponse:
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        with self._connections.answering(http):
+            try:
+                async with self._bodies.of(http) as body:
+                    with self._metrics.duration.time():
+                        response = await self._response(body, deadline=deadline)
+                    # While the body counts as held: a client that does not read must not cost more than one that sends.
+                    return await _sent(response, to=http)
+            except BodyError as error:
+                log.warning("a body is not taken", error=str(error), status=error.status)
+                self._metrics.reviews.labels("unknown", "unread").inc()
+                response = web.Response(status=error.status, text=f"{error}\n")
+                response.force_close()
+                return response
+
+    async def _response(self, body: bytearray, *, deadline: float) -> web.Response:
+        try:
+            answer = await self._answer(body, deadline=deadline)
+        except ReviewError as error:
+            log.warning("bad request", error=str(error))
+            self._metrics.reviews.labels("unknown", "unread").inc()
+            return web.Response(status=400, text=f"{error}\n")
+        self._metrics.reviews.labels(answer.kind, answer.outcome).inc()
+        return web.Response(body=answer.body, content_type="application/json")
+
+    async def _answer(self, body: bytearray, *, deadline: float) -> Answer:
+        if problem := too_heavy(body):
+            return _without_review(body, problem=problem)
+        work: Callable[[], Answer] = lambda: self._reviewer.answer(body)  # noqa: E731 - typed, where partial is not
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._slots.run(work, memory=memory_of(body))
+        except TimeoutError:
+            return _without_review(
+                body, problem=f"no answer within {self._seconds:g} s, as others were reviewed: try again"
+            )
+
+
+def _without_review(body: bytearray, *, problem: str) -> Answer:
+    uid = review.uid_of(body)
+    if not uid:
+        raise ReviewError(problem)
+    log.warning("denied without a review", uid=uid, problem=problem)
+    return refused(uid, message=f"Dovetail's webhook does not review this object: {problem}")
+
+
+async def _sent(response: web.Response, *, to: web.Request) -> web.Response:
+    """Send a response within a time. A client that does not read it loses its connection."""
     try:
-        patch = mutate(request)
-    except (RequestError, TasksError) as error:
-        log.info("denied", kind=request.kind.kind, error=str(error))
-        return review.denied(request, message=str(error)), "denied"
-    return review.allowed(request, patch=patch), "patched" if patch else "unchanged"
+        async with asyncio.timeout(_SEND_SECONDS):
+            await response.prepare(to)
+            await response.write_eof()
+    except TimeoutError:
+        if to.transport is not None:
+            to.transport.abort()
+    return response

@@ -10,9 +10,12 @@ from aiohttp import web
 
 from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail_webhook import connections
 from dovetail_webhook.app import application
 from dovetail_webhook.certificate import Certificate
+from dovetail_webhook.connections import Connections
 from dovetail_webhook.metrics import Metrics
+from dovetail_webhook.reviewing import Reviewer
 
 DEFAULT_PORT: Final = 8443
 DEFAULT_METRICS_PORT: Final = 8084
@@ -45,13 +48,13 @@ def _parser() -> argparse.ArgumentParser:
 async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     certificate = Certificate(args.certificates)
     metrics = Metrics()
-    app = application(
-        policy=settings.policy, vendors=settings.vendors, metrics=metrics, mps_directory=settings.mps_directory
-    )
+    reviewer = Reviewer(policy=settings.policy, vendors=settings.vendors, mps_directory=settings.mps_directory)
+    clients = Connections()
+    app = application(reviewer, metrics=metrics, connections=clients)
     health = web.Application()
     serving.add_health(health, ready={}, registry=metrics.registry)
     async with (
-        serving.listening(app, host=args.host, port=args.port, tls=certificate.context),
+        connections.listening(app, host=args.host, port=args.port, tls=certificate.context, connections=clients),
         # Last, so that whoever is told that it is ready can ask.
         serving.listening(health, host="0.0.0.0", port=args.metrics_port),  # noqa: S104 - probes come from outside
     ):

@@ -14,16 +14,19 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, Policy
+from dovetail.api.meta import Described
 from dovetail.asks import agree, ask_of_pod
+from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
-from dovetail.pods.completion import EPHEMERAL, Manifest, completed
+from dovetail.pods.completion import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps import with_mps
 from dovetail.pods.parts import Parts, parts_of
 from dovetail.pods.vendor import plugin_for, refuse_no_devices, vendor_devices, with_devices
 from dovetail.requests import RequestError
 from dovetail.tasks import TasksError, tasks_of
 from dovetail.vendor import Vendors
+from dovetail_webhook.weight import depth_of
 
 Patch = list[dict[str, Any]]
 
@@ -33,8 +36,75 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
-# The fields of a GPUJob by which its tasks are what they are.
-_BEARING_ON_TASKS: Final = ("sweep", "workers", "minWorkers", "distributed")
+# Kubernetes' own types are some 15 levels deep. The API server takes 10,000, and its JSON patches fewer.
+MAX_DEPTH: Final = 64
+# An empty container is two bytes, and 500 once it is complete. Kubelet is tested with far fewer.
+MAX_CONTAINERS: Final = 256
+
+
+class _JobMetadata(Described, frozen=True, kw_only=True):
+    name: str = ""
+    generate_name: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _JobSpec(Described, frozen=True, kw_only=True):
+    # What the schema says of these fields is left to it: here they may be anything.
+    gpu: Any = None
+    sweep: Any = None
+    workers: Any = None
+    min_workers: Any = None
+    distributed: Any = None
+    template: msgspec.Raw = msgspec.Raw()
+
+
+class Job(Described, frozen=True, kw_only=True):
+    """Of a GPUJob on its way in what is written by admission, or bears on that; its template stays JSON."""
+
+    metadata: _JobMetadata = _JobMetadata()
+    spec: _JobSpec | None = None
+
+
+class _Amounts(Described, frozen=True, kw_only=True):
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+class _Named(Described, frozen=True, kw_only=True):
+    name: str = ""
+    mount_path: str = ""
+
+
+class _ContainerShape(Described, frozen=True, kw_only=True):
+    env: list[_Named] | None = None
+    resources: _Amounts | None = None
+    volume_mounts: list[_Named] | None = None
+
+
+class _SpecShape(Described, frozen=True, kw_only=True):
+    # What completing a pod goes through as plain values.
+    containers: list[_ContainerShape] | None = None
+    init_containers: list[_ContainerShape] | None = None
+    ephemeral_containers: list[_ContainerShape] | None = None
+    volumes: list[_Named] | None = None
+    scheduler_name: str | None = None
+    runtime_class_name: str | None = None
+    node_name: str | None = None
+
+
+class _PodManifest(Described, frozen=True, kw_only=True):
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+
+
+def read_pod(text: msgspec.Raw) -> Manifest:
+    """A pod as plain values. Raises `UnreadableError`."""
+    pod = decode(text, as_type=_PodManifest)
+    convert(pod.spec, as_type=_SpecShape)
+    count = sum(len(pod.spec.get(kind) or ()) for kind in KINDS)
+    if count > MAX_CONTAINERS:
+        raise UnreadableError(f"it has {count} containers, and {MAX_CONTAINERS} are allowed")
+    return {"metadata": pod.metadata, "spec": pod.spec}
 
 
 def patch_of_pod(
@@ -49,7 +119,7 @@ def patch_of_pod(
         return _changes(pod["spec"], spec, keys=[EPHEMERAL])
     try:
         spec = with_mps(_completed(pod, policy=policy, vendors=vendors), directory=mps_directory)
-    except msgspec.ValidationError as error:
+    except UnreadableError as error:
         raise RequestError(
             _name(pod), field="pod", problem=f"cannot be read: {error}", example="a valid pod"
         ) from error
@@ -65,7 +135,16 @@ def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch
     ]
 
 
-def patch_of_job(job: Manifest, *, user: str | None) -> Patch:
+def read_job(text: msgspec.Raw) -> Job:
+    """A GPUJob. Raises `UnreadableError` for one whose shape no schema allows, or that is nested too deeply."""
+    job = decode(text, as_type=Job)
+    depth = depth_of(bytes(job.spec.template)) if job.spec and job.spec.template else 0
+    if depth > MAX_DEPTH:
+        raise UnreadableError(f"spec.template is nested {depth} levels deep, and {MAX_DEPTH} are allowed")
+    return job
+
+
+def patch_of_job(job: Job, *, user: str | None) -> Patch:
     """The changes that write down who made a GPUJob, whatever it says itself; of one that exists already that is known
     and `user` is None. A request that was written without quotes (`gpu: 0.5`) becomes the text that it is.
     Raises `TasksError` for a new sweep that could not be run."""
@@ -74,18 +153,24 @@ def patch_of_job(job: Manifest, *, user: str | None) -> Patch:
     return [*_text_of_gpu(job), *([] if user is None else _made_by(job, user=user))]
 
 
-def _check_tasks(job: Manifest) -> None:
+def _check_tasks(job: Job) -> None:
     """Refuse a sweep that has no tasks, in one sentence. Raises `TasksError`. What the schema says is left to it."""
-    said, metadata = job.get("spec") or {}, job.get("metadata") or {}
-    if not isinstance(said, dict) or not isinstance(said.get("sweep"), dict):
+    spec = job.spec
+    if spec is None or not isinstance(spec.sweep, dict):
         return
-    _refuse_bare_values(said["sweep"])
-    whole = {
-        "metadata": {"name": metadata.get("name") or metadata.get("generateName") or ""},
-        "spec": {key: said[key] for key in _BEARING_ON_TASKS if key in said},
+    _refuse_bare_values(spec.sweep)
+    said = {
+        "sweep": spec.sweep,
+        "workers": spec.workers,
+        "minWorkers": spec.min_workers,
+        "distributed": spec.distributed,
     }
-    with contextlib.suppress(msgspec.ValidationError):
-        tasks_of(msgspec.convert(whole, GPUJob))
+    whole = {
+        "metadata": {"name": job.metadata.name or job.metadata.generate_name},
+        "spec": {key: value for key, value in said.items() if value is not None},
+    }
+    with contextlib.suppress(UnreadableError):
+        tasks_of(convert(whole, as_type=GPUJob))
 
 
 def _refuse_bare_values(sweep: Manifest) -> None:
@@ -102,15 +187,15 @@ def _refuse_bare_values(sweep: Manifest) -> None:
                 )
 
 
-def _made_by(job: Manifest, *, user: str) -> Patch:
-    annotations = job.get("metadata", {}).get("annotations") or {}
+def _made_by(job: Job, *, user: str) -> Patch:
+    annotations = job.metadata.annotations or {}
     if annotations.get(names.USER) == user:
         return []
     return [{"op": "add", "path": "/metadata/annotations", "value": {**annotations, names.USER: user}}]
 
 
-def _text_of_gpu(job: Manifest) -> Patch:
-    gpu = (job.get("spec") or {}).get("gpu")
+def _text_of_gpu(job: Job) -> Patch:
+    gpu = job.spec.gpu if job.spec else None
     if not isinstance(gpu, float):
         return []
     return [{"op": "add", "path": "/spec/gpu", "value": format(Decimal(repr(gpu)), "f").removesuffix(".0")}]
@@ -177,7 +262,7 @@ def _refuse_others_choices(spec: Mapping[str, Any], *, wants_runtime: bool) -> N
 
 
 def _typed(pod: Manifest) -> Pod:
-    return msgspec.convert(pod, Pod, strict=False)
+    return convert(pod, as_type=Pod, strict=False)
 
 
 def _name(pod: Manifest) -> str:

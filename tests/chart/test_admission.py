@@ -89,7 +89,7 @@ def test_the_webhook_has_no_token_and_one_of_it_always_answers(render: Render) -
 
 
 def test_webhook_and_policies_can_be_left_out(render: Render) -> None:
-    without = render(webhook__enabled=False, policies__enabled=False)
+    without = render(webhook__enabled=False, users__required=False, policies__enabled=False)
     assert not named(without, "MutatingWebhookConfiguration")
     assert not POLICIES & set(named(without, "ValidatingAdmissionPolicy"))
     assert "dovetail-webhook" not in named(without, "Deployment")
@@ -101,6 +101,24 @@ def test_a_webhook_that_is_away_stops_nobody_elses_pods(render: Render) -> None:
     assert [each["name"] for each in hook["matchConditions"]] == ["asks-for-gpus", "is-not-complete"]
     (expression,) = hook["namespaceSelector"]["matchExpressions"]
     assert (expression["operator"], expression["values"]) == ("NotIn", ["kube-system", "dovetail-system"])
+
+
+@pytest.mark.parametrize(("required", "failure"), [(True, "Fail"), (False, "Ignore")])
+def test_a_job_without_its_user_is_refused_or_not_by_webhook_and_policy_alike(
+    render: Render, required: bool, failure: str
+) -> None:
+    chart = render(users__required=required)
+    assert hooks(chart)["gpujobs.dovetail.dev"]["failurePolicy"] == failure
+    variables = named(chart, "ValidatingAdmissionPolicy")["dovetail-users"]["spec"]["variables"]
+    (expected,) = [each["expression"] for each in variables if each["name"] == "expected"]
+    assert ("variables.said == ''" in expected) is not required
+
+
+def test_users_cannot_be_required_where_no_webhook_writes_them(helm: Helm) -> None:
+    done = helm("template", "dovetail", str(CHART), "--set=webhook.enabled=false")
+    assert (
+        "webhook.enabled is false, so no webhook writes down who made a GPUJob: set users.required=false" in done.stderr
+    )
 
 
 def test_exempt_namespaces_are_exempt_from_both(render: Render) -> None:

@@ -1,11 +1,13 @@
 """Webhook and policies on the real API server: what is completed, what is refused, and that nobody forges devices."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -34,6 +36,7 @@ CLUSTER_KINDS = {
     for group, kind, plural in (
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
         ("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings"),
     )
 }
@@ -258,24 +261,78 @@ async def test_where_no_webhook_completes_a_pod_the_policies_hold(
         await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
 
 
-async def test_while_the_webhook_is_away_only_pods_that_ask_are_refused(
-    client: Client, namespace: str, sandbox: Cluster
+async def test_while_the_webhook_is_away_pods_that_ask_and_new_jobs_are_refused_and_those_that_exist_go_on(
+    client: Client, mallory: Client, namespace: str, sandbox: Cluster
 ) -> None:
+    # The tasks of the array are created by the operator, once it is back and the webhook away.
+    await asyncio.to_thread(sandbox.stop, "operator")
+    job = manifest("array", array={"indexes": "0-1"})
+    await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
     await asyncio.to_thread(sandbox.stop, "webhook")
     try:
         await client.create(PODS, make_pod("plain"), as_type=Pod, namespace=namespace)
         with pytest.raises(KubeError, match="failed calling webhook"):
             await client.create(PODS, make_pod("asks", annotations=asking("1")), as_type=Pod, namespace=namespace)
-        # Its pods are built complete, so jobs go on.
-        await client.create(GPUJOBS, manifest("job"), as_type=GPUJob, namespace=namespace)
+        with pytest.raises(KubeError, match="failed calling webhook"):
+            await mallory.create(GPUJOBS, manifest("job"), as_type=GPUJob, namespace=namespace)
+        await asyncio.to_thread(sandbox.start, "operator")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                job = await client.get(GPUJOBS, "job", as_type=GPUJob, namespace=namespace)
-                if job.status.phase == "Running":
-                    break
-                await asyncio.sleep(0.1)
+            while not [each for each in await tasks(client, namespace=namespace) if each.status.phase == "Running"]:
+                await asyncio.sleep(0.1)  # noqa: ASYNC110 - the other side is another process
+        users = {each.metadata.annotations[names.USER] for each in await tasks(client, namespace=namespace)}
+        assert users == {f"system:serviceaccount:{namespace}:mallory"}
     finally:
+        await asyncio.to_thread(sandbox.start, "operator")
         await asyncio.to_thread(sandbox.start, "webhook")
+
+
+async def tasks(client: Client, *, namespace: str) -> list[GPUJob]:
+    jobs = await client.list(GPUJOBS, as_type=GPUJob, namespace=namespace)
+    return [each for each in jobs.items if names.LABEL_TASK in each.metadata.labels]
+
+
+async def test_a_job_that_no_webhook_saw_is_refused_unless_it_names_who_makes_it(
+    client: Client, mallory: Client, namespace: str
+) -> None:
+    """As where an administrator has switched the webhook off, or its configuration is gone."""
+    hooks = CLUSTER_KINDS["MutatingWebhookConfiguration"]
+    before = await client.get(hooks, "dovetail", as_type=Manifest)
+    await client.delete(hooks, "dovetail")
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (sentence := await unsigned(mallory, namespace=namespace)) == "":
+                await mallory.delete(GPUJOBS, "unsigned", namespace=namespace)
+        assert 'annotation dovetail.dev/user is who made the job, "system:serviceaccount:' in sentence
+        assert 'and not "": Dovetail\'s webhook writes it' in sentence
+    finally:
+        metadata = {key: before["metadata"][key] for key in ("name", "labels")}
+        await client.create(hooks, {**before, "metadata": metadata}, as_type=Manifest)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await unsigned(mallory, namespace=namespace):  # noqa: ASYNC110 - the API server hears of it by a watch
+            await asyncio.sleep(0.1)
+
+
+async def unsigned(account: Client, *, namespace: str) -> str:
+    """The sentence with which a job that does not say its user is refused, empty when it comes in."""
+    try:
+        await account.create(GPUJOBS, manifest("unsigned", suspend=True), as_type=GPUJob, namespace=namespace)
+    except KubeError as error:
+        return str(error)
+    return ""
+
+
+async def test_a_hostile_job_is_refused_with_a_sentence_and_the_next_one_comes_in(
+    mallory: Client, namespace: str
+) -> None:
+    for levels in (65, 1_100, 5_000):
+        job = json.dumps(manifest("deep", suspend=True)).replace('"busybox"', f'"busybox","x":{nested(levels)}')
+        with pytest.raises(KubeError, match="nested"):
+            await mallory.create(GPUJOBS, msgspec.Raw(job.encode()), as_type=GPUJob, namespace=namespace)
+    await mallory.create(GPUJOBS, manifest("next", suspend=True), as_type=GPUJob, namespace=namespace)
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 import base64
+import io
 import json
+import time
 from typing import Any
 
 import aiohttp
@@ -9,6 +11,8 @@ from dovetail import names, serving
 from dovetail.vendor import DEFAULT_VENDORS
 from dovetail_webhook.app import application
 from dovetail_webhook.metrics import Metrics
+from dovetail_webhook.review import ReviewError
+from dovetail_webhook.reviewing import Answer, Reviewer
 
 
 def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:
@@ -19,12 +23,15 @@ def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": whole}
 
 
-async def post(body: Any, *, metrics: Metrics | None = None) -> tuple[int, str]:
-    app = application(policy="Balanced", vendors=DEFAULT_VENDORS, metrics=metrics or Metrics())
+async def post(body: Any, *, metrics: Metrics | None = None, seconds: float = 4.0) -> tuple[int, str]:
+    reviewer = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS)
+    app = application(reviewer, metrics=metrics or Metrics(), seconds=seconds)
     async with (
         serving.listening(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession() as http,
-        http.post(f"http://127.0.0.1:{port}/mutate", data=body if isinstance(body, bytes) else json.dumps(body)) as got,
+        http.post(
+            f"http://127.0.0.1:{port}/mutate", data=io.BytesIO(body) if isinstance(body, bytes) else json.dumps(body)
+        ) as got,
     ):
         return got.status, await got.text()
 
@@ -56,14 +63,42 @@ async def test_a_job_gets_its_users_name() -> None:
     ("body", "said"),
     [
         (b"{", "no AdmissionReview of admission.k8s.io/v1"),
-        ({"request": {"uid": "u"}}, "no AdmissionReview of admission.k8s.io/v1"),
-        (make_review("Node"), "kind Node is not reviewed here; allowed are Pod, GPUJob"),
+        ({"request": {"kind": {"kind": "Pod"}}}, "no AdmissionReview of admission.k8s.io/v1"),
     ],
 )
 async def test_what_is_no_review_is_a_bad_request(body: Any, said: str) -> None:
     status, text = await post(body)
     assert status == 400
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (make_review("Node"), "kind Node is not reviewed here; allowed are Pod, GPUJob"),
+        (
+            {"request": {"uid": "u-1"}},
+            "no AdmissionReview of admission.k8s.io/v1: Object missing required field `kind`",
+        ),
+    ],
+)
+async def test_a_review_that_cannot_be_read_is_denied_where_its_uid_is_known(body: Any, said: str) -> None:
+    status, text = await post(body)
+    response = json.loads(text)["response"]
+    assert (status, response["uid"], response["allowed"]) == (200, "u-1", False)
+    assert said in response["status"]["message"]
+
+
+async def test_a_review_that_others_keep_waiting_is_denied_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_reviewer: Reviewer, _body: bytes) -> Answer:
+        time.sleep(0.3)
+        raise ReviewError("too late to matter")
+
+    monkeypatch.setattr(Reviewer, "answer", slow)
+    status, text = await post(make_review(), seconds=0.05)
+    response = json.loads(text)["response"]
+    assert (status, response["allowed"]) == (200, False)
+    assert "no answer within 0.05 s, as others were reviewed: try again" in response["status"]["message"]
 
 
 async def test_every_outcome_is_counted() -> None:

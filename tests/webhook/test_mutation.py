@@ -10,7 +10,8 @@ from dovetail.requests import RequestError, parse
 from dovetail.tasks import TasksError
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.workload import build_job
-from dovetail_webhook.mutation import patch_of_job, patch_of_pod
+from dovetail_webhook import mutation
+from dovetail_webhook.mutation import patch_of_pod
 from tests.operator_.builders import make_job
 
 Manifest = dict[str, Any]
@@ -22,6 +23,10 @@ def make_pod(gpu: str | None = None, *, limits: dict[str, str] | None = None, **
     main = {"name": "main", "resources": {"limits": limits, "requests": limits} if limits else {}}
     metadata = {"name": "p", "annotations": {} if gpu is None else {names.REQUEST: gpu}}
     return {"metadata": metadata, "spec": {"containers": [main], "schedulerName": "default-scheduler", **spec}}
+
+
+def patch_of_job(job: Manifest, *, user: str | None) -> mutation.Patch:
+    return mutation.patch_of_job(mutation.read_job(msgspec.Raw(msgspec.json.encode(job))), user=user)
 
 
 def mutated(pod: Manifest, *, subresource: str = "") -> Manifest:

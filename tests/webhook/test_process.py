@@ -1,51 +1,158 @@
-"""`dovetail-webhook` as a process: asked over TLS as the API server asks, and a graceful end."""
+"""`dovetail-webhook` as a process: asked as the API server asks, attacked as a pod could, and a graceful end."""
 
 import asyncio
 import json
-import os
+import re
 import signal
-import ssl
-import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import pytest
 
-from tests.background import free_ports
+from dovetail_webhook.bodies import MAX_BODY_BYTES
+from tests.webhook.served import Served, webhook
 from tests.webhook.test_app import make_review
-from tests.webhook.test_certificate import write_pair
 
-PROGRAM = (sys.executable, "-c", "from dovetail_webhook.main import main; raise SystemExit(main())")
+# The chart's limit on the webhook's memory.
+LIMIT_MIB = 256
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\n"
 
 
-async def until_ready(http: aiohttp.ClientSession, url: str) -> None:
-    async with asyncio.timeout(60):
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with webhook(tmp_path) as process:
+        yield process
+
+
+def bomb(unit: str, *, size: int, kind: str, around: tuple[str, str]) -> bytes:
+    """A review of that size whose object repeats `unit`."""
+    frame = json.dumps(make_review(kind, object="@"))
+    before, after = around
+    count = (size - len(frame) - len(before) - len(after)) // len(unit)
+    return frame.replace('"@"', f"{before}{(unit * count)[:-1]}{after}").encode()
+
+
+JOB = ('{"spec":{"template":{"spec":{"x":[', "]}}}}")
+POD = ('{"metadata":{"annotations":{"dovetail.dev/gpu":"1"}},"spec":{"containers":[', "]}}")
+ENV = (f'{POD[0]}{{"name":"a","env":[', f"]}}{POD[1]}")
+BOMBS = {
+    "empty objects": bomb("{},", size=MAX_BODY_BYTES, kind="GPUJob", around=JOB),
+    "small objects": bomb('{"a":1},', size=MAX_BODY_BYTES, kind="GPUJob", around=JOB),
+    "containers": bomb("{},", size=MAX_BODY_BYTES, kind="Pod", around=POD),
+    "containers in a pod that etcd would take": bomb('{"name":"a"},', size=1_200_000, kind="Pod", around=POD),
+    "variables": bomb(f'{{"name":"{"a" * 16}","value":"{"b" * 40}"}},', size=MAX_BODY_BYTES, kind="Pod", around=ENV),
+    "brackets": bomb("[", size=MAX_BODY_BYTES, kind="GPUJob", around=JOB),
+}
+
+
+async def test_it_answers_over_tls_counts_what_it_did_and_ends_when_asked(served: Served) -> None:
+    status, text = await served.post(make_review())
+    assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
+    async with served.http.get(f"http://127.0.0.1:{served.metrics_port}/metrics") as response:
+        assert 'dovetail_webhook_reviews_total{kind="Pod",outcome="patched"} 1.0' in await response.text()
+    served.process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(served.process.wait(), timeout=60) == 0
+
+
+async def test_bodies_made_to_take_its_memory_are_answered_within_the_chart_s_limit(served: Served) -> None:
+    assert (await served.post(b"{}," * (8 << 20)))[0] == 413
+    for name, body in BOMBS.items():
+        answers = await asyncio.gather(*(served.post(body) for _ in range(4)))
+        assert {status for status, _ in answers} <= {200, 400, 408}, name
+    assert served.peak_mib() < LIMIT_MIB
+    assert (await served.post(make_review()))[0] == 200
+
+
+async def test_two_hundred_slow_clients_keep_no_review_out(served: Served) -> None:
+    beginnings = (
+        b"",
+        b"POST /mut",
+        HEAD + b"Content-Length: 3000000\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5",
+    )
+    slow = await asyncio.gather(*(served.connect() for _ in range(200)))
+    for index, (_, writer) in enumerate(slow):
+        writer.write(beginnings[index % len(beginnings)])
+    async with asyncio.timeout(10):  # a millisecond or two; benchmarks have the figures
+        assert (await served.post(make_review()))[0] == 200
+    async with asyncio.timeout(30):  # 5 s for headers, 3 s for a body
+        await asyncio.gather(*(reader.read() for reader, _ in slow))
+    for _, writer in slow:
+        writer.transport.abort()
+
+
+async def test_clients_that_hold_all_bodies_back_by_a_byte_keep_no_review_out(served: Served) -> None:
+    held = await asyncio.gather(*(served.connect() for _ in range(40)))
+    for _, writer in held:
+        writer.write(HEAD + b"Content-Length: 3000000\r\n\r\n" + b"x" * 2_999_999)
+    async with asyncio.timeout(10):
+        assert (await served.post(make_review()))[0] == 200
+    assert served.peak_mib() < LIMIT_MIB
+    for _, writer in held:
+        writer.transport.abort()
+
+
+def request(body: bytes, *, version: str = "1.1", headers: str = "") -> bytes:
+    return f"POST /mutate HTTP/{version}\r\nHost: x\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+REVIEW = json.dumps(make_review()).encode()
+CHUNKS = f"{len(REVIEW):x}\r\n".encode() + REVIEW + b"\r\n0\r\n\r\n"
+CLOSE = "Connection: close\r\n"
+
+
+ODD = {
+    "HTTP/1.0": (request(REVIEW, version="1.0"), [200]),
+    "in chunks": (HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS, [200]),
+    "four in one go": (request(REVIEW) * 3 + request(REVIEW, headers=CLOSE), [200, 200, 200, 200]),
+    "an odd content type": (request(REVIEW, headers=f"Content-Type: a/b; charset=utf-42\r\n{CLOSE}"), [200]),
+    "called gzip, though it is plain": (request(REVIEW, headers=f"Content-Encoding: gzip\r\n{CLOSE}"), [200]),
+    "expecting 100": (request(REVIEW, headers=f"Expect: 100-continue\r\n{CLOSE}"), [100, 200]),
+    "nothing": (request(b"", headers=CLOSE), [400]),
+    "no text": (request(b"\xff\xfe", headers=CLOSE), [400]),
+    "a negative length": (HEAD + b"Content-Length: -1\r\n\r\n", [400]),
+    "an endless length": (HEAD + b"Content-Length: 9999999999\r\n\r\n", [413]),
+    "broken chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", [400]),
+    "an endless header": (HEAD + b"X: " + b"y" * 100_000 + b"\r\n\r\n", [400]),
+    "another method": (b"GET /mutate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", [405]),
+    "another path": (b"POST /other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", [404]),
+    "no HTTP": (b"\x00\x01\x02 nonsense\r\n\r\n", [400]),
+}
+
+
+async def test_whatever_is_said_is_answered(served: Served) -> None:
+    for name, (said, statuses) in ODD.items():
+        async with asyncio.timeout(30):
+            heard = await served.say(said)
+        found = [int(status) for status in re.findall(rb"HTTP/1\.\d (\d+) ", heard)]
+        assert found == statuses, name
+
+
+async def test_what_is_no_tls_costs_no_more_than_its_connection(served: Served) -> None:
+    async def speak(text: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(text)
+        try:
+            return await reader.read()
+        finally:
+            writer.transport.abort()
+
+    async with asyncio.timeout(30):
+        for text in (b"\x16\x03\x01" + b"\xff" * 600, request(REVIEW), b"\x00" * 5_000):
+            assert b"HTTP" not in await speak(text)
+    assert (await served.post(make_review()))[0] == 200
+
+
+async def test_a_review_in_unending_chunks_is_given_up_at_the_limit(served: Served) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
         while True:
-            try:
-                async with http.get(url) as response:
-                    if response.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.05)
+            yield b"{}," * 20_000
 
-
-async def test_it_answers_over_tls_tells_what_it_did_and_ends_when_told(tmp_path: Path) -> None:
-    authority = write_pair(tmp_path)
-    port, metrics = free_ports(count=2)
-    options = (f"--certificates={tmp_path}", f"--port={port}", f"--metrics-port={metrics}", "--host=127.0.0.1")
-    process = await asyncio.create_subprocess_exec(*PROGRAM, *options, env=dict(os.environ))
-    try:
-        async with aiohttp.ClientSession() as http:
-            await until_ready(http, f"http://127.0.0.1:{metrics}/readyz")
-            context = ssl.create_default_context(cadata=authority.decode())
-            url, body = f"https://127.0.0.1:{port}/mutate", json.dumps(make_review())
-            async with http.post(url, data=body, ssl=context) as response:
-                assert (await response.json())["response"]["allowed"]
-            async with http.get(f"http://127.0.0.1:{metrics}/metrics") as response:
-                assert 'dovetail_webhook_reviews_total{kind="Pod",outcome="patched"} 1.0' in await response.text()
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), timeout=60) == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    answer: Any = None
+    with suppress(aiohttp.ClientError):  # the server closes while the client still sends
+        answer = await served.post(chunks())
+    assert answer is None or answer[0] == 413
+    assert served.peak_mib() < LIMIT_MIB

@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 
 EPHEMERAL: Final = "ephemeralContainers"
 # Kinds of containers in the order that indices count. Nobody can ask for anything in an ephemeral one.
-_KINDS: Final = ("containers", "initContainers", EPHEMERAL)
+KINDS: Final = ("containers", "initContainers", EPHEMERAL)
 _OURS: Final = frozenset(
     {
         names.ENV_VISIBLE_DEVICES,
@@ -46,7 +46,7 @@ def completed(
     if asked.parts:
         result |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUNTIME_CLASS}
     index = 0
-    for kind in _KINDS:
+    for kind in KINDS:
         if containers := spec.get(kind):
             result[kind] = [
                 _container(each, index=index + at, asked=asked, by_plugin=by_plugin)

@@ -144,6 +144,11 @@ def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
     A container that somebody put before it later does not take its devices.
     """
     containers = pod.spec.containers
+    if not containers:
+        raise RequestError(
+            pod.metadata.annotations[names.REQUEST], field=names.REQUEST, problem="the pod has no container",
+            example="a pod with one",
+        )  # fmt: skip
     free = [index for index in range(len(containers)) if index not in named]
     if not free:
         raise RequestError(

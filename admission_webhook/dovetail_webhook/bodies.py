@@ -1,0 +1,92 @@
+"""The bodies of requests: read within a size, a deadline, and a bound on what all of them hold together.
+
+BodyError   a body that is not taken, with the status that HTTP has for it
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from aiohttp import web
+
+# An object in etcd is smaller than 1.5 MiB, and the review of an update has two.
+MAX_BODY_BYTES: Final = 3_584 << 10
+# Several that come at once wait for each other so long before the oldest is given up.
+_BURST_SECONDS: Final = 0.5
+_TOO_LARGE: Final = 413
+_TOO_SLOW: Final = 408
+
+
+class BodyError(Exception):
+    """A body that is not taken."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        self.status = status
+        super().__init__(sentence)
+
+
+class Bodies:
+    """Reads bodies. All that are held at one time are at most `memory` bytes.
+
+    Over that bound the body that has been coming in longest is given up: one that the API server sends takes
+    milliseconds, so it is never a review that a few slow senders keep out.
+    """
+
+    def __init__(self, *, memory: int, seconds: float) -> None:
+        self._memory = memory
+        self._seconds = seconds
+        self._held = 0
+        self._freed = asyncio.Event()
+        # In the order in which they began.
+        self._coming: dict[asyncio.Timeout, None] = {}
+
+    @asynccontextmanager
+    async def of(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
+        """The body, which counts as held until the end of the block. Raises `BodyError`."""
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise _too_large()
+        body = bytearray()
+        try:
+            await self._fill(body, request=request)
+            yield body
+        finally:
+            self._held -= len(body)
+            self._freed.set()
+
+    async def _fill(self, body: bytearray, *, request: web.BaseRequest) -> None:
+        try:
+            async with asyncio.timeout(self._seconds) as deadline:
+                self._coming[deadline] = None
+                try:
+                    while chunk := await request.content.readany():
+                        if len(body) + len(chunk) > MAX_BODY_BYTES:
+                            raise _too_large()
+                        await self._room_for(len(chunk), besides=deadline)
+                        body += chunk
+                        self._held += len(chunk)
+                finally:
+                    del self._coming[deadline]
+        except TimeoutError as error:
+            raise BodyError(
+                _TOO_SLOW, f"the body did not come in time: it has {self._seconds:g} s, and less while there are many"
+            ) from error
+
+    async def _room_for(self, size: int, *, besides: asyncio.Timeout) -> None:
+        while self._held + size > self._memory:
+            self._give_up_oldest(besides=besides)
+            self._freed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._freed.wait(), timeout=_BURST_SECONDS)
+
+    def _give_up_oldest(self, *, besides: asyncio.Timeout) -> None:
+        now = asyncio.get_running_loop().time()
+        for deadline in self._coming:
+            when = deadline.when()
+            if deadline is not besides and when is not None and now < when <= now + self._seconds - _BURST_SECONDS:
+                deadline.reschedule(now)
+                return
+
+
+def _too_large() -> BodyError:
+    return BodyError(_TOO_LARGE, f"the body is above {MAX_BODY_BYTES} bytes, which no review of one object is")

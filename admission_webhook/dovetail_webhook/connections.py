@@ -1,0 +1,163 @@
+"""Serves an application to slow or hostile clients: a deadline for each state of a connection, and a bound.
+
+aiohttp has no limit on the time that a request's line and headers take, nor on the number of connections: 200 clients
+that send a byte a second would stay for ever.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, cast
+
+from aiohttp import web
+
+from dovetail import logs
+from dovetail.config.errors import ConfigError
+
+# From the end of the handshake, or the first byte of a request, to the end of its headers.
+_HEADERS_SECONDS: Final = 5.0
+# Go's client keeps an idle connection for 90 s. It is its business to close it: a request on its way would be lost.
+_IDLE_SECONDS: Final = 120.0
+_HANDSHAKE_SECONDS: Final = 5.0
+# API servers use a few connections each. Every one may cost some 64 KiB.
+_MOST_CONNECTIONS: Final = 256
+_LINGER_SECONDS: Final = 1.0
+_READ_BYTES: Final = 16 << 10
+log = logs.get_logger("dovetail.webhook")
+
+
+class Connections:
+    """The open connections, by their transport."""
+
+    def __init__(self, *, most: int = _MOST_CONNECTIONS) -> None:
+        self._most = most
+        # In the order in which they began to wait for their client.
+        self._waiting: dict[asyncio.BaseTransport, _Connection] = {}
+        self._answering: dict[asyncio.BaseTransport, _Connection] = {}
+
+    @contextmanager
+    def answering(self, request: web.BaseRequest) -> Iterator[None]:
+        """While inside, the request is being answered: its deadlines are the caller's, not the connection's."""
+        transport = request.transport
+        found = self._waiting.pop(transport, None) if transport is not None else None
+        if transport is None or found is None:
+            yield
+            return
+        found.expect_within(None)
+        self._answering[transport] = found
+        try:
+            yield
+        finally:
+            if self._answering.pop(transport, None):
+                self._waiting[transport] = found
+                found.expect_within(_IDLE_SECONDS)
+
+    def add(self, connection: "_Connection", *, transport: asyncio.Transport) -> None:
+        """A new one. Beyond the bound, the one that has waited longest for its client is closed."""
+        if len(self._waiting) + len(self._answering) >= self._most and self._waiting:
+            log.info("too many connections: the one that waits longest is closed", most=self._most)
+            self._waiting.pop(next(iter(self._waiting))).end()
+        self._waiting[transport] = connection
+
+    def remove(self, transport: asyncio.BaseTransport) -> None:
+        """One that is closed."""
+        self._waiting.pop(transport, None)
+        self._answering.pop(transport, None)
+
+
+class _Connection(asyncio.Protocol):
+    """Hands a connection's events on to aiohttp's protocol, and ends it when its client is too slow."""
+
+    def __init__(self, inner: asyncio.Protocol, *, among: Connections) -> None:
+        self._inner = inner
+        self._among = among
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._request_began = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._among.add(self, transport=self._transport)
+        self.expect_within(_HEADERS_SECONDS)
+        self._request_began = True
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        # The first byte of a request after an idle time; while one is answered the handler has the deadlines.
+        if not self._request_began and self._deadline is not None:
+            self._request_began = True
+            self.expect_within(_HEADERS_SECONDS)
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        if self._transport is not None:
+            self._among.remove(self._transport)
+        self._inner.connection_lost(exc)
+
+    def expect_within(self, seconds: float | None) -> None:
+        """End it unless its client does the next thing in time; None: it is our turn."""
+        self._cancel()
+        if seconds is not None and self._transport is not None:
+            self._request_began = False
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def end(self) -> None:
+        """Close it at once, whatever is still to be sent."""
+        self._cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+@asynccontextmanager
+async def listening(
+    app: web.Application, *, host: str, port: int, tls: ssl.SSLContext, connections: Connections
+) -> AsyncIterator[int]:
+    """Serve `app` over TLS while inside; gives the port, which matters for port 0. Open requests get time to end."""
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=5.0,
+        handler_cancellation=True,
+        # What a body is once it is unpacked would be known too late; API servers send none packed.
+        auto_decompress=False,
+        keepalive_timeout=_IDLE_SECONDS,
+        lingering_time=_LINGER_SECONDS,
+        read_bufsize=_READ_BYTES,
+    )
+    await runner.setup()
+    try:
+        make = runner.server
+        assert make is not None
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: _Connection(make(), among=connections),
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+            )
+        except OSError as error:
+            raise ConfigError("command line", problem=f"cannot listen on {host}:{port}: {error.strerror}") from error
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+    finally:
+        await runner.cleanup()

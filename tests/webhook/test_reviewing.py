@@ -1,0 +1,202 @@
+"""Every text gets an answer: mutated reviews, deep ones, and an error of our own."""
+
+import base64
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail import names
+from dovetail.vendor import DEFAULT_VENDORS
+from dovetail_webhook import mutation
+from dovetail_webhook.review import ReviewError
+from dovetail_webhook.reviewing import MAX_MEMORY, Reviewer, too_heavy
+from dovetail_webhook.weight import depth_of, memory_of
+from tests.webhook.test_app import make_review
+
+REVIEWER = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")
+JOB = {
+    "metadata": {"name": "j", "annotations": {"a": "b"}},
+    "spec": {
+        "gpu": 0.5,
+        "workers": 2,
+        "sweep": {"parameters": [{"name": "lr", "values": ["1", "2"]}]},
+        "template": {"spec": {"containers": [{"name": "main"}]}},
+    },
+}
+POD = {
+    "metadata": {"name": "p", "annotations": {names.REQUEST: "0.5", names.MODE: "Fractional"}, "labels": {"x": "y"}},
+    "spec": {
+        "containers": [{"name": "main", "env": [{"name": "A", "value": "b"}], "resources": {"limits": {"cpu": "1"}}}],
+        "initContainers": [{"name": "init", "restartPolicy": "Always"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    },
+}
+REVIEWS = [
+    make_review("GPUJob", object=JOB),
+    make_review(object=POD),
+    make_review(object={**POD, "spec": {**POD["spec"], "ephemeralContainers": [{"name": "debug"}]}}, subResource="x"),
+]
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["\ud800", "0.5", "8G,0.5", "1e999", "-1", "9" * 5_000, names.REQUEST, "nvidia", "../..", "\0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of everything in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, inner in items for found in places(inner, (*path, key)))]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, Any]:
+    """A review of which some values are others, some are missing, and some keys are new."""
+    review = copy.deepcopy(draw(st.sampled_from(REVIEWS)))
+    for _ in range(draw(st.integers(1, 3))):
+        *way, key = draw(st.sampled_from([path for path in places(review) if path]))
+        at: Any = review
+        for step in way:
+            at = at[step]
+        if isinstance(at, dict) and draw(st.booleans()):
+            at[draw(st.text(max_size=8) | st.just(f"{names.REQUEST}.main"))] = draw(ODD)
+        elif draw(st.booleans()):
+            at[key] = draw(ODD)
+        else:
+            del at[key]
+    return review
+
+
+def response(body: bytes, *, by: Reviewer = REVIEWER) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(by.answer(body).body)["response"]
+    return answer
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutated())
+def test_a_mutated_review_is_answered_or_no_review(review: dict[str, Any]) -> None:
+    text = json.dumps(review).encode()
+    try:
+        answer = REVIEWER.answer(text)
+    except ReviewError:
+        return
+    assert answer.outcome != "failed", json.loads(answer.body)
+    said = json.loads(answer.body)["response"]
+    assert said["uid"] == review["request"]["uid"]
+    assert said["allowed"] or said["status"]["message"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(REVIEWS), st.data())
+def test_a_review_with_broken_bytes_is_answered_or_no_review(review: dict[str, Any], data: st.DataObject) -> None:
+    text = bytearray(json.dumps(review).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        json.loads(REVIEWER.answer(bytes(text)).body)
+    except ReviewError:
+        return
+
+
+def deep(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+def deep_review(kind: str, around: str) -> bytes:
+    return json.dumps(make_review(kind, object="@")).replace('"@"', around).encode()
+
+
+@pytest.mark.parametrize("levels", [65, 990, 1_100, 9_999])
+def test_a_job_with_a_deep_template_is_denied_with_a_sentence(levels: int) -> None:
+    body = deep_review("GPUJob", f'{{"metadata":{{}},"spec":{{"template":{deep(levels)}}}}}')
+    said = response(body)
+    assert (said["uid"], said["allowed"]) == ("u-1", False)
+    assert "nested" in said["status"]["message"]
+
+
+def test_a_template_of_the_greatest_depth_comes_in() -> None:
+    body = deep_review("GPUJob", f'{{"metadata":{{}},"spec":{{"template":{deep(mutation.MAX_DEPTH)}}}}}')
+    assert response(body)["allowed"]
+
+
+@pytest.mark.parametrize("levels", [900, 9_999])
+def test_a_deep_pod_is_answered(levels: int) -> None:
+    fields = f'{{"metadata":{{"managedFields":[{deep(levels)}]}},"spec":{{"containers":[{{"name":"a"}}]}}}}'
+    said = response(deep_review("Pod", fields))
+    assert said["uid"] == "u-1"
+
+
+def test_an_update_of_a_job_that_is_too_deep_already_is_answered() -> None:
+    body = json.dumps(make_review("GPUJob", operation="UPDATE", object=JOB, oldObject="@")).replace('"@"', deep(9_999))
+    assert response(body.encode())["uid"] == "u-1"
+
+
+def test_an_error_of_our_own_is_denied_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mutation, "patch_of_pod", broken)
+    answer = REVIEWER.answer(json.dumps(make_review()).encode())
+    said = json.loads(answer.body)["response"]
+    assert (answer.outcome, said["allowed"]) == ("failed", False)
+    assert said["status"]["message"].endswith("its log names the uid u-1")
+
+
+def test_a_text_that_is_no_utf8_can_be_quoted_in_the_answer() -> None:
+    pod = {"metadata": {"annotations": {names.REQUEST: "\ud800"}}, "spec": {"containers": [{"name": "main"}]}}
+    assert not response(json.dumps(make_review(object=pod)).encode())["allowed"]
+
+
+def test_the_template_is_no_part_of_a_jobs_patch() -> None:
+    patch = json.loads(base64.b64decode(response(json.dumps(REVIEWS[0]).encode())["patch"]))
+    assert [operation["path"] for operation in patch] == ["/spec/gpu", "/metadata/annotations"]
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [(b"1", 0), (b"{}", 1), (b'{"a":[{}]}', 3), (b'"[[[["', 0), (rb'["\"[[", [], "]"]', 2), (b'{"{":"\\\\"}', 1)],
+)
+def test_depth_counts_brackets_outside_of_texts(text: bytes, depth: int) -> None:
+    assert depth_of(text) == depth
+
+
+@settings(max_examples=200)
+@given(ODD)
+def test_depth_agrees_with_a_walk_through_the_values(value: Any) -> None:
+    def walked(inner: Any) -> int:
+        parts = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else None
+        return 0 if parts is None else 1 + max(map(walked, parts), default=0)
+
+    assert depth_of(json.dumps(value).encode()) == walked(value)
+
+
+@pytest.mark.parametrize("unit", ["{},", "[],", '{"a":{}},', '"a",', "1,", '{"abcdefgh":"ijklmnop"},'])
+def test_what_a_text_takes_is_never_more_than_was_estimated(unit: str) -> None:
+    text = f"[{unit * 20_000}0]".encode()
+    assert _taken(json.loads(text)) <= memory_of(text)
+
+
+def _taken(value: Any) -> int:
+    inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value.__sizeof__() + 16 + sum(map(_taken, inner))
+
+
+def test_a_pod_of_the_largest_size_that_etcd_takes_is_not_too_heavy() -> None:
+    env = [{"name": f"VARIABLE_{number}", "value": "x" * 20} for number in range(25_000)]
+    body = json.dumps(make_review(object={**POD, "spec": {"containers": [{"name": "main", "env": env}]}})).encode()
+    assert len(body) > 1_500_000
+    assert too_heavy(body) == ""
+    assert response(body)["allowed"]
+
+
+def test_a_text_of_small_values_is_too_heavy_whatever_its_size() -> None:
+    assert "values, which take more than the" in too_heavy(b"{}," * (MAX_MEMORY // 240))

@@ -1,0 +1,68 @@
+"""Work at one time: bounded in number and memory, first come first served."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from dovetail_webhook.slots import Slots
+
+
+class Gate:
+    """Work that lasts until it is let through, and counts how much of it runs."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.lock = threading.Lock()
+        self.running = self.most = 0
+
+    def work(self) -> int:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        assert self.open.wait(timeout=30)
+        with self.lock:
+            self.running -= 1
+        return self.most
+
+
+@pytest.mark.parametrize(("memory", "most"), [(1, 4), (30, 3), (60, 1)], ids=["by number", "by memory", "one large"])
+async def test_no_more_runs_at_one_time_than_there_is_room_for(memory: int, most: int) -> None:
+    slots, gate = Slots(count=4, memory=100), Gate()
+    tasks = [asyncio.create_task(slots.run(gate.work, memory=memory)) for _ in range(9)]
+    await until(lambda: gate.running == most)
+    gate.open.set()
+    await asyncio.gather(*tasks)
+    assert gate.most == most
+
+
+async def test_work_whose_caller_went_keeps_its_slot_until_it_ends() -> None:
+    slots, gate = Slots(count=1, memory=1), Gate()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await slots.run(gate.work, memory=1)
+    second = asyncio.create_task(slots.run(lambda: "second", memory=1))
+    await asyncio.sleep(0)
+    assert not second.done()
+    gate.open.set()
+    assert await asyncio.wait_for(second, timeout=30) == "second"
+
+
+async def test_who_waits_no_longer_is_passed_over() -> None:
+    slots, gate = Slots(count=1, memory=10), Gate()
+    first = asyncio.create_task(slots.run(gate.work, memory=1))
+    large = asyncio.create_task(slots.run(lambda: "large", memory=10))
+    small = asyncio.create_task(slots.run(lambda: "small", memory=1))
+    await until(lambda: gate.running == 1)
+    large.cancel()
+    gate.open.set()
+    assert await asyncio.wait_for(small, timeout=30) == "small"
+    await first
+    assert large.cancelled()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - what it waits for happens in other threads
+            await asyncio.sleep(0.001)
