@@ -85,7 +85,8 @@ crds: $(STAMP) ## Write the CRDs anew from the API types
 	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
 proto: $(STAMP) ## Write kubelet's messages anew from their .proto
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
-		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 podresources.proto
+		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \
+		podresources.proto pluginregistration.proto csi.proto
 lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock

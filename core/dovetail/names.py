@@ -127,6 +127,12 @@ ENV_OTHER_VISIBLE_DEVICES: Final = ("AMD_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVIC
 # compute-domain.nvidia.com is none of them: it hands out channels between nodes.
 GPU_DRIVERS: Final = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "hami-core-gpu.project-hami.io")
 
+# The volume driver that brings MPS's folders into a container, the attribute that says which, and its values.
+MPS_DRIVER: Final = f"mps.{GROUP}"
+MPS_FOLDER_ATTRIBUTE: Final = "folder"
+MPS_PIPE_FOLDER: Final = "pipe"
+MPS_SHM_FOLDER: Final = "shm"
+
 # What the sandbox's simulated nodes read from a pod: how long it runs, and how it ends.
 RUN_SECONDS: Final = f"sandbox.{GROUP}/run-seconds"
 EXIT_CODE: Final = f"sandbox.{GROUP}/exit-code"

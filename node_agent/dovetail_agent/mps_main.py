@@ -26,7 +26,7 @@ from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import PODS
 from dovetail.logs import get_logger
-from dovetail_agent import mps_state
+from dovetail_agent import mps_state, mps_tenants
 from dovetail_agent.mps_cards import NvmlCards
 from dovetail_agent.mps_control import PROGRAM, Control, environment
 from dovetail_agent.mps_daemon import Daemon
@@ -71,7 +71,7 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
         async with serving.listening(health(work), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("MPS supervisor started", node=args.node, directory=str(args.directory))
             try:
-                await serving.together(stop, work.pods.run(), work.run())
+                await serving.together(stop, work.pods.run(), work.run(), work.list_tenants())
             finally:
                 work.supervisor.stop()
                 work.disclaim("Stopped", "the supervisor was ended, and the control daemon with it")
@@ -94,7 +94,8 @@ class Work:
         self._file = args.directory / "state" / "mps.json"
         self._teller = Teller(client, component="dovetail-mps")
         self._tenants: dict[str, Tenant] = {}
-        self._changed = asyncio.Event()
+        self._list = mps_tenants.path_in(args.directory)
+        self._changed, self._unlisted = asyncio.Event(), asyncio.Event()
         self._vendors = settings.vendors
         before = mps_state.read(self._file) or State(at=0.0)
         self.supervisor = supervisor_of(args, kept=before.exclusive)
@@ -124,6 +125,14 @@ class Work:
             except TimeoutError:
                 continue
 
+    async def list_tenants(self) -> None:
+        """Keep the list of tenants for the volume driver, also while a step blocks; never before the pods are known."""
+        await self.pods.synced.wait()
+        while True:
+            self._unlisted.clear()
+            mps_tenants.write(self._list, self._tenants.values())
+            await self._unlisted.wait()
+
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._vendors)
         if self._tenants.get(pod.metadata.uid) == tenant:
@@ -133,6 +142,7 @@ class Work:
         else:
             self._tenants[pod.metadata.uid] = tenant
         self._changed.set()
+        self._unlisted.set()
 
     async def _tell(self, lost: Mapping[str, str]) -> None:
         for uid, how in lost.items():

@@ -26,9 +26,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(path: Path, state: State) -> None:
     """Leave it there, so that a reader sees the old or the new. Raises `OSError`."""
+    replace_file(path, msgspec.json.encode(state), mode=0o644)
+
+
+def replace_file(path: Path, body: bytes, *, mode: int) -> None:
+    """Write a file that a reader sees whole, as it was or as it is now. Raises `OSError`."""
     new = path.with_suffix(".new")
-    new.write_bytes(msgspec.json.encode(state))
-    new.chmod(0o644)
+    new.write_bytes(body)
+    new.chmod(mode)
     os.replace(new, path)  # noqa: PTH105 - the atomic one, by its name
 
 

@@ -214,10 +214,8 @@ def test_who_made_a_job_stays_when_another_changes_it() -> None:
 def test_a_share_becomes_a_client_of_mps_where_that_is_configured() -> None:
     pod = make_pod("8G,0.5")
     patch = patch_of_pod(pod, subresource="", policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")
-    assert [volume["hostPath"]["path"] for op in patch if op["path"] == "/spec/volumes" for volume in op["value"]] == [
-        "/run/mps/pipe",
-        "/run/mps/shm",
-    ]
+    (volumes,) = [operation["value"] for operation in patch if operation["path"] == "/spec/volumes"]
+    assert [volume["csi"]["volumeAttributes"]["folder"] for volume in volumes] == ["pipe", "shm"]
 
 
 def test_a_sweep_that_has_no_tasks_is_refused_as_it_comes_in() -> None:

@@ -2,6 +2,9 @@
 
 Only containers with a share of a device get it. The one that takes turns has the device to itself while it runs, and
 MPS would keep it from being frozen alone.
+
+Both are ephemeral volumes of our driver on the node, which Pod Security `baseline` and `restricted` let through. The
+driver mounts them for pods with an allocation alone, whatever their spec says.
 """
 
 from typing import Any, Final
@@ -13,6 +16,7 @@ Manifest = dict[str, Any]
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the kernel's, which CUDA uses
 _PIPE_VOLUME: Final = "dovetail-mps-pipe"
 _SHM_VOLUME: Final = "dovetail-mps-shm"
+_FOLDERS: Final = {_PIPE_VOLUME: names.MPS_PIPE_FOLDER, _SHM_VOLUME: names.MPS_SHM_FOLDER}
 _KINDS: Final = ("containers", "initContainers")
 
 
@@ -23,13 +27,12 @@ def with_mps(spec: Manifest, *, directory: str) -> Manifest:
     """
     if not directory or not any(_shares(each) for kind in _KINDS for each in spec.get(kind) or ()):
         return spec
-    paths = {_PIPE_VOLUME: f"{directory}/pipe", _SHM_VOLUME: f"{directory}/shm"}
     whole = dict(spec)
     for kind in _KINDS:
         if containers := spec.get(kind):
-            whole[kind] = [_client(each, pipe=paths[_PIPE_VOLUME]) if _shares(each) else each for each in containers]
-    theirs = [volume for volume in spec.get("volumes") or () if volume.get("name") not in paths]
-    ours = [{"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in paths.items()]
+            whole[kind] = [_client(each, pipe=f"{directory}/pipe") if _shares(each) else each for each in containers]
+    theirs = [volume for volume in spec.get("volumes") or () if volume.get("name") not in _FOLDERS]
+    ours = [_volume(name, folder=folder) for name, folder in _FOLDERS.items()]
     return {**whole, "volumes": [*theirs, *ours]}
 
 
@@ -40,6 +43,11 @@ def job_with_mps(job: Manifest, *, directory: str) -> Manifest:
     template = job["spec"]["template"]
     spec = with_mps(template["spec"], directory=directory)
     return {**job, "spec": {**job["spec"], "template": {**template, "spec": spec}}}
+
+
+def _volume(name: str, *, folder: str) -> Manifest:
+    """Whether it is read-only is the driver's to say, for all pods of a node alike."""
+    return {"name": name, "csi": {"driver": names.MPS_DRIVER, "volumeAttributes": {names.MPS_FOLDER_ATTRIBUTE: folder}}}
 
 
 def _shares(container: Manifest) -> bool:

@@ -25,7 +25,10 @@ def test_a_share_finds_the_daemon_and_its_shared_memory() -> None:
     main, side = spec["containers"]
     assert {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": f"{MPS}/pipe"} in main["env"]
     assert {mount["mountPath"] for mount in main["volumeMounts"]} == {f"{MPS}/pipe", "/dev/shm"}
-    assert {volume["hostPath"]["path"] for volume in spec["volumes"]} == {f"{MPS}/pipe", f"{MPS}/shm"}
+    assert [volume["csi"] for volume in spec["volumes"]] == [
+        {"driver": "mps.dovetail.dev", "volumeAttributes": {"folder": "pipe"}},
+        {"driver": "mps.dovetail.dev", "volumeAttributes": {"folder": "shm"}},
+    ]
     assert "volumeMounts" not in side
 
 
@@ -42,6 +45,18 @@ def test_without_a_directory_nothing_is_added() -> None:
 def test_doing_it_twice_changes_nothing() -> None:
     once = with_mps(complete("8G,0.5"), directory=MPS)
     assert with_mps(once, directory=MPS) == once
+
+
+def test_nothing_of_the_node_is_mounted_by_its_path() -> None:
+    spec = with_mps(complete("8G,0.5"), directory=MPS)
+    assert {key for volume in spec["volumes"] for key in volume} == {"name", "csi"}
+
+
+def test_a_spec_that_was_completed_with_paths_of_the_node_is_completed_afresh() -> None:
+    before = with_mps(complete("8G,0.5"), directory=MPS)
+    paths = {"dovetail-mps-pipe": f"{MPS}/pipe", "dovetail-mps-shm": f"{MPS}/shm"}
+    old = {**before, "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in paths.items()]}
+    assert with_mps(old, directory=MPS) == before
 
 
 def test_a_pod_s_own_shared_memory_makes_room_for_that_of_mps() -> None:
