@@ -14,8 +14,8 @@ from typing import Final
 from dovetail import names, serving
 from dovetail.config.settings import Settings
 from dovetail.logs import get_logger
-from dovetail_agent.bind_mounts import BindMounts
 from dovetail_agent.csi_server import CsiServer
+from dovetail_agent.mounts import BindMounts
 from dovetail_agent.mps_volumes import MpsVolumes
 
 log = get_logger(__name__)

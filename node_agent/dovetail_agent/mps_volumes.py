@@ -17,7 +17,7 @@ from grpclib.exceptions import GRPCError
 from dovetail import names
 from dovetail.logs import get_logger
 from dovetail_agent import mps_tenants
-from dovetail_agent.bind_mounts import BindMounts, MountError
+from dovetail_agent.mounts import BindMounts, MountError
 
 log = get_logger(__name__)
 

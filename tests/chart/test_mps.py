@@ -1,11 +1,14 @@
 """The chart with MPS switched on: its daemon, what it may, and how pods and the agent find it."""
 
+import json
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.chart.conftest import Render
+from dovetail import names
+from tests.chart.conftest import Helm, Render
+from tests.chart.generated import CHART
 from tests.chart.test_chart import named, of_kind, pods
 
 MPS = "/run/dovetail/mps"
@@ -22,13 +25,16 @@ def mounts(container: dict[str, Any]) -> dict[str, Any]:
 
 def test_without_it_there_is_no_daemon_and_pods_do_not_look_for_one(render: Render) -> None:
     objects = render()
-    assert "dovetail-mps" not in pods(objects)
+    assert not {"dovetail-mps", "dovetail-mps-csi"} & pods(objects).keys()
+    assert "CSIDriver" not in {each["kind"] for each in objects}
     config = named(objects, "ConfigMap", "dovetail-config")["data"]["gpu_config.yaml"]
     assert "mps_directory" not in (yaml.safe_load(config) or {})
 
 
 def test_simulated_nodes_have_no_daemon(render: Render) -> None:
-    assert "dovetail-mps" not in pods(render(mps__enabled=True, simulation__enabled=True))
+    objects = render(mps__enabled=True, simulation__enabled=True)
+    assert not {"dovetail-mps", "dovetail-mps-csi"} & pods(objects).keys()
+    assert "CSIDriver" not in {each["kind"] for each in objects}
 
 
 def test_an_upgrade_waits_until_somebody_deletes_the_pod_and_no_probe_restarts_it(chart: list[dict[str, Any]]) -> None:
@@ -83,3 +89,68 @@ def test_the_agent_reads_its_state_and_cannot_write_it(chart: list[dict[str, Any
 
 def test_its_metrics_are_scraped(chart: list[dict[str, Any]]) -> None:
     assert "dovetail-mps" in [each["metadata"]["name"] for each in of_kind(chart, "PodMonitor")]
+
+
+def test_kubelet_tells_the_driver_whose_volume_it_is_and_lets_nobody_else_say_so(chart: list[dict[str, Any]]) -> None:
+    (driver,) = of_kind(chart, "CSIDriver")
+    assert driver["metadata"]["name"] == names.MPS_DRIVER
+    assert driver["spec"] == {
+        "attachRequired": False,
+        "podInfoOnMount": True,
+        "fsGroupPolicy": "None",
+        "volumeLifecycleModes": ["Ephemeral"],
+    }
+
+
+def test_the_privileged_driver_has_no_account_no_network_port_and_no_processes(chart: list[dict[str, Any]]) -> None:
+    pod = pods(chart)["dovetail-mps-csi"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName", "initContainers"} & pod.keys()
+    assert "ports" not in container
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume} == {
+        MPS,
+        "/var/lib/kubelet/pods",
+        "/var/lib/kubelet/plugins_registry",
+    }
+
+
+def test_the_driver_is_restarted_and_upgraded_apart_from_the_daemon(chart: list[dict[str, Any]]) -> None:
+    driver = named(chart, "DaemonSet", "dovetail-mps-csi")["spec"]
+    assert "type" not in driver["updateStrategy"]
+    assert driver["template"]["spec"]["nodeSelector"] == pods(chart)["dovetail-mps"]["nodeSelector"]
+
+
+def test_only_mounts_for_the_node_are_passed_on_to_it(chart: list[dict[str, Any]]) -> None:
+    spread = {
+        (name, each["mountPath"]): each["mountPropagation"]
+        for name, pod in pods(chart).items()
+        for container in [*pod["containers"], *pod.get("initContainers", [])]
+        for each in container["volumeMounts"]
+        if "mountPropagation" in each
+    }
+    assert spread == {
+        ("dovetail-mps", MPS): "Bidirectional",
+        ("dovetail-mps-csi", MPS): "HostToContainer",
+        ("dovetail-mps-csi", "/var/lib/kubelet/pods"): "Bidirectional",
+    }
+
+
+def test_shared_memory_is_bounded_before_the_daemon_starts(render: Render) -> None:
+    (shm,) = pods(render(mps__enabled=True, mps__sharedMemory="8g"))["dovetail-mps"]["initContainers"]
+    assert (shm["command"], shm["args"]) == (["dovetail-mps-shm"], [f"--directory={MPS}", "--size=8g"])
+
+
+def test_a_size_that_tmpfs_does_not_know_is_refused(helm: Helm) -> None:
+    for size in ("0", "8Gi", "50", "101%", "8g,mode=777"):
+        words = (f"--set-json=mps.sharedMemory={json.dumps(size)}", "--set=mps.enabled=true")
+        assert helm("template", "dovetail", str(CHART), *words).returncode, size
+
+
+def test_kubelets_folder_and_writable_pipes_are_values(render: Render) -> None:
+    chart = render(mps__enabled=True, mps__kubelet="/data/kubelet", mps__pipeReadOnly=False)
+    pod = pods(chart)["dovetail-mps-csi"]
+    (container,) = pod["containers"]
+    assert {"--kubelet=/data/kubelet", "--pipe-writable"} <= set(container["args"])
+    assert {"/data/kubelet/pods", "/data/kubelet/plugins_registry"} <= mounts(container).keys()

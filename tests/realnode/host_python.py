@@ -15,14 +15,15 @@ ROOT = Path(__file__).parents[2]
 _IMAGE = "dovetail.local/env:dev"
 
 
-def pod_of(workload: dict[str, Any], *, module: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """The pod of a DaemonSet of one container, bound to the real node, that runs a module and never starts again."""
+def pod_of(
+    workload: dict[str, Any], *, module: str, environment: dict[str, str] | None = None, init_module: str = ""
+) -> dict[str, Any]:
+    """The pod of a DaemonSet of one container, bound to the real node, that runs a module and never starts again.
+
+    `init_module` is what an init container runs before.
+    """
     spec = dict(workload["spec"]["template"]["spec"])
     (container,) = spec["containers"]
-    mounts = [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(_folders())]
-    volumes = [
-        {"name": f"host-{at}", "hostPath": {"path": str(Path(path).resolve())}} for at, path in enumerate(_folders())
-    ]
     # The API server's certificate names the service, not its address.
     said = {
         "KUBERNETES_SERVICE_HOST": API_SERVER_NAME,
@@ -30,19 +31,15 @@ def pod_of(workload: dict[str, Any], *, module: str, environment: dict[str, str]
         "PYTHONUNBUFFERED": "1",
         **(environment or {}),
     }
-    container = container | {
-        "image": _IMAGE,
-        "imagePullPolicy": "Never",
-        "command": [sys.executable, "-m", module],
-        "env": [*container.get("env", []), *({"name": name, "value": value} for name, value in said.items())],
-        "volumeMounts": [*container["volumeMounts"], *mounts],
-    }
     spec |= {
         "nodeName": realnode.NODE_NAME,
         "restartPolicy": "Never",
         "tolerations": [{"operator": "Exists"}],
-        "containers": [container],
-        "volumes": [*spec["volumes"], *volumes],
+        "containers": [_running(container, module=module, environment=said)],
+        "initContainers": [
+            _running(each, module=init_module, environment=said) for each in spec.get("initContainers", [])
+        ],
+        "volumes": [*spec["volumes"], *_volumes()],
         "terminationGracePeriodSeconds": 5,
     }
     metadata = {"name": workload["metadata"]["name"], "namespace": chart.NAMESPACE}
@@ -52,12 +49,28 @@ def pod_of(workload: dict[str, Any], *, module: str, environment: dict[str, str]
 def with_python(pod: dict[str, Any], *, code: str) -> dict[str, Any]:
     """The pod's spec with `code` run in its one container by the machine's Python."""
     (container,) = pod["containers"]
-    mounts = [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(_folders())]
-    volumes = [
+    container = container | {"command": [sys.executable, "-u", "-c", code], "volumeMounts": _mounts()}
+    return pod | {"containers": [container], "volumes": _volumes()}
+
+
+def _running(container: dict[str, Any], *, module: str, environment: dict[str, str]) -> dict[str, Any]:
+    return container | {
+        "image": _IMAGE,
+        "imagePullPolicy": "Never",
+        "command": [sys.executable, "-m", module],
+        "env": [*container.get("env", []), *({"name": name, "value": value} for name, value in environment.items())],
+        "volumeMounts": [*container["volumeMounts"], *_mounts()],
+    }
+
+
+def _mounts() -> list[dict[str, Any]]:
+    return [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(_folders())]
+
+
+def _volumes() -> list[dict[str, Any]]:
+    return [
         {"name": f"host-{at}", "hostPath": {"path": str(Path(path).resolve())}} for at, path in enumerate(_folders())
     ]
-    container = container | {"command": [sys.executable, "-u", "-c", code], "volumeMounts": mounts}
-    return pod | {"containers": [container], "volumes": volumes}
 
 
 def _folders() -> list[str]:

@@ -1,9 +1,8 @@
-"""Bind mounts below a folder that only root writes. The only place that mounts.
+"""Bind mounts below a folder that only root writes, and shared memory of a bounded size. The only place that mounts.
 
-No symbolic link is followed below that folder: each component is opened from the one before. What is mounted has its
-final flags from the first moment, on the host too: the kernel passes a mount on to its peers, but not a later change of
-its flags, so each source is bound to a private folder first, gets its flags there, and is bound to its target from
-there.
+No symbolic link is followed below that folder: each component is opened from the one before. A bind mount has its final
+flags from the first moment, on the host too: the kernel passes a mount on to its peers, but not a later change of its
+flags. So each source is bound to a private folder first, gets its flags there, and is bound to its target from there.
 
 MountError   a target cannot be mounted or unmounted: which, and why
 """
@@ -124,6 +123,25 @@ class BindMounts:
         return MountError(self._root / target, problem=error.strerror or str(error))
 
 
+def keep_tmpfs(folder: Path, *, size: str) -> None:
+    """Mount a file system in memory that every user may write, or give the one that is there this size.
+
+    `size` is tmpfs' own: bytes with k, m or g, or a percentage of the machine's memory. Raises `MountError`.
+    """
+    try:
+        parent = os.open(folder.parent, _FOLDER)
+        try:
+            seen = _look(parent, folder.name)
+            flags = _NOSUID | _NODEV | _NOEXEC | (_REMOUNT if seen is not None and seen.mounted else 0)
+            if seen is None:
+                os.mkdir(folder.name, dir_fd=parent)
+            _mount("tmpfs", f"/proc/self/fd/{parent}/{folder.name}", flags=flags, options=f"mode=1777,size={size}")
+        finally:
+            os.close(parent)
+    except OSError as error:
+        raise MountError(folder, problem=error.strerror or str(error)) from error
+
+
 def _look(parent: int, name: str) -> _Seen | None:
     try:
         at = os.open(name, _FOLDER, dir_fd=parent)
@@ -146,9 +164,11 @@ def _mount_id(opened: int) -> str:
     return next(line for line in lines if line.startswith("mnt_id:"))
 
 
-def _mount(source: str | None, target: str, *, flags: int) -> None:
+def _mount(source: str | None, target: str, *, flags: int, options: str | None = None) -> None:
+    """With `options` a file system in memory, without them a folder that is there already."""
     of = None if source is None else os.fsencode(source)
-    _checked(_LIBC.mount(of, os.fsencode(target), None, ctypes.c_ulong(flags), None), path=target)
+    kind, said = (None, None) if options is None else (b"tmpfs", options.encode())
+    _checked(_LIBC.mount(of, os.fsencode(target), kind, ctypes.c_ulong(flags), said), path=target)
 
 
 def _unmount(target: str) -> None:
