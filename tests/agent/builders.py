@@ -6,6 +6,7 @@ from typing import Any
 
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.gpujob import Mode
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.objects import Container, Node, NodeInfo, NodeStatus, Pod, PodSpec, PodStatus, Resources
 from dovetail_agent.simulated import device_uuid
@@ -60,12 +61,11 @@ def make_pod(
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     resources: dict[str, str] | None = None,
+    mode: Mode = "Exclusive",
 ) -> Pod:
     asked = {"cpu": "2", "memory": "4Gi", **(resources or {})}
     if devices:
-        allocation = Allocation(
-            node=node, mode="Exclusive", containers=[ContainerAllocation(index=0, devices=list(devices))]
-        )
+        allocation = Allocation(node=node, mode=mode, containers=[ContainerAllocation(index=0, devices=list(devices))])
         annotations = annotations_of(allocation) | (annotations or {})
     return Pod(
         metadata=ObjectMeta(

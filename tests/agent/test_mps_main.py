@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dovetail.config.settings import Settings
-from dovetail_agent import mps_state
+from dovetail_agent import mps_state, mps_tenants
 from dovetail_agent.mps_main import MpsCollector, Work, health, parser
 from dovetail_agent.mps_state import State
-from tests.agent.builders import make_pod
+from dovetail_agent.mps_tenants import KnownPod
+from tests.agent.builders import allocated, make_pod
 
 KEPT = State(at=1.0, live=True, reason="Probed", message="m", exclusive=["GPU-a"])
 
@@ -71,6 +72,31 @@ def test_tenants_come_and_go_with_their_pods(work: Work) -> None:
     assert work._changed.is_set()
     work._on_pod("DELETED", make_pod())
     assert work._tenants == {}
+
+
+async def test_the_volume_driver_finds_who_shares_devices_once_the_pods_are_known(work: Work, tmp_path: Path) -> None:
+    listed = mps_tenants.path_in(tmp_path)
+    task = asyncio.create_task(work.list_tenants())
+    try:
+        work._on_pod("ADDED", make_pod())
+        await asyncio.sleep(0)
+        assert not listed.exists()
+        work.pods.synced.set()
+        assert await known(listed, "pod-uid") == KnownPod(namespace="ml", name="train-0")
+        assert listed.stat().st_mode & 0o777 == 0o600
+        share = make_pod(allocated(0, share_milli=500), mode="Fractional")
+        work._on_pod("MODIFIED", share)
+        assert await known(listed, "pod-uid") == KnownPod(namespace="ml", name="train-0", mode="Fractional")
+        work._on_pod("DELETED", share)
+        assert await known(listed, "pod-uid") is None
+    finally:
+        task.cancel()
+
+
+async def known(listed: Path, uid: str) -> KnownPod | None:
+    """After the writer had its turn."""
+    await asyncio.sleep(0.01)
+    return (mps_tenants.read(listed) or {}).get(uid)
 
 
 def test_it_counts_clients_crashes_and_closed_cards(work: Work) -> None:

@@ -8,16 +8,12 @@ from socket import AF_UNIX
 from socket import socket as unix_socket
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from grpc_tools import protoc
 
 from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_agent import kubelet_v1
 from dovetail_agent.feature import Seen
 from dovetail_agent.holders import HeldDevice, Holder
-from dovetail_agent.kubelet_v1 import podresources_pb2
 from dovetail_agent.podresources import PodResourcesError, holders
 from dovetail_agent.podresources_watch import KubeletDevices
 from dovetail_agent.simulated import SimulatedProvider, device_uuid
@@ -60,19 +56,6 @@ async def looked(feature: KubeletDevices) -> None:
     await asked(feature)
     feature.assignments(SEEN)
     await asked(feature)
-
-
-def test_the_generated_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
-    folder = Path(kubelet_v1.__file__).parent
-    made = tmp_path / "set"
-    assert protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={made}", "podresources.proto"]) == 0
-    (described,) = FileDescriptorSet.FromString(made.read_bytes()).file
-    described.ClearField("source_code_info")
-    generated = type(described).FromString(podresources_pb2.DESCRIPTOR.serialized_pb)
-    for message in described.message_type:  # protoc names fields for JSON in the one and not in the other
-        for field in message.field:
-            field.ClearField("json_name")
-    assert generated == described
 
 
 async def test_who_holds_devices_of_plugins_and_claims_is_told(kubelet: Kubelet, socket: Path) -> None:

@@ -37,6 +37,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write(tmp_path, "etc/containerd/config.toml", CONTAINERD.format(default="runc"))
     write(tmp_path, "etc/nvidia-container-runtime/config.toml", TOOLKIT.format(heard="true", mode="auto"))
     write(tmp_path, "run/dovetail/mps/pipe/control")
+    write(tmp_path, "var/lib/kubelet/plugins_registry/mps.dovetail.dev.sock")
     write(tmp_path, "sys/fs/cgroup/cgroup.controllers")
     folder = tmp_path / "var/lib/kubelet/pod-resources"
     folder.mkdir(parents=True)
@@ -145,6 +146,12 @@ def test_a_kubelet_without_its_socket(machine: Path) -> None:
 def test_a_machine_without_mps(machine: Path) -> None:
     (machine / "run/dovetail/mps/pipe/control").unlink()
     assert found(machine, "mps").level == "warning"
+
+
+def test_a_machine_with_mps_whose_volume_driver_is_away(machine: Path) -> None:
+    (machine / "var/lib/kubelet/plugins_registry/mps.dovetail.dev.sock").unlink()
+    assert found(machine, "mps").level == "error"
+    assert "dovetail-mps-csi" in found(machine, "mps").mend
 
 
 @pytest.mark.parametrize(("folder", "level"), [("freezer", "ok"), ("memory", "warning")])

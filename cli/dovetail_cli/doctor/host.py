@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from dovetail import names
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
 
 _CONTAINERD: Final = (
@@ -28,6 +29,7 @@ _TOOLKIT: Final = (
 _CDI: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
 _SOCKET: Final = "var/lib/kubelet/pod-resources/kubelet.sock"
 _MPS: Final = "run/dovetail/mps/pipe/control"
+_MPS_DRIVER: Final = f"var/lib/kubelet/plugins_registry/{names.MPS_DRIVER}.sock"
 _DRIVER: Final = "proc/driver/nvidia/version"
 _OTHERS: Final = ("dev/kfd", "dev/davinci_manager")
 _NVIDIAS: Final = frozenset({"driver", "container-runtime", "toolkit", "cdi", "mps"})
@@ -166,8 +168,14 @@ def _kubelet(root: Path) -> Iterator[Finding]:
 
 
 def _mps(root: Path) -> Iterator[Finding]:
-    if (root / _MPS).exists():
-        yield Finding(level="ok", check="mps", message="its control daemon's pipe is there")
+    if (root / _MPS).exists() and (root / _MPS_DRIVER).exists():
+        yield Finding(
+            level="ok", check="mps", message="its control daemon's pipe and the volume driver's socket are there"
+        )
+    elif (root / _MPS).exists():
+        message = f"no volume driver of MPS (/{_MPS_DRIVER}): pods with a share of a device do not start"
+        mend = "look at the node's pod of dovetail-mps-csi (docs/mps.md); where kubelet's --root-dir is another, set "
+        yield Finding(level="error", check="mps", message=message, mend=f"{mend}mps.kubelet in the chart")
     else:
         message = f"no MPS daemon of Dovetail's (/{_MPS}): shares of memory and compute are advisory"
         mend = "set mps.enabled=true in the chart (docs/enforcement.md)"
