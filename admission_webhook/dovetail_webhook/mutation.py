@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, Policy
+from dovetail.api.gpujob import Policy, job_of
 from dovetail.api.meta import Described
 from dovetail.asks import agree, ask_of_pod
 from dovetail.decoding import UnreadableError, convert, decode
@@ -170,7 +170,7 @@ def _check_tasks(job: Job) -> None:
         "spec": {key: value for key, value in said.items() if value is not None},
     }
     with contextlib.suppress(UnreadableError):
-        tasks_of(convert(whole, as_type=GPUJob))
+        tasks_of(job_of(whole))
 
 
 def _refuse_bare_values(sweep: Manifest) -> None:

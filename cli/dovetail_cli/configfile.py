@@ -7,12 +7,12 @@ there; what is left of a submission that was killed between the two is labelled 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, spec_of, template_of
 from dovetail.api.meta import Described, ObjectMeta, OwnerReference
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, GPUJOBS
@@ -89,7 +89,7 @@ def arguments(file: ConfigFile | None, *, words: Sequence[str]) -> list[str]:
 
 def mounted(job: GPUJob, *, file: ConfigFile, config_map: str) -> GPUJob:
     """The job with the file in its first container."""
-    spec: dict[str, Any] = dict(job.spec.template.spec)
+    spec = spec_of(job.spec.template)
     first, *others = spec["containers"]
     volume = {"name": VOLUME, "configMap": {"name": config_map, "items": [{"key": _KEY, "path": file.name}]}}
     first = {
@@ -101,13 +101,13 @@ def mounted(job: GPUJob, *, file: ConfigFile, config_map: str) -> GPUJob:
         ],
     }
     spec |= {"containers": [first, *others], "volumes": [*(spec.get("volumes") or ()), volume]}
-    template = msgspec.structs.replace(job.spec.template, spec=spec)
+    template = template_of(spec, metadata=job.spec.template.metadata)
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
 
 
 def config_map_of(job: GPUJob) -> str | None:
     """The ConfigMap with the file that the job was submitted with."""
-    for volume in job.spec.template.spec.get("volumes") or ():
+    for volume in spec_of(job.spec.template).get("volumes") or ():
         if volume.get("name") == VOLUME:
             return str((volume.get("configMap") or {}).get("name") or "") or None
     return None

@@ -25,10 +25,10 @@ def as_manifest(job: GPUJob) -> dict[str, Any]:
     """The job as one writes it into a file: without a status and what only the API server fills in."""
     manifest = typed(job, resource=GPUJOBS)
     manifest.pop("status", None)
-    # A reservation has none.
-    template = manifest["spec"].get("template", {})
-    if not template.get("metadata"):
-        template.pop("metadata", None)
+    if job.spec.reservation is not None:
+        del manifest["spec"]["template"]
+    elif not manifest["spec"]["template"].get("metadata"):
+        manifest["spec"]["template"].pop("metadata", None)
     return manifest
 
 

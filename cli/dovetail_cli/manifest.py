@@ -13,11 +13,11 @@ from dovetail.api.gpujob import (
     GPUJobSpec,
     Mode,
     NotifySpec,
-    PodTemplate,
     Policy,
     ResourceRequest,
     SweepSpec,
     TemplateMetadata,
+    template_of,
 )
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube import quantity
@@ -192,9 +192,9 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
             array=submission.array,
             sweep=submission.sweep,
             notify=submission.notify,
-            template=PodTemplate(
+            template=template_of(
+                {"restartPolicy": "Never", "containers": [_container(submission)]},
                 metadata=TemplateMetadata(annotations=dict(submission.annotations)),
-                spec={"restartPolicy": "Never", "containers": [_container(submission)]},
             ),
         ),
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus, JobRecord
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.errors import NotFound
@@ -85,7 +85,7 @@ def as_job(record: JobRecord) -> GPUJob:
         "workers": record.workers,
         "template": {"spec": {"containers": []}},
     }
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, GPUJob)
+    return job_of({"metadata": metadata, "spec": spec, "status": status})
 
 
 def _stopped(record: JobRecord) -> list[dict[str, str]]:

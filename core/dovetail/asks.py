@@ -5,11 +5,12 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
-from dovetail import names
+from dovetail import decoding, names
 from dovetail.allocation import MAX_PRIORITY
 from dovetail.apart import is_apart
-from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRequest, Workload
+from dovetail.api.gpujob import GPUJob, MemoryStrategy, Mode, Policy, ResourceRequest, Workload, spec_of
 from dovetail.engine.claims import Ask, Guard
+from dovetail.joblimits import refusal_of_depth
 from dovetail.kube.objects import Pod, PodSpec
 from dovetail.kube.quantity import QuantityError, mebibytes, milli
 from dovetail.moving import host_room_mib
@@ -28,6 +29,7 @@ _HAIR: Final = 1e-6
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
+T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
 # The container that holds the devices of a reservation.
@@ -95,7 +97,10 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
 def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
     """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
     `RequestError`."""
-    request, said = request_of_job(job), template_spec(job)
+    request = request_of_job(job)
+    if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
+        raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
+    said = template_spec(job)
     spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
     # Whoever adds to it later is to find lists where lists belong.
     _read(said, PodAddedTo, job=job)
@@ -167,15 +172,25 @@ def template_spec(job: GPUJob) -> dict[str, Any]:
 
 
 def written_spec(job: GPUJob) -> dict[str, Any]:
-    """The pod spec of a job as it is written; that of a reservation is one container that waits."""
+    """The pod spec of a job as it is written; that of a reservation is one container that waits.
+
+    Decodes the template, which is kept as text: a reader that needs few fields takes `fields_of`.
+    """
     held = job.spec.reservation
     if held is None:
-        return job.spec.template.spec
+        return spec_of(job.spec.template)
     container: dict[str, Any] = {"name": RESERVATION_CONTAINER, "image": held.image}
     if held.command:
         container["command"] = held.command
     # What waits has nothing to bring to an end.
     return {"containers": [container], "terminationGracePeriodSeconds": _RESERVATION_GRACE_SECONDS}
+
+
+def fields_of(job: GPUJob, as_type: type[T]) -> T:
+    """Those fields of a job's pod spec that `as_type` names. Raises `UnreadableError`."""
+    if job.spec.reservation is not None:
+        return decoding.convert(written_spec(job), as_type=as_type, strict=False)
+    return decoding.decode(job.spec.template.spec, as_type=as_type)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The operator put together: caches, the GPUJobs' feed and the controller."""
+"""The operator put together: caches and the controller."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from dovetail import names, serving
-from dovetail.api.gpujob import MemoryStrategy, Policy
+from dovetail.api.gpujob import GPUJob, MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster import ClusterView
@@ -20,12 +20,12 @@ from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
 from dovetail.idle import IdleRules
+from dovetail.joblimits import JobLimits
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.kube.slices import SliceWatch
 from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.queue.preemption import Rules
@@ -33,7 +33,6 @@ from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
 from dovetail_operator.changes import Changes
 from dovetail_operator.controller import Controller
-from dovetail_operator.feed import Feed
 from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers
 from dovetail_operator.history_store import HistoryStore
@@ -82,6 +81,7 @@ class Options:
     preemption: Rules = field(default_factory=Rules)
     endings: EndingRules = field(default_factory=EndingRules)
     slices_absent_seconds: float = ABSENT_SECONDS
+    job_limits: JobLimits = field(default_factory=JobLimits)
 
 
 def _state_of(options: Options) -> State:
@@ -101,18 +101,18 @@ def _state_of(options: Options) -> State:
         quotas=Quotas(half_life_seconds=options.half_life_seconds),
         preemption=options.preemption,
         endings=options.endings,
+        job_limits=options.job_limits,
     )
     state.leaves_bad_cards = options.leaves_bad_cards
     return state
 
 
 class Operator:
-    """One operator on one connection; `client` is open as long as it runs, and `office` is ours."""
+    """One operator; `client` is open as long as it runs, and `office` is ours."""
 
     def __init__(
         self,
         client: Client,
-        connection: Connection,
         options: Options,
         *,
         office: Leadership,
@@ -120,7 +120,6 @@ class Operator:
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         state = _state_of(options)
-        self._feed = Feed(client, connection, rng=rng)
         self._poster = Poster(client, in_a_rush=self._in_a_rush, registry=registry, now=_now, rng=rng)
         self._controller = Controller(
             client,
@@ -165,12 +164,15 @@ class Operator:
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """What has to be complete before the operator decides anything, each as a check for /readyz."""
-        checks: dict[str, Callable[[], str | None]] = {
+        checks = {
             reflector.resource.plural: _check(reflector.resource.plural, reflector.synced)
             for reflector in self._reflectors
         }
-        slices = _check("resourceslices", self._slices.settled)
-        return {"gpujobs": _check("gpujobs", self._feed.synced), **checks, "resourceslices": slices}
+        return {**checks, "resourceslices": _check("resourceslices", self._slices.settled)}
+
+    def ages_seconds(self) -> dict[str, float]:
+        """How long ago the API server last reported each kind of object; infinite before its first list."""
+        return {reflector.resource.plural: reflector.age_seconds for reflector in self._reflectors}
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -178,8 +180,6 @@ class Operator:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run())
             tasks.create_task(self._slices.run())
-            tasks.create_task(self._feed.run(self._controller.changes))
-            await self._feed.synced.wait()
             await self._slices.settled.wait()
             for reflector in self._reflectors:
                 await reflector.synced.wait()
@@ -210,6 +210,7 @@ class Operator:
 
 def _reflectors(client: Client, changes: Changes, *, pods: Reflector[Pod]) -> list[Reflector[Any]]:
     return [
+        Reflector(client, GPUJOBS, GPUJob, on_event=changes.job_event, transform=changes.state.lean),
         Reflector(client, NODES, Node, on_event=changes.node_event),
         Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event),
         pods,

@@ -20,7 +20,7 @@ from dovetail_operator.arraychanges import is_in_line
 from dovetail_operator.durations import human, moment, timestamp
 from dovetail_operator.observed import Observed, Obstacle, is_going
 from dovetail_operator.taskindex import task_index
-from dovetail_operator.tasks import manifest_of, parallelism_of
+from dovetail_operator.tasks import manifests_of, parallelism_of
 
 # In one go, so that a large array leaves the others their turn.
 _AT_ONCE: Final = 32
@@ -92,7 +92,8 @@ def _creations(seen: Observed, progress: Progress) -> list[Action]:
         return []
     room = parallelism_of(seen.job) - len(progress.in_line)
     free = [task for task in progress.missing if task.name not in seen.in_the_way]
-    return [CreateTask(manifest=manifest_of(task, parent=seen.job)) for task in free[: max(0, room)]]
+    tasks = free[: min(max(0, room), _AT_ONCE)]
+    return [CreateTask(manifest=manifest) for manifest in manifests_of(tasks, parent=seen.job)]
 
 
 def _in_the_way(seen: Observed, progress: Progress) -> tuple[Task, Obstacle] | None:

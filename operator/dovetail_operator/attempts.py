@@ -18,7 +18,7 @@ import msgspec
 
 from dovetail.api.gpujob import MAX_SECONDS, Attempt, FailureRule, GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
-from dovetail.asks import written_spec
+from dovetail.asks import fields_of
 from dovetail.kube.objects import Condition, Job
 from dovetail_operator.durations import moment, timestamp
 from dovetail_operator.observed import Observed, Obstacle, is_going, true_condition
@@ -40,6 +40,12 @@ _MATCHED: Final = re.compile(r" matching \w+ rule at index \d+")
 _RULE_NUMBER: Final = re.compile(r"rule at index (\d+)")
 
 
+class _Restarts(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a template when its containers are restarted in place."""
+
+    restart_policy: Any = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
     """The run has ended, and the job is to run again. `counted`: that costs one of its retries."""
@@ -51,7 +57,7 @@ class Again:
 
 def in_place(job: GPUJob) -> bool:
     """Whether kubelet tries a failed container again where it is."""
-    return bool(written_spec(job).get("restartPolicy") == "OnFailure")
+    return bool(fields_of(job, _Restarts).restart_policy == "OnFailure")
 
 
 def inner_backoff_limit(job: GPUJob) -> int:

@@ -47,6 +47,13 @@ class Changes:
         self._pacing = pacing
         self._now = now
 
+    def job_event(self, type_: EventType, job: GPUJob) -> None:
+        """A GPUJob has changed."""
+        if type_ == "DELETED":
+            self.job_gone(job)
+        else:
+            self.job_changed(job)
+
     def job_changed(self, job: GPUJob) -> None:
         """A GPUJob was seen."""
         key = key_of(job.metadata)

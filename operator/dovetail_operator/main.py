@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
 from typing import Final
 
 from aiohttp import web
@@ -14,10 +16,10 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
 from dovetail.idle import IdleRules
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection, load_connection
+from dovetail.kube.connection import load_connection
 from dovetail.kube.lease import Leadership
 from dovetail.queue.rules import rules_of
-from dovetail_operator import leader
+from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.history_store import HistoryError
 from dovetail_operator.overuse_check import EndingRules
@@ -41,6 +43,12 @@ def parser() -> argparse.ArgumentParser:
         default=DEFAULT_METRICS_PORT,
         metavar="N",
         help="port of /livez, /readyz and /metrics (default: %(default)s; 0 takes a free one)",
+    )
+    options.add_argument(
+        "--liveness-port",
+        type=int,
+        metavar="N",
+        help="port of kopf's own liveness probe, /healthz (default: none)",
     )
     return options
 
@@ -76,6 +84,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
         endings=_endings(settings, namespace=namespace),
+        job_limits=settings.job_limits,
     )
 
 
@@ -89,18 +98,29 @@ def _endings(settings: Settings, *, namespace: str) -> EndingRules:
 async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     connection = load_connection(args.kubeconfig)
     options = make_options(settings, environ=os.environ)
-    async with Client(connection, user_agent="dovetail-operator-lease") as lease_client:
-        office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
-        async with Client(connection, user_agent="dovetail-operator", guard=office.guard) as client:
-            operator = _operator(client, connection, options, office=office)
-            app = web.Application()
-            serving.add_health(app, ready=leader.ready(office, acting=operator.ready()), registry=REGISTRY)
-            async with serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
-                await leader.act(office, operator.run, stop=stop)
+    lease_client = Client(connection, user_agent="dovetail-operator-lease")
+    office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
+    client = Client(connection, user_agent="dovetail-operator", guard=office.guard)
+    operator = _operator(client, options, office=office)
+    app = web.Application()
+    serving.add_health(app, ready=leader.ready(office, acting=operator.ready()), registry=REGISTRY)
+
+    async def work() -> None:
+        async with lease_client, client, serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
+            await leader.act(office, operator.run, stop=stop)
+
+    process = handlers.Process(connection=connection, work=work, stop=stop, said=partial(_said, office, operator))
+    await handlers.run(process, liveness_port=args.liveness_port)
 
 
-def _operator(client: Client, connection: Connection, options: Options, *, office: Leadership) -> Operator:
+def _said(office: Leadership, operator: Operator) -> dict[str, str]:
+    """What kopf's probe shows: who acts, and how long ago the API server last reported each kind of object."""
+    ages = {plural: f"reported {age:.0f} s ago" for plural, age in operator.ages_seconds().items() if age < inf}
+    return {"leader": office.holder or "none", **ages}
+
+
+def _operator(client: Client, options: Options, *, office: Leadership) -> Operator:
     try:
-        return Operator(client, connection, options, office=office, registry=REGISTRY)
+        return Operator(client, options, office=office, registry=REGISTRY)
     except HistoryError as error:
         raise ConfigError("history_url", problem=str(error)) from error

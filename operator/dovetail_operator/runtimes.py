@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.asks import written_spec
+from dovetail.asks import fields_of
 from dovetail.kube.objects import Job, Pod
 from dovetail.queue.candidates import DAY_SECONDS, Leaving
 from dovetail_operator import attempts
@@ -124,6 +126,12 @@ def _holds(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
 
 
+class _Ending(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a template how long its pods may take to end."""
+
+    termination_grace_period_seconds: Any = None
+
+
 def _grace_seconds(job: GPUJob) -> int:
-    grace = written_spec(job).get("terminationGracePeriodSeconds")
+    grace = fields_of(job, _Ending).termination_grace_period_seconds
     return grace if isinstance(grace, int) else _GRACE_SECONDS

@@ -1,6 +1,6 @@
 """All that the operator knows of the cluster, in memory and derived from the API server's objects alone. No I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -13,6 +13,7 @@ from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.engine.claims import GUARD_FRACTIONS, Ask
 from dovetail.estimates import estimated
+from dovetail.joblimits import JobLimits
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.queue.candidates import Standing
@@ -32,6 +33,7 @@ from dovetail_operator.durations import moment
 from dovetail_operator.enforced import Enforcements
 from dovetail_operator.expectations import Expectations
 from dovetail_operator.failing import Failing
+from dovetail_operator.footprint import Footprint
 from dovetail_operator.history_due import Dues
 from dovetail_operator.idling import tells_utilization
 from dovetail_operator.jobpods import JobPods
@@ -66,8 +68,10 @@ class State:
         quotas: Quotas | None = None,
         preemption: Rules | None = None,
         endings: EndingRules | None = None,
+        job_limits: JobLimits | None = None,
     ) -> None:
         self.view = view
+        self._footprint = Footprint(job_limits or JobLimits())
         self.quotas = quotas or Quotas()
         self.preemption = preemption or Rules()
         # What jobs that make way are told, by UID: the queue's finding, as the verdicts are.
@@ -118,9 +122,13 @@ class State:
 
     # --- changes -----------------------------------------------------------------------------------------------
 
+    def lean(self, job: GPUJob) -> GPUJob:
+        """The job without what the operator does not keep; its template is that of the version before, if the same."""
+        return self._footprint.lean(job, known=self.jobs.get(key_of(job.metadata)))
+
     def put_job(self, job: GPUJob) -> bool:
         """Take over a GPUJob; False for one that is older than what is known, or the same."""
-        key = key_of(job.metadata)
+        key, job = key_of(job.metadata), self.lean(job)
         known = self.jobs.get(key)
         if known is not None and not _is_newer(job.metadata, known.metadata):
             return False
@@ -378,15 +386,6 @@ class State:
         """Jobs that wait for their number."""
         return [job for job in self.jobs.values() if self.number_of(job) is None and is_ours(job)]
 
-    def missing_from(self, listed: Iterable[GPUJob], *, resource_version: str) -> list[GPUJob]:
-        """Jobs that are known but were not in a list of that version: they went while nobody watched."""
-        seen = {job.metadata.uid for job in listed}
-        return [
-            job
-            for job in self.jobs.values()
-            if job.metadata.uid not in seen and int(job.metadata.resource_version) <= int(resource_version)
-        ]
-
     def _most_mib(self) -> int:
         return int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
 
@@ -395,9 +394,10 @@ class State:
         # What could not be read is no reading that stands.
         unread = not asks and obstacle is None and self._failing.is_tried(job)
         if generation != job.metadata.generation or unread:
+            refusal = self._footprint.refusal_of(job)
             policy = self._namespace_policies.get(job.metadata.namespace, self._default_policy)
             try:
-                asks, obstacle = _read_job(job, default_policy=policy, vendors=self.view.vendors)
+                asks, obstacle = _read_job(job, refusal=refusal, default_policy=policy, vendors=self.view.vendors)
             except Exception as error:  # noqa: BLE001 - one job stops nobody else
                 self.fails_on(job, error)
                 asks, obstacle = (), None
@@ -422,6 +422,7 @@ class State:
 
     def _forget(self, job: GPUJob) -> None:
         self._failing.forget(job.metadata.uid)
+        self._footprint.forget(job.metadata.uid)
         self._tasks.drop(job)
         self._utilization.drop(job)
         self.learning.drop(job)
@@ -442,8 +443,15 @@ class State:
             memory.pop(job.metadata.uid, None)
 
 
-def _read_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors) -> tuple[tuple[Ask, ...], Obstacle | None]:
-    """The ways in which what each worker asks may be met, and what is wrong with the job as it is written."""
+def _read_job(
+    job: GPUJob, *, refusal: str | None, default_policy: Policy, vendors: Vendors
+) -> tuple[tuple[Ask, ...], Obstacle | None]:
+    """The ways in which what each worker asks may be met, and what is wrong with the job as it is written.
+
+    Of a job with a `refusal` the template is not kept.
+    """
+    if refusal is not None:
+        return (), Obstacle(message=refusal)
     try:
         ask = ask_of_job(job, default_policy=default_policy, vendors=vendors)
         return asks_by_kind(ask, vendors=vendors), None

@@ -1,13 +1,14 @@
 """The tasks of an array or a sweep, each as a GPUJob of its own. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import KIND, MAX_TASKS, GPUJob
+from dovetail.api.values import values_of
 from dovetail.asks import template_spec
 from dovetail.tasks import TASK_IDS, Task, filled
 from dovetail_operator.arraychanges import noted_fields
@@ -30,12 +31,22 @@ def parallelism_of(job: GPUJob) -> int:
     return (job.spec.sweep.parallelism if job.spec.sweep is not None else None) or MAX_TASKS
 
 
-def manifest_of(task: Task, *, parent: GPUJob) -> Manifest:
-    """The GPUJob of a task: the parent's, with its index and its parameters in the environment and the commands."""
-    spec: Manifest = msgspec.to_builtins(parent.spec)
+def manifests_of(tasks: Sequence[Task], *, parent: GPUJob) -> list[Manifest]:
+    """The GPUJobs of these tasks: the parent's, each with its index and its parameters in environment and commands.
+
+    They share what they have in common: the template is decoded once.
+    """
+    if not tasks:
+        return []
+    spec: Manifest = values_of(parent.spec)
     for own in _PARENTS_OWN:
         spec.pop(own, None)
-    spec["template"] = {**spec["template"], "spec": _pod_spec(parent, task)}
+    pod_spec = template_spec(parent)
+    return [_manifest(task, parent=parent, spec=spec, pod_spec=pod_spec) for task in tasks]
+
+
+def _manifest(task: Task, *, parent: GPUJob, spec: Manifest, pod_spec: Manifest) -> Manifest:
+    template = {**spec["template"], "spec": _for_task(pod_spec, task)}
     annotations = {name: value for name, value in parent.metadata.annotations.items() if name == names.USER}
     annotations |= noted_fields(parent)
     if task.parameters:
@@ -54,16 +65,15 @@ def manifest_of(task: Task, *, parent: GPUJob) -> Manifest:
             "annotations": annotations,
             "ownerReferences": [msgspec.to_builtins(owner_reference(parent))],
         },
-        "spec": spec,
+        "spec": {**spec, "template": template},
     }
 
 
-def _pod_spec(parent: GPUJob, task: Task) -> Manifest:
-    spec = template_spec(parent)
-    for kind in _CONTAINERS:
-        if kind in spec:
-            spec[kind] = [_container(each, task) for each in spec[kind]]
-    return spec
+def _for_task(spec: Manifest, task: Task) -> Manifest:
+    containers: Manifest = {
+        kind: [_container(each, task) for each in spec[kind]] for kind in _CONTAINERS if kind in spec
+    }
+    return {**spec, **containers}
 
 
 def _container(container: Manifest, task: Task) -> Manifest:

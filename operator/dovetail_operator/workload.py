@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, MemoryUse, Placement
+from dovetail.api.gpujob import GPUJob, MemoryUse, Placement, TemplateMetadata, spec_of
+from dovetail.api.meta import Described
 from dovetail.asks import resources_of, template_spec
 from dovetail.engine.claims import Ask
 from dovetail.kube.objects import Job
@@ -87,14 +88,24 @@ def build_job(
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
 
 
+class _Written(Described, frozen=True, kw_only=True):
+    """A template as its digest takes it. Operators before kept templates in this form: their digests still hold."""
+
+    spec: dict[str, Any]
+    metadata: TemplateMetadata = TemplateMetadata()
+
+
 def is_of_another_template(child: Job, *, job: GPUJob) -> bool:
     """Whether the batch Job was made of another template than the job has by now."""
-    return child.metadata.annotations.get(names.TEMPLATE, _digest(job)) != _digest(job)
+    made_of = child.metadata.annotations.get(names.TEMPLATE)
+    return made_of is not None and made_of != _digest(job)
 
 
 def _digest(job: GPUJob) -> str:
-    written = msgspec.json.encode(job.spec.template, order="deterministic")
-    return hashlib.sha256(written).hexdigest()[:16]
+    """Of what the template says, however it is written: the API server escapes characters that others do not."""
+    template = job.spec.template
+    written = _Written(spec=spec_of(template), metadata=template.metadata)
+    return hashlib.sha256(msgspec.json.encode(written, order="deterministic")).hexdigest()[:16]
 
 
 def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manifest:

@@ -7,10 +7,11 @@ import msgspec
 
 from dovetail import names
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.api.gpujob import AssignedDevice, GPUJob, GPUJobSpec, GPUJobStatus, PodTemplate
+from dovetail.api.gpujob import AssignedDevice, GPUJob, GPUJobSpec, GPUJobStatus, template_of
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.values import values_of
 from dovetail.kube.objects import Node, Pod
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -28,7 +29,7 @@ def make_job(
         metadata=ObjectMeta(
             name=name, namespace=namespace, creation_timestamp=ago(hours=1), resource_version=resource_version
         ),
-        spec=GPUJobSpec(gpu="1", priority=priority, template=PodTemplate(spec={"containers": [{"name": "main"}]})),
+        spec=GPUJobSpec(gpu="1", priority=priority, template=template_of({"containers": [{"name": "main"}]})),
         status=GPUJobStatus(devices=devices, **status),
     )
 
@@ -104,7 +105,7 @@ def allocation(*, node: str, mode: str, held: tuple[tuple[int, int, int], ...]) 
         {
             "node": node,
             "mode": mode,
-            "containers": msgspec.to_builtins([ContainerAllocation(index=0, devices=devices)]),
+            "containers": values_of([ContainerAllocation(index=0, devices=devices)]),
         },
         Allocation,
     )

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
+from dovetail.api.values import values_of
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
 from dovetail_cli.app import main
@@ -39,7 +39,7 @@ async def cluster(api: Api) -> AsyncIterator[Cluster]:
 
 
 def listing(*objects: Any) -> Answer:
-    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [msgspec.to_builtins(each) for each in objects]})
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [values_of(each) for each in objects]})
 
 
 def ready_to_audit(api: Api) -> None:
@@ -52,7 +52,7 @@ async def test_when_nothing_moves_any_more_the_campaign_ends_and_says_so(api: Ap
     waiting = make_job("x", namespace="replay", phase="Queued", reason="Resources")
     api.answer(f"GET {JOBS}", NONE, NONE)
     api.answer(f"GET {GPUNODES}", listing(make_gpunode("a")), listing(make_gpunode("a")))
-    api.answer(f"POST {JOBS}", Answer(body=msgspec.to_builtins(waiting)))
+    api.answer(f"POST {JOBS}", Answer(body=values_of(waiting)))
     ready_to_audit(api)
     told = []
     ended = await campaign.run(

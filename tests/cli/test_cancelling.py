@@ -1,8 +1,8 @@
 """Ending jobs: what is asked of the API server, and what is said of each."""
 
-import msgspec
 import pytest
 
+from dovetail.api.values import values_of
 from dovetail_cli import cancelling, selection
 from dovetail_cli.cluster import Cluster
 from tests.cli.builders import make_job
@@ -19,7 +19,7 @@ async def test_a_job_that_goes_meanwhile_is_missing_and_hides_none_of_the_others
         make_job("runs", number=2, phase="Running"),
         make_job("done", number=3, phase="Succeeded"),
     )
-    items = [msgspec.to_builtins(job) for job in (gone, runs, done)]
+    items = [values_of(job) for job in (gone, runs, done)]
     api.answer(f"GET {JOBS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": items}))
     api.answer(f"PATCH {JOBS}/gone", refusal(404, message="not found"))
     api.answer(f"PATCH {JOBS}/runs", Answer(body=items[1]))

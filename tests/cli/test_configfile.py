@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.values import values_of
 from dovetail_cli import configfile, manifest, submit
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
@@ -96,7 +97,7 @@ def job_with_file() -> GPUJob:
 
 
 def test_the_job_mounts_the_file_and_names_its_path() -> None:
-    spec = job_with_file().spec.template.spec
+    spec = spec_of(job_with_file().spec.template)
     (container,) = spec["containers"]
     assert container["env"] == [{"name": "DOVETAIL_CONFIG", "value": "/etc/dovetail-config/train.yaml"}]
     assert container["volumeMounts"] == [
@@ -110,7 +111,7 @@ def test_the_job_mounts_the_file_and_names_its_path() -> None:
 
 def wire(job: GPUJob) -> dict[str, Any]:
     meta = msgspec.structs.replace(job.metadata, uid="uid-1")
-    found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(job, metadata=meta))
+    found: dict[str, Any] = values_of(msgspec.structs.replace(job, metadata=meta))
     return found
 
 

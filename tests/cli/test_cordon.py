@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.values import values_of
 from dovetail_cli import cordoning
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.cordoning import Wish, sentence
@@ -27,13 +28,11 @@ def node(name: str = "a", *, cordoned: tuple[str, ...] = (), version: str = "1")
 
 
 def wire(gpunode: GPUNode) -> Answer:
-    return Answer(body=msgspec.to_builtins(gpunode))
+    return Answer(body=values_of(gpunode))
 
 
 def listed(*gpunodes: GPUNode) -> Answer:
-    return Answer(
-        body={"metadata": {"resourceVersion": "1"}, "items": [msgspec.to_builtins(each) for each in gpunodes]}
-    )
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [values_of(each) for each in gpunodes]})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.values import values_of
 from dovetail_cli import creating
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError
@@ -17,7 +18,7 @@ TAKEN = Answer(status=409, body={"code": 409, "reason": "AlreadyExists", "messag
 
 
 def wire(job: GPUJob) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(job)
+    found: dict[str, Any] = values_of(job)
     return found
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.values import values_of
 from dovetail_cli import depending
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import MissingError, UsageError
@@ -50,7 +51,7 @@ def owned(name: str, *, number: int, user: str) -> GPUJob:
 
 async def resolved(api: Api, cluster: Cluster, *words: str) -> list[str]:
     jobs = [owned("a", number=1, user="me"), owned("b", number=2, user="me"), owned("c", number=3, user="you")]
-    items: list[Any] = [msgspec.to_builtins(job) for job in jobs]
+    items: list[Any] = [values_of(job) for job in jobs]
     api.answer(f"GET {JOBS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": items}))
     api.answer(f"POST {REVIEWS}", Answer(body={"status": {"userInfo": {"username": "me"}}}))
     found = await depending.resolve(depending.Wanted(words=words), cluster=cluster)

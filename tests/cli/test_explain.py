@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, PodTemplate, ResourceRequest
+from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, ResourceRequest, template_of
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.values import values_of
 from dovetail.config.settings import Settings
 from dovetail.kube.objects import Pod
 from dovetail_cli.app import main
@@ -47,7 +48,7 @@ def job_pod(job: str, number: int, *, node: str, devices: int = 2) -> Pod:
 def make_job(name: str, *, gpu: str = "1", number: int = 1, phase: Any = "Running", **changes: Any) -> GPUJob:
     spec = GPUJobSpec(
         gpu=gpu,
-        template=PodTemplate(spec={"containers": [{"name": "main"}]}),
+        template=template_of({"containers": [{"name": "main"}]}),
         workers=changes.pop("workers", 1),
         active_deadline_seconds=changes.pop("limit", None),
     )
@@ -134,7 +135,7 @@ def test_many_nodes_are_cut_in_the_text_only() -> None:
 
 def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
     picture = filled()
-    raw = msgspec.to_builtins(picture.pods[1])
+    raw = values_of(picture.pods[1])
     raw["spec"]["schedulerName"] = names.SCHEDULER_NAME
     raw["spec"]["containers"][0]["resources"] = {"requests": {names.GPU_MILLI: "1000"}}
     found = explain(subjects.of_pod(raw, settings=SETTINGS), picture)
@@ -199,9 +200,7 @@ def test_a_job_that_does_not_wait_for_room_says_so(job: dict[str, Any], sentence
 
 
 def test_a_job_without_gpus_is_not_ours_to_explain() -> None:
-    spec = GPUJobSpec(
-        resources=ResourceRequest(device="cpu"), template=PodTemplate(spec={"containers": [{"name": "main"}]})
-    )
+    spec = GPUJobSpec(resources=ResourceRequest(device="cpu"), template=template_of({"containers": [{"name": "main"}]}))
     job = GPUJob(metadata=ObjectMeta(name="x", namespace="default"), spec=spec)
     found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), make_picture())
     assert found.summary == "Job x asks for no GPU: kube-scheduler alone places its pods"

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from dovetail.api.gpujob import ArraySpec, GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail.api.values import values_of
 from dovetail_cli import changing, creating, happened, joblog, onejob, redoing, renewing, times
 from dovetail_cli.app import run
 from dovetail_cli.cluster import Cluster
@@ -25,7 +26,7 @@ def shown(job: Any) -> str:
 
 
 def listed(*jobs: Any) -> Answer:
-    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [msgspec.to_builtins(job) for job in jobs]})
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [values_of(job) for job in jobs]})
 
 
 def test_a_job_that_waits_is_shown_with_its_reason_and_place() -> None:
@@ -171,7 +172,7 @@ def test_a_job_that_waits_is_given_a_time_to_begin_beside_what_else_changes() ->
 
 async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running")
-    api.answer(f"PATCH {JOBS}/train", Answer(body=msgspec.to_builtins(job)), refusal(422, message="gpu is immutable"))
+    api.answer(f"PATCH {JOBS}/train", Answer(body=values_of(job)), refusal(422, message="gpu is immutable"))
     assert await changing._change(cluster, job, {"suspend": True}, done="held") == ("Job 7 held.", False)
     assert await changing._change(cluster, job, {"gpu": 2}, done="updated") == ("Job 7: gpu is immutable", True)
     assert [seen.body for seen in api.of(f"PATCH {JOBS}/train")] == [{"spec": {"suspend": True}}, {"spec": {"gpu": 2}}]
@@ -191,7 +192,7 @@ def reserved(**status: Any) -> Any:
 async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) -> None:
     job, now = reserved(phase="Running", start_time=ago(hours=1)), times.parse_timestamp(ago())
     assert now is not None
-    api.answer(f"PATCH {JOBS}/notebook", Answer(body=msgspec.to_builtins(job)), Answer(body=msgspec.to_builtins(job)))
+    api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)), Answer(body=values_of(job)))
     told = "Job 7 renewed: it holds its devices until"
     assert await renewing.renewed(cluster, job, seconds=None, now=now) == f"{told} {ago(hours=-1)}."
     assert await renewing.renewed(cluster, job, seconds=7200, now=now) == f"{told} {ago(hours=-2)}."
@@ -201,7 +202,7 @@ async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) 
 
 async def test_a_reservation_that_waits_is_told_that_its_time_has_not_begun(api: Api, cluster: Cluster) -> None:
     job = reserved(phase="Queued")
-    api.answer(f"PATCH {JOBS}/notebook", Answer(body=msgspec.to_builtins(job)))
+    api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)))
     said = await renewing.renewed(cluster, job, seconds=7200, now=times.utc_now())
     assert said == "Job 7 renewed: it holds its devices for 2h00m once it has started."
 
@@ -312,7 +313,7 @@ async def test_a_job_that_has_printed_nothing_says_why_and_is_not_taken_for_none
 async def test_of_pods_that_are_gone_the_last_lines_are_kept(
     api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes], tail: int | None, said: bytes
 ) -> None:
-    kept = msgspec.to_builtins(record(log="one\ntwo\nthree\n"))
+    kept = values_of(record(log="one\ntwo\nthree\n"))
     script(api, asked(answered=True, records=[kept]))
     await joblog._remembered(cluster, onejob.parse("job-1"), tail=tail)
     assert capfdbinary.readouterr().out == said

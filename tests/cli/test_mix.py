@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail_cli import naming
 from dovetail_cli.demo import mix
 
@@ -44,7 +44,7 @@ def test_names_are_allowed_and_differ() -> None:
 
 
 def test_some_jobs_stay_to_be_looked_at() -> None:
-    seconds = [job.spec.template.spec["containers"][0]["command"][1] for job in made()]
+    seconds = [spec_of(job.spec.template)["containers"][0]["command"][1] for job in made()]
     assert seconds.count("1800") == 4
 
 

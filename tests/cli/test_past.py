@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.api.historyquery import HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.values import values_of
 from dovetail_cli import onejob, past, statistics
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.errors import CommandError, UsageError
@@ -45,7 +46,7 @@ def script(api: Api, *answers: Answer) -> None:
 
 async def test_all_pages_are_read_and_every_question_is_deleted(api: Api, cluster: Cluster) -> None:
     pages = [[record(2)], [record(1)]]
-    first, second = (msgspec.to_builtins(page) for page in pages)
+    first, second = (values_of(page) for page in pages)
     script(api, asked(answered=True, records=first, next="2026 uid-2"), asked(answered=True, records=second))
     assert await past.records(cluster, HistoryQuerySpec(since=ago(days=1))) == [record(2), record(1)]
     specs = [seen.body["spec"] for seen in api.of(f"POST {QUERIES}")]

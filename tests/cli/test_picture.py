@@ -4,9 +4,9 @@ import io
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
+from dovetail.api.values import values_of
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.objects import ResourceSlice as Slice
@@ -27,7 +27,7 @@ CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
 def page(*objects: Any, more: str = "") -> Answer:
     metadata = {"resourceVersion": "1", "continue": more}
-    return Answer(body={"metadata": metadata, "items": [msgspec.to_builtins(each) for each in objects]})
+    return Answer(body={"metadata": metadata, "items": [values_of(each) for each in objects]})
 
 
 def refusal(code: int, reason: str) -> Answer:

@@ -1,9 +1,10 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from dovetail.api.gpujob import QueuePlace
+from dovetail.api.gpujob import GPUJob, QueuePlace, template_of
 from dovetail.api.meta import Condition
 from dovetail_cli import jobrows, listing, selection
 from dovetail_cli.errors import MissingError, UsageError
@@ -136,18 +137,22 @@ def test_a_limit_takes_the_first_or_the_last(text: str | None, limit: int | None
     assert listing.parse_limit(text) == limit
 
 
-def test_the_memory_column_adds_up_what_a_worker_asks_of_its_host() -> None:
+def with_containers(*containers: dict[str, Any]) -> GPUJob:
     job = make_job()
-    job.spec.template.spec["containers"] = [
+    spec = msgspec.structs.replace(job.spec, template=template_of({"containers": containers}))
+    return msgspec.structs.replace(job, spec=spec)
+
+
+def test_the_memory_column_adds_up_what_a_worker_asks_of_its_host() -> None:
+    job = with_containers(
         {"name": "a", "resources": {"requests": {"memory": "1536Mi"}}},
         {"name": "b", "resources": {"requests": {"memory": "512Mi"}}},
-    ]
+    )
     assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "2G"}
 
 
 def test_a_template_that_is_no_pod_has_no_memory() -> None:
-    job = make_job()
-    job.spec.template.spec["containers"] = [{"name": "a", "resources": {"requests": {"memory": "lots"}}}]
+    job = with_containers({"name": "a", "resources": {"requests": {"memory": "lots"}}})
     assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "0"}
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.gpujob import spec_of
 from dovetail.fragmentation.shapes import Shape
 from dovetail.simulator.trace import Pod
 from dovetail_cli.errors import MissingError, UsageError
@@ -92,7 +93,7 @@ def test_a_pod_asks_for_what_it_asked(asked: Shape, text: str | None) -> None:
 def test_a_pod_takes_its_host_resources_and_its_run_time_along() -> None:
     pod = Pod(name="p", shape=shape(), ran_seconds=100)
     job = jobs.job_of(pod, pace=Pace(speedup=10), namespace="replay")
-    (container,) = job.spec.template.spec["containers"]
+    (container,) = spec_of(job.spec.template)["containers"]
     assert container["command"] == ["sleep", "10"]
     assert container["resources"] == {"requests": {"cpu": "6000m", "memory": "12288Mi"}}
     assert job.spec.template.metadata.annotations == {"sandbox.dovetail.dev/run-seconds": "10"}

@@ -8,6 +8,7 @@ import pytest
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.values import values_of
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.objects import Pod
 from dovetail_cli import inventory, output, topping, topscreen
@@ -91,7 +92,7 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
     api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", none)
     api.answer("GET /api/v1/pods", none)
     api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", refused)
-    own = Answer(body={"metadata": {}, "items": [msgspec.to_builtins(JOBS[0])]})
+    own = Answer(body={"metadata": {}, "items": [values_of(JOBS[0])]})
     api.answer("GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs", own)
     system = "namespaces/dovetail-system"
     api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", missing)

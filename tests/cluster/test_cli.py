@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
@@ -116,7 +116,7 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     assert done.returncode == 0
     assert done.stderr == "dovetail: train.sh: no counterpart here for #SBATCH -o: not heeded\n"
     job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
-    (container,) = job.spec.template.spec["containers"]
+    (container,) = spec_of(job.spec.template)["containers"]
     text = script.read_text(encoding="utf-8")
     assert container["command"] == ["/bin/bash", "-e", "-c", text, "train.sh", "hello"]
     assert container["resources"]["requests"] == {"cpu": "2"}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.kube.client import Client
 from dovetail.kube.resources import CONFIGMAPS, GPUJOBS
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
@@ -42,7 +42,7 @@ async def test_a_file_goes_along_stays_for_a_second_run_and_goes_with_the_last(
     (copy,) = await files(client, shell.namespace)
     assert (copy["data"], copy["immutable"]) == ({"config": "lr: 0.1\n"}, True)
     job = await client.get(GPUJOBS, "train", as_type=GPUJob, namespace=shell.namespace)
-    (container,) = job.spec.template.spec["containers"]
+    (container,) = spec_of(job.spec.template)["containers"]
     assert container["command"][-2:] == ["--config", "/etc/dovetail-config/train.yaml"]
     where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
     assert await asyncio.to_thread(main_output, "gjob", "redo", *where, "train") == "Submitted batch job 2 (train-2)\n"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.objects import Node, Pod
 
@@ -62,4 +62,4 @@ def make_pod(
 
 def make_job(**spec: Any) -> GPUJob:
     template = {"spec": {"containers": [{"name": "c"}]}}
-    return msgspec.convert({"metadata": {"name": "j"}, "spec": {"template": template} | spec}, GPUJob)
+    return job_of({"metadata": {"name": "j"}, "spec": {"template": template} | spec})

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.historyquery import JobRecord
 from dovetail.history import cut_short, is_worth_keeping, record_of, summed
 
@@ -15,7 +15,7 @@ def job(status: dict[str, Any], **meta: Any) -> GPUJob:
         "annotations": {"dovetail.dev/user": "ada"}, **meta,
     }  # fmt: skip
     template = {"spec": {"containers": [{"name": "main"}]}}
-    return msgspec.convert({"metadata": metadata, "spec": {"gpu": 1, "template": template}, "status": status}, GPUJob)
+    return job_of({"metadata": metadata, "spec": {"gpu": 1, "template": template}, "status": status})
 
 
 def device(index: int, *, share: int = 1000) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def elastic(status: dict[str, Any]) -> GPUJob:
     metadata = {"name": "x", "namespace": "team", "uid": "u", "creationTimestamp": "2026-01-01T12:00:00Z"}
     devices = [device(0), device(1) | {"worker": 1}]
     ran = RAN | {"request": "1", "elastic": {"workers": 2}, "devices": devices} | status
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": ran}, GPUJob)
+    return job_of({"metadata": metadata, "spec": spec, "status": ran})
 
 
 def test_the_record_of_an_elastic_job_tells_the_workers_that_it_ran_with() -> None:

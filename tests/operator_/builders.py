@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.api.gpujob import GPUJob, Mode
+from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.values import values_of
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
+from dovetail.joblimits import JobLimits
 from dovetail.kube.objects import Job, Node, Pod
 from dovetail.names import LABEL_JOB
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
@@ -45,7 +47,7 @@ def make_job(
         "creationTimestamp": at(-100),
         **(meta or {}),
     }
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, GPUJob)
+    return job_of({"metadata": metadata, "spec": spec, "status": status or {}})
 
 
 def make_child(
@@ -63,7 +65,7 @@ def make_child(
         "namespace": job.metadata.namespace,
         "uid": uid,
         "resourceVersion": "20",
-        "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
+        "ownerReferences": [values_of(owner_reference(job))],
         "labels": {LABEL_JOB: job.metadata.name} | ({"kueue.x-k8s.io/queue-name": queue} if queue else {}),
         "annotations": {"dovetail.dev/handed-to": queue} if queue and not taken else {},
     }
@@ -149,9 +151,9 @@ def see(
     )
 
 
-def make_state(**nodes: int) -> State:
+def make_state(*, job_limits: JobLimits | None = None, **nodes: int) -> State:
     """A state whose cluster has V100 nodes: `make_state(a=8)`."""
-    state = State(ClusterView(ledger=Ledger()), default_policy="Balanced")
+    state = State(ClusterView(ledger=Ledger()), default_policy="Balanced", job_limits=job_limits)
     for name, gpus in nodes.items():
         metadata = {"name": name, "labels": {"dovetail.dev/managed": "true"}}
         status = {

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.api.gpujob import QueuePlace, Reason
+from dovetail.api.gpujob import QueuePlace, Reason, spec_of
 from dovetail.kube.objects import Node, Pod
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
@@ -45,7 +45,7 @@ def test_the_queue_looks_at_those_that_want_to_start() -> None:
 
 def test_a_template_that_is_no_pods_holds_up_nobody_else() -> None:
     state = make_state(a=1)
-    (main,) = make_job("x").spec.template.spec["containers"]
+    (main,) = spec_of(make_job("x").spec.template)["containers"]
     for name, said in (("list", [1]), ("text", {"nodeAffinity": "x"})):
         submit(state, name, template={"spec": {"containers": [main], "affinity": said}}, priority=99)
     submit(state, "next")
@@ -58,7 +58,7 @@ def test_a_template_that_is_no_pods_holds_up_nobody_else() -> None:
 
 def test_a_job_that_only_keeps_its_workers_apart_chooses_among_no_nodes() -> None:
     state = make_state(a=2)
-    (main,) = make_job("x").spec.template.spec["containers"]
+    (main,) = spec_of(make_job("x").spec.template)["containers"]
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     submit(state, "pair", workers=2, template={"spec": {"containers": [main], "affinity": apart}})

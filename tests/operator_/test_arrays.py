@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.meta import find_condition
 from dovetail.indexes import IndexesError, as_text, indexes_in
 from dovetail.tasks import TasksError, tasks_of
@@ -15,7 +15,7 @@ from dovetail_operator.actions import Action, ChangeTask, CreateTask
 from dovetail_operator.observed import Obstacle, wants_admission
 from dovetail_operator.reconcile import Outcome, reconcile
 from dovetail_operator.rendezvous import environment
-from dovetail_operator.tasks import manifest_of
+from dovetail_operator.tasks import manifests_of
 from tests.operator_.builders import at, make_job, make_state, see
 
 
@@ -25,13 +25,13 @@ def seen_with(parent: GPUJob, *tasks: GPUJob, **more: Any) -> Outcome:
 
 def make_task(parent: GPUJob, index: int, *, phase: str | None = None, **spec: Any) -> GPUJob:
     task = next(each for each in tasks_of(parent) if each.index == index)
-    manifest = manifest_of(task, parent=parent)
+    manifest = manifests_of([task], parent=parent)[0]
     manifest["metadata"] |= {"uid": f"uid-{task.name}", **spec.pop("meta", {})}
     manifest["spec"] |= spec
     status = {"phase": phase, "gpus": 1, "startTime": at(-60)} if phase else {}
     if phase in {"Succeeded", "Failed"}:
         status["completionTime"] = at(-5)
-    return msgspec.convert(manifest | {"status": status}, GPUJob)
+    return job_of(manifest | {"status": status})
 
 
 def created(outcome: Outcome) -> list[str]:
@@ -84,7 +84,7 @@ def test_the_tasks_are_jobs_of_their_own_with_their_index_and_nothing_that_the_a
         dependencies=[{"name": "before"}],
         meta={"labels": {"team": "vision"}, "annotations": {"dovetail.dev/user": "ann", "note": "x"}},
     )
-    task = manifest_of(tasks_of(parent)[1], parent=parent)
+    task = manifests_of([tasks_of(parent)[1]], parent=parent)[0]
     assert task["metadata"]["name"] == "x-t3"
     assert task["metadata"]["labels"] == {"team": "vision", "dovetail.dev/array": "x", "dovetail.dev/task": "3"}
     assert task["metadata"]["annotations"].keys() == {"dovetail.dev/user", "dovetail.dev/as-array-says"}
@@ -121,7 +121,7 @@ def test_a_zip_takes_the_values_side_by_side() -> None:
 
 def test_parameters_stand_in_commands_and_in_the_environment() -> None:
     parent = sweep()
-    (container,) = manifest_of(tasks_of(parent)[1], parent=parent)["spec"]["template"]["spec"]["containers"]
+    (container,) = manifests_of([tasks_of(parent)[1]], parent=parent)[0]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["train", "--lr=0.1", "${bs} 64 {other}"]
     assert {"name": "bs", "value": "64"} in container["env"]
 
@@ -167,7 +167,7 @@ def test_a_value_that_looks_like_a_parameter_is_left_as_it_is() -> None:
     parameters = [{"name": "lr", "values": ["{bs}", r"a\1"]}, {"name": "bs", "values": ["9"]}]
     parent = make_job(sweep={"parameters": parameters}, template=one_parameter("1").spec.template)
     commands = [
-        manifest_of(task, parent=parent)["spec"]["template"]["spec"]["containers"][0]["command"]
+        manifests_of([task], parent=parent)[0]["spec"]["template"]["spec"]["containers"][0]["command"]
         for task in tasks_of(parent)
     ]
     assert commands == [["echo", "{bs}", "9"], ["echo", r"a\1", "9"]]
@@ -176,7 +176,7 @@ def test_a_value_that_looks_like_a_parameter_is_left_as_it_is() -> None:
 @pytest.mark.parametrize("value", ["$(HOME)", "a$$b", "${x}", "$"])
 def test_a_value_arrives_as_it_was_written_whatever_kubernetes_reads_in_it(value: str) -> None:
     parent = one_parameter(value)
-    (container,) = manifest_of(tasks_of(parent)[0], parent=parent)["spec"]["template"]["spec"]["containers"]
+    (container,) = manifests_of([tasks_of(parent)[0]], parent=parent)[0]["spec"]["template"]["spec"]["containers"]
     env = {each["name"]: each["value"] for each in container["env"]}
     # As kubelet does: $$ is $, and without it nothing is left that it could read.
     assert [text.replace("$$", "\0").count("$") for text in (env["lr"], container["command"][1])] == [0, 0]
@@ -187,7 +187,7 @@ def test_a_value_arrives_as_it_was_written_whatever_kubernetes_reads_in_it(value
 def test_a_command_that_is_none_stays_for_the_api_server_to_refuse(args: Any) -> None:
     template = {"spec": {"containers": [{"name": "main", "args": args}]}}
     parent = make_job(sweep={"parameters": [{"name": "lr", "values": ["1"]}]}, template=template)
-    (container,) = manifest_of(tasks_of(parent)[0], parent=parent)["spec"]["template"]["spec"]["containers"]
+    (container,) = manifests_of([tasks_of(parent)[0]], parent=parent)[0]["spec"]["template"]["spec"]["containers"]
     assert container["args"] == args
 
 
@@ -437,7 +437,7 @@ def _apply(action: Action, tasks: dict[str, GPUJob], *, parent: GPUJob) -> None:
     if isinstance(action, CreateTask):
         meta = action.manifest["metadata"]
         assert meta["name"] not in tasks
-        tasks[meta["name"]] = msgspec.convert(action.manifest | {"metadata": meta | {"uid": meta["name"]}}, GPUJob)
+        tasks[meta["name"]] = job_of(action.manifest | {"metadata": meta | {"uid": meta["name"]}})
     if isinstance(action, ChangeTask):
         known = tasks[action.task.metadata.name]
         annotations = {**known.metadata.annotations, **action.annotations}

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.values import values_of
 from dovetail.cluster import ClusterView
 from dovetail.freshness import Freshness
 from dovetail.kube.client import Client
@@ -63,7 +64,7 @@ class Rig:
     def accept_status(self, job: GPUJob, *, version: int = 11, **status: Any) -> None:
         """Answer a patch of the status as the API server would."""
         metadata = msgspec.structs.replace(job.metadata, resource_version=str(version))
-        body = msgspec.to_builtins(msgspec.structs.replace(job, metadata=metadata)) | {"status": status}
+        body = values_of(msgspec.structs.replace(job, metadata=metadata)) | {"status": status}
         self.api.answer(f"PUT {GPUJOBS}/{job.metadata.name}/status", Answer(body=body))
 
 
@@ -77,7 +78,7 @@ def numbered(name: str = "x", **spec: Any) -> GPUJob:
 
 
 def created(job: GPUJob) -> Answer:
-    return Answer(body=msgspec.to_builtins(make_child(job)))
+    return Answer(body=values_of(make_child(job)))
 
 
 async def until_phase(rig: Rig, phase: str, name: str = "x") -> None:
@@ -210,7 +211,7 @@ async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: 
     held = numbered(suspend=True)
     released = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
-    api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(released)))
+    api.answer(f"GET {GPUJOBS}/x", Answer(body=values_of(released)))
     rig.accept_status(released, version=13, phase="Cancelled")
     rig.controller.changes.job_changed(held)
     async with rig.running():
@@ -222,7 +223,7 @@ async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: 
 async def test_without_its_plan_in_the_status_a_job_is_not_created(rig: Rig, api: Api) -> None:
     cancelled = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
-    api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(cancelled)))
+    api.answer(f"GET {GPUJOBS}/x", Answer(body=values_of(cancelled)))
     rig.accept_status(cancelled, version=13, phase="Cancelled")
     rig.controller.changes.job_changed(numbered())
     async with rig.running():
@@ -235,8 +236,8 @@ async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is
     job = numbered(cancel=True)
     rig.state.put_job(job)
     rig.state.put_child(make_child(job))
-    api.answer(f"GET {GPUJOBS}/x", Answer(body=msgspec.to_builtins(job)))
-    api.answer(f"GET {JOBS}/x", Answer(body=msgspec.to_builtins(newer(make_child(job)))))
+    api.answer(f"GET {GPUJOBS}/x", Answer(body=values_of(job)))
+    api.answer(f"GET {JOBS}/x", Answer(body=values_of(newer(make_child(job)))))
     api.answer(f"DELETE {JOBS}/x", refusal(409), Answer(body={}))
     rig.accept_status(job, phase="Cancelled")
     async with rig.running():
@@ -511,8 +512,8 @@ async def test_a_job_whose_batch_job_lost_its_label_is_followed_on_and_not_plann
     rig.controller.changes.child_event("ADDED", child)
     bare = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels={}))
     ended = make_child(job, status={"conditions": [condition("Complete")]})
-    api.answer(f"GET {JOBS}/x", Answer(body=msgspec.to_builtins(bare)))
-    api.answer(f"PATCH {JOBS}/x", Answer(body=msgspec.to_builtins(ended)))
+    api.answer(f"GET {JOBS}/x", Answer(body=values_of(bare)))
+    api.answer(f"PATCH {JOBS}/x", Answer(body=values_of(ended)))
     rig.accept_status(job, number=1, phase="Succeeded")
     rig.controller.changes.child_event("DELETED", child)
     async with rig.running():

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.values import values_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, ServerFault, TooManyRequests
 from dovetail.kube.objects import Job
@@ -19,7 +20,7 @@ CREATE = CreateJob(manifest={"metadata": {"name": "x", "namespace": "team"}})
 
 
 def wire(value: Any) -> Answer:
-    return Answer(body=msgspec.to_builtins(value))
+    return Answer(body=values_of(value))
 
 
 async def test_a_job_that_we_made_before_is_taken_over(api: Api, client: Client) -> None:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.asks import ask_of_job
 from dovetail_operator.workload import build_job
 
@@ -15,7 +14,7 @@ EXAMPLES = [path for path in FILES if "kind: GPUJob" in path.read_text(encoding=
 
 
 def read(path: Path) -> list[GPUJob]:
-    return msgspec.convert(list(yaml.safe_load_all(path.read_text(encoding="utf-8"))), list[GPUJob])
+    return [job_of(each) for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
 
 
 def test_there_are_examples() -> None:

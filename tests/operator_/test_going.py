@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.values import values_of
 from dovetail.kube.objects import Job
 from dovetail_operator.actions import ChangeTask, DeleteJob, PatchJob
 from dovetail_operator.observed import Observed, is_on_the_way
@@ -55,7 +56,7 @@ def test_one_that_waits_is_not_let_go_any_more_and_says_why(child: dict[str, Any
 
 
 def child_of(job: GPUJob, *, meta: dict[str, Any] | None = None, **spec: Any) -> Job:
-    made: dict[str, Any] = msgspec.to_builtins(make_child(job, **spec))
+    made: dict[str, Any] = values_of(make_child(job, **spec))
     return msgspec.convert({**made, "metadata": {**made["metadata"], **(meta or {})}}, Job)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
+from dovetail.api.values import values_of
 from dovetail.idle import IdleAction, IdleRules
 from dovetail.kube.client import Client
 from dovetail_operator.announce import Announcement
@@ -58,7 +59,7 @@ def rig(client: Client) -> Rig:
 
 
 async def test_an_idle_job_is_warned_once_and_then_held(rig: Rig, api: Api) -> None:
-    api.answer(f"PATCH {GPUJOB}", Answer(body=msgspec.to_builtins(rig.job)))
+    api.answer(f"PATCH {GPUJOB}", Answer(body=values_of(rig.job)))
     for seconds in (0, 599, 600, 700, 899):
         await rig.look(seconds)
     assert [event.message for event in rig.events] == [
@@ -104,7 +105,7 @@ async def test_a_device_that_tells_no_utilization_makes_no_job_idle(rig: Rig, de
 
 async def test_a_conflict_is_met_by_the_next_look(client: Client, api: Api) -> None:
     rig = Rig(client, action="End")
-    api.answer(f"PATCH {GPUJOB}", refusal(409), Answer(body=msgspec.to_builtins(rig.job)))
+    api.answer(f"PATCH {GPUJOB}", refusal(409), Answer(body=values_of(rig.job)))
     for seconds in (0, 900, 905):
         await rig.look(seconds)
     assert [seen.body["spec"] for seen in api.of(f"PATCH {GPUJOB}")] == [{"cancel": True}] * 2

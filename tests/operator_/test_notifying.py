@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.values import values_of
 from dovetail.kube.client import Client
 from dovetail_operator import notifying
 from dovetail_operator.announce import Announcement
@@ -134,7 +135,7 @@ def with_noted(*keys: str, job: GPUJob) -> GPUJob:
 
 
 def body(job: GPUJob) -> Answer:
-    return Answer(body=msgspec.to_builtins(job))
+    return Answer(body=values_of(job))
 
 
 async def test_each_change_is_sent_once_in_its_order_and_then_noted(client: Client, api: Api) -> None:
@@ -188,7 +189,7 @@ async def test_a_status_that_forgets_what_was_told_brings_no_second_mail(client:
 
 async def test_what_comes_while_something_is_noted_is_told_next(client: Client, api: Api) -> None:
     job, ended, released = told_job(**RUNS), told_job(**ENDED, notified=["Started/1.0"]), asyncio.Event()
-    answered = msgspec.to_builtins(with_noted("Started/1.0", job=job))
+    answered = values_of(with_noted("Started/1.0", job=job))
     api.answer(STATUS, Answer(body=answered, released=released))
     api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=ended)))
     async with at_work(client, api) as (told, box):

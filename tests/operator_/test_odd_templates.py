@@ -11,7 +11,7 @@ from dovetail_operator.actions import CreateJob
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.probes import warning_of
 from dovetail_operator.reconcile import reconcile
-from dovetail_operator.tasks import manifest_of
+from dovetail_operator.tasks import manifests_of
 from tests.operator_.builders import NOW, make_job, make_state
 
 ODD = st.recursive(
@@ -118,4 +118,4 @@ def test_a_job_is_told_what_is_wrong_with_its_template_or_runs(
     if any(isinstance(action, CreateJob) for action in outcome.actions):
         sweep = {"parameters": [{"name": "lr", "values": ["1"]}]}
         parent = make_job(template={"spec": template}, sweep=sweep, gpu=gpu, **shared)
-        assert [manifest_of(task, parent=parent) for task in tasks.tasks_of(parent)]
+        assert [manifests_of([task], parent=parent)[0] for task in tasks.tasks_of(parent)]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
+from dovetail.api.values import values_of
 from dovetail.asks import ask_of_job
 from dovetail.engine.claims import Claim
 from dovetail.kube.objects import Node
@@ -51,7 +52,7 @@ def on(node: str) -> dict[str, Any]:
 def test_the_plan_is_told_with_nodes_and_numbers_of_workers() -> None:
     job = make_job(gpu=2, workers=3)
     status = reconcile(see(job, verdict=let_go(job, "b", "a", "b"))).status
-    assert msgspec.to_builtins(status.placement) == plan(("b", 2), ("a", 1)) | {"worker": {"request": "2"}}
+    assert values_of(status.placement) == plan(("b", 2), ("a", 1)) | {"worker": {"request": "2"}}
     assert (status.phase, status.plans) == ("Starting", 1)
 
 
@@ -333,7 +334,7 @@ def cordon(state: State, name: str) -> None:
 
 
 def unready(state: State, name: str) -> None:
-    body = msgspec.to_builtins(state.view.nodes[name]) | {}
+    body = values_of(state.view.nodes[name]) | {}
     body["status"]["conditions"] = [condition("Ready", status="False")]
     state.view.node_changed(msgspec.convert(body, Node))
 
@@ -449,7 +450,7 @@ def test_what_is_kept_for_the_first_job_that_waits_stands_in_its_status() -> Non
     assert isinstance(following, Waits)
     assert large.queue is not None
     assert following.queue is not None
-    assert msgspec.to_builtins(large.queue.reserved) == {
+    assert values_of(large.queue.reserved) == {
         "time": at(3600 + 30),
         "nodes": [{"name": "a", "workers": 1}],
         "kept": [{"name": "a", "keeps": ["1"]}],

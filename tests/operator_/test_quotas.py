@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
+from dovetail.api.values import values_of
 from dovetail.kube.objects import Pod
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail.quotas import Quotas
@@ -199,7 +200,7 @@ def test_what_was_used_is_the_same_after_a_restart() -> None:
     assert first.uses[0].gpu_seconds == pytest.approx(HOUR, rel=1e-2)
     later = reckoned(state.quotas, state, seconds=600)
     again = Quotas()
-    again.put(make_quota(namespaces=["team"], shares=1, status=msgspec.to_builtins(first)))
+    again.put(make_quota(namespaces=["team"], shares=1, status=values_of(first)))
     assert reckoned(again, state, seconds=600).uses[0].gpu_seconds == pytest.approx(later.uses[0].gpu_seconds, abs=1e-2)
 
 

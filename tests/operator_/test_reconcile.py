@@ -11,6 +11,7 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
+from dovetail.api.values import values_of
 from dovetail_operator.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import Observed, Obstacle
@@ -459,9 +460,9 @@ def test_an_end_with_a_time_to_be_kept_is_looked_at_again() -> None:
 
 def test_a_condition_that_stays_keeps_its_time_and_takes_new_words() -> None:
     before = GPUJobStatus(phase="Queued", reason="Fragmentation", conditions=[])
-    first = reconcile(see(make_job(gpu=4, status=msgspec.to_builtins(before)), verdict=NO_ROOM)).status
+    first = reconcile(see(make_job(gpu=4, status=values_of(before)), verdict=NO_ROOM)).status
     later = NO_ROOM.__class__(key="uid-x", reason="Resources", message="Need 4 GPUs, only 2 available")
-    job = make_job(gpu=4, status=msgspec.to_builtins(first), meta={"generation": 2})
+    job = make_job(gpu=4, status=values_of(first), meta={"generation": 2})
     second = reconcile(see(job, verdict=later, now=NOW + timedelta(minutes=5))).status
     admitted = find_condition(second.conditions, "Admitted")
     assert admitted is not None
@@ -487,7 +488,7 @@ def test_what_an_earlier_run_came_to_is_dropped() -> None:
 def test_the_time_of_admission_is_that_of_the_present_run() -> None:
     first = reconcile(see(make_job(), verdict=LET_GO)).status
     assert first.admitted_time == at(0)
-    job = make_job(status=msgspec.to_builtins(first))
+    job = make_job(status=values_of(first))
     kept = reconcile(see(job, child=make_child(job), now=NOW + timedelta(minutes=1))).status
     assert kept.admitted_time == at(0)
 

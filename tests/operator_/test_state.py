@@ -91,18 +91,6 @@ def test_a_request_that_cannot_be_read_is_an_obstacle_with_a_sentence() -> None:
     assert 'unknown memory unit "X"' in obstacle.message
 
 
-def test_a_list_tells_which_jobs_went_unseen() -> None:
-    state = make_state()
-    kept, gone, newer = (
-        make_job("kept", meta=version(5)),
-        make_job("gone", meta=version(6)),
-        make_job("newer", meta=version(99)),
-    )
-    for job in (kept, gone, newer):
-        state.put_job(job)
-    assert state.missing_from([kept], resource_version="50") == [gone]
-
-
 def test_a_job_keeps_the_number_that_it_shows() -> None:
     state = make_state()
     shown, given, new = make_job("a", status={"number": 4}), make_job("b"), make_job("c")

@@ -7,6 +7,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.values import values_of
 from dovetail.asks import ask_of_pod
 from dovetail.cluster import ClusterView
 from dovetail.engine.ledger import Ledger
@@ -177,7 +178,7 @@ def test_workers_on_the_way_to_a_vendor_s_node_keep_their_room() -> None:
 def running_on_vendor(state: State, *, phase: str = "Running") -> Pod:
     return msgspec.convert(
         {
-            "metadata": msgspec.to_builtins(make_pod(0, node="vendor", meta={"uid": "pod-0"}).metadata),
+            "metadata": values_of(make_pod(0, node="vendor", meta={"uid": "pod-0"}).metadata),
             "spec": {"nodeName": "vendor", "containers": [{"name": "main", "resources": {"limits": {GPU: 2}}}]},
             "status": {"phase": phase},
         },

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit import Report
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
@@ -133,7 +133,7 @@ def _longest_run(tally: Tally) -> float:
 
 
 def _planned_seconds(job: GPUJob) -> float:
-    containers: list[dict[str, Any]] = job.spec.template.spec.get("containers", [{}])
+    containers: list[dict[str, Any]] = spec_of(job.spec.template).get("containers", [{}])
     command = containers[0].get("command") or []
     return float(command[1]) if len(command) == 2 and command[0] == "sleep" else 0.0
 

@@ -76,6 +76,23 @@ class IdlePolicy(BaseModel):
     )
 
 
+class JobSizes(BaseModel):
+    """How large GPUJobs may be: what is beyond is refused, and not planned where it is there already."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_spec_bytes: WholeNumber = number(
+        256 << 10, low=4096, high=1 << 20, unit="bytes", description="The most that the spec of one GPUJob may have."
+    )
+    max_array_bytes: WholeNumber = number(
+        64 << 20,
+        low=1 << 20,
+        high=1 << 30,
+        unit="bytes",
+        description="The most that the specs of all tasks of an array or a sweep may have together.",
+    )
+
+
 class PreemptionRules(BaseModel):
     """When a waiting job may take the place of running ones; nothing of the kind happens while priority_gap is 0."""
 

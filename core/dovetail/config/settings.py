@@ -21,6 +21,7 @@ from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
 from dovetail.config.groups import (
     IdlePolicy,
+    JobSizes,
     Number,
     PreemptionRules,
     ScoreWeights,
@@ -32,6 +33,7 @@ from dovetail.config.groups import (
 from dovetail.engine.choices import FragmentationPolicy, Weights
 from dovetail.engine.claims import GUARD_FRACTIONS
 from dovetail.engine.limits import Limits
+from dovetail.joblimits import JobLimits
 from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
@@ -225,6 +227,11 @@ class Settings(BaseSettings):
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
     )
+    gpujobs: JobSizes = Field(
+        default=JobSizes(),
+        description="How large GPUJobs may be, so that nobody's jobs fill the memory of the operator.",
+        json_schema_extra={"unit": "sizes", "allowed": "a map with max_spec_bytes and max_array_bytes"},
+    )
     memory_overuse: OverusePolicy = choice(
         "Warn",
         "Warn",
@@ -320,6 +327,11 @@ class Settings(BaseSettings):
             training_per_device=self.training_per_device,
             inference_per_device=self.inference_per_device,
         )
+
+    @property
+    def job_limits(self) -> JobLimits:
+        """How large GPUJobs may be."""
+        return JobLimits(spec_bytes=self.gpujobs.max_spec_bytes, array_bytes=self.gpujobs.max_array_bytes)
 
     @property
     def vendors(self) -> Vendors:

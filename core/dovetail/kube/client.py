@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
-import msgspec
-
+from dovetail.api.values import values_of
 from dovetail.decoding import UnreadableError
 from dovetail.kube import retry, wire
 from dovetail.kube.connection import Connection
@@ -335,7 +334,7 @@ def _log_query(container: str | None, *, tail_lines: int | None) -> dict[str, st
 
 def typed(body: Any, *, resource: Resource) -> dict[str, Any]:
     """The object as JSON values with its apiVersion and kind, which structs leave out when they are the default."""
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(body)}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **values_of(body)}
 
 
 def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:

@@ -54,6 +54,8 @@ class Reflector(Generic[T]):
     the next watch begins, unless a later change of that object has succeeded before. Both are counted in
     `dovetail_unreadable_objects_total`, logged once, in `unreadable` as long as they last, and reported to
     `on_unreadable` once for each resourceVersion.
+
+    `transform` makes of each object what is kept of it, as an informer's does in client-go: it saves memory.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Reflector(Generic[T]):
         *,
         on_event: Callable[[EventType, T], None] | None = None,
         on_unreadable: OnUnreadable | None = None,
+        transform: Callable[[T], T] | None = None,
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
@@ -79,6 +82,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._as_type = as_type
         self._on_event = on_event or (lambda _type, _object: None)
+        self._transform = transform or (lambda found: found)
         self._namespace = namespace
         self._selectors = selectors(label_selector, field_selector)
         self._silence_seconds = silence_seconds
@@ -235,6 +239,12 @@ class Reflector(Generic[T]):
             self._drop(old.metadata)
             old = None
         if old is not None and old.metadata.resource_version == new.metadata.resource_version:
+            return
+        try:
+            new = self._transform(new)
+        except Exception as error:  # noqa: BLE001 - one object costs only itself
+            problem = f"cannot be kept: {type(error).__name__}: {problem_of(error)}"
+            self._unreadable.add(new.metadata, key=key, problem=problem, error=error)
             return
         self._store[key] = new
         self._deliver("ADDED" if old is None else "MODIFIED", new)

@@ -4,6 +4,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from dovetail.kube.client import Client
@@ -11,6 +12,7 @@ from dovetail.kube.errors import Forbidden
 from dovetail.kube.objects import ConfigMap
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import CONFIGMAPS
+from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, bookmark, line, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK
 
@@ -55,6 +57,16 @@ async def following(client: Client, **options: float) -> AsyncIterator[Recorder]
 
 
 A1, B2, A3 = make_object("a", version=1), make_object("b", version=2), make_object("a", version=3)
+
+
+async def test_a_transform_decides_what_is_kept_and_reported(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(A1, version=5))
+    api.answer(WATCH, Stream(chunks=[line("MODIFIED", A3)]))
+    recorder = Recorder(client)
+    recorder.reflector._transform = lambda found: msgspec.structs.replace(found, data={"kept": "no"})
+    async with running(recorder.reflector.run()):
+        await recorder.until(2)
+    assert [found.data for found in recorder.reflector.store.values()] == [{"kept": "no"}]
 
 
 async def test_a_paged_list_is_reported_as_additions_and_then_synced(api: Api, client: Client) -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.api.gpujob import Dependency, DependencyStatus, GPUJob
+from dovetail.api.gpujob import Dependency, DependencyStatus, GPUJob, job_of
 from dovetail.queue.dependencies import Needs, circles, states_of, unmet
 
 
 def make_job(status: dict[str, Any] | None = None, **spec: Any) -> GPUJob:
     spec |= {"gpu": 1, "template": {"spec": {}}}
-    return msgspec.convert({"metadata": {"name": "a"}, "spec": spec, "status": status or {}}, GPUJob)
+    return job_of({"metadata": {"name": "a"}, "spec": spec, "status": status or {}})
 
 
 def status_of(state: str, *, condition: str = "Succeeded", job: dict[str, Any] | None) -> str:

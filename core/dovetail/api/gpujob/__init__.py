@@ -4,6 +4,7 @@ from dovetail.api.gpujob.job import (
     GPUJob,
 )
 from dovetail.api.gpujob.parts import (
+    NO_TEMPLATE,
     Dependency,
     MemoryRequest,
     PodTemplate,
@@ -59,6 +60,11 @@ from dovetail.api.gpujob.telling import (
     NotifyEvent,
     NotifySpec,
 )
+from dovetail.api.gpujob.values import (
+    job_of,
+    spec_of,
+    template_of,
+)
 from dovetail.api.gpujob.words import (
     FINISHED,
     KIND,
@@ -82,6 +88,7 @@ __all__ = [
     "MAX_SECONDS",
     "MAX_TASKS",
     "MOST_ADDRESSES",
+    "NO_TEMPLATE",
     "PAUSE_IMAGE",
     "ArraySpec",
     "AssignedDevice",
@@ -130,4 +137,7 @@ __all__ = [
     "Tasks",
     "TemplateMetadata",
     "Workload",
+    "job_of",
+    "spec_of",
+    "template_of",
 ]

@@ -1,7 +1,8 @@
 """What a GPUJob's spec is made of: request, template, memory, dependencies. Data only."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
 from dovetail.api.gpujob.words import DependencyCondition, MemoryStrategy
@@ -89,13 +90,28 @@ class TemplateMetadata(Described, frozen=True, kw_only=True):
 
 
 class PodTemplate(Described, frozen=True, kw_only=True):
-    """The worker's pod, as in a batch Job."""
+    """The worker's pod, as in a batch Job.
+
+    `spec` is JSON text and stays so until it is needed (`dovetail.asks` decodes it): as dictionaries a template of
+    1 MiB takes 24 MiB.
+    """
 
     spec: Annotated[
-        dict[str, Any],
-        Meta(description="The pod's spec, as in a batch Job's template.", extra_json_schema=_TEMPLATE_SPEC),
+        msgspec.Raw,
+        Meta(
+            description="The pod's spec, as in a batch Job's template.",
+            extra_json_schema={**_TEMPLATE_SPEC, "type": "object"},
+        ),
     ]
     metadata: Annotated[TemplateMetadata, Meta(description="Labels and annotations of the pods.")] = TemplateMetadata()
+
+    def __post_init__(self) -> None:
+        # A decoded Raw is a view that keeps its whole message: here a page of 500 jobs.
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+
+
+# That of a reservation, and of a job whose template is not kept.
+NO_TEMPLATE: Final = PodTemplate(spec=msgspec.Raw(b"{}"))
 
 
 class MemoryRequest(Described, frozen=True, kw_only=True):

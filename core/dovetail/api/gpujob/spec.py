@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
-from dovetail.api.gpujob.parts import Dependency, MemoryRequest, PodTemplate, ResourceRequest
+from dovetail.api.gpujob.parts import NO_TEMPLATE, Dependency, MemoryRequest, PodTemplate, ResourceRequest
 from dovetail.api.gpujob.running import (
     ArraySpec,
     Distributed,
@@ -22,8 +23,9 @@ from dovetail.api.shapes import TIME
 class GPUJobSpec(Described, frozen=True, kw_only=True):
     """What a user asks for."""
 
+    # A factory: the schema's generator cannot write a Raw as a default.
     template: Annotated[PodTemplate, Meta(description="The pod that each worker runs. Instead of `reservation`.")] = (
-        PodTemplate(spec={})
+        msgspec.field(default_factory=lambda: NO_TEMPLATE)
     )
     reservation: Annotated[
         ReservationSpec | None,

@@ -1,0 +1,16 @@
+"""Structs as plain values: dictionaries, lists, texts. Pure."""
+
+from typing import Any
+
+import msgspec
+
+
+def values_of(value: Any) -> Any:
+    """A struct as plain values; JSON text in it, such as a GPUJob's template, is decoded."""
+    return msgspec.to_builtins(value, enc_hook=_decoded)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
+    raise NotImplementedError(f"{type(value).__name__} is no JSON value")

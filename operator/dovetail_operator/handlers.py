@@ -1,0 +1,112 @@
+"""The operator as kopf runs it: login, start, liveness, clean-up.
+
+kopf owns the process: it takes the signals, logs in to the API server, starts the work, answers the liveness probe and
+ends the work. It follows no objects. `dovetail.kube.reflector` does that: kopf decodes objects into dictionaries and
+reports no deletion that it missed (docs/decisions/0008-source-of-gpujobs.md).
+
+The work runs in kopf's event loop. kopf cancels every task of the loop that is left when it ends, so the work must
+have ended by then: `finish` waits for it.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import kopf
+
+from dovetail.kube.connection import Connection
+
+registry = kopf.OperatorRegistry()
+
+_TOKEN_LIFE: Final = timedelta(minutes=5)
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """What the handlers share: kopf's memo.
+
+    `work` runs until `stop` is set. `said` is what the liveness probe shows; it fails no probe.
+    """
+
+    connection: Connection
+    work: Callable[[], Coroutine[Any, Any, None]]
+    stop: asyncio.Event
+    said: Callable[[], Mapping[str, str]] = dict
+    task: asyncio.Task[None] | None = field(default=None, init=False)
+
+
+class _Backoffs:
+    """Waits between attempts, without end: kopf waits for an API server that is away."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.2, 0.5, 1, 2, 5), itertools.repeat(10))
+
+
+async def run(process: Process, *, liveness_port: int | None = None) -> None:
+    """Run the operator until `process.stop` is set, a signal comes or the work ends; raises what ended the work."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    try:
+        await kopf.operator(
+            registry=registry,
+            memo=process,
+            stop_flag=process.stop,
+            standalone=True,
+            clusterwide=True,
+            liveness_endpoint=None if liveness_port is None else f"http://0.0.0.0:{liveness_port}/healthz",
+        )
+    finally:
+        await _ended(process)
+    if process.task is not None:
+        process.task.result()
+
+
+@kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+async def start(*, settings: kopf.OperatorSettings, memo: Process, **_: Any) -> None:
+    """Start the work: it elects the leader, fills the caches and acts."""
+    # kopf follows nothing, so it needs to see no CRD, no namespace and no peer, and posts no event.
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.networking.error_backoffs = _Backoffs()
+    # `dovetail.serving` bounds the time to end, and kubelet does.
+    settings.process.ultimate_exiting_timeout = None
+    memo.task = asyncio.create_task(memo.work(), name="operator")
+    memo.task.add_done_callback(lambda _: memo.stop.set())
+
+
+@kopf.on.login(registry=registry)
+async def login(*, memo: Process, **_: Any) -> kopf.ConnectionInfo:
+    """Give kopf the credentials that the rest of the operator uses."""
+    connection = memo.connection
+    return kopf.ConnectionInfo(
+        server=connection.server,
+        ca_data=connection.ca,
+        insecure=connection.insecure,
+        certificate_data=connection.client_certificate,
+        private_key_data=connection.client_key,
+        token=connection.read_token(),
+        default_namespace=connection.namespace,
+        proxy_url=connection.proxy_url,
+        expiration=datetime.now(UTC) + _TOKEN_LIFE if connection.changing_token else None,
+    )
+
+
+@kopf.on.probe(registry=registry, id="operator")
+async def probe(*, memo: Process, **_: Any) -> dict[str, str]:
+    """Show what the operator is doing. That it answers at all is the probe: an API server that is away fails none."""
+    return dict(memo.said())
+
+
+@kopf.on.cleanup(registry=registry)
+async def finish(*, memo: Process, **_: Any) -> None:
+    """End the work and wait for it: it writes what it has begun and gives the lease back."""
+    await _ended(memo)
+
+
+async def _ended(process: Process) -> None:
+    process.stop.set()
+    if process.task is not None:
+        await asyncio.wait({process.task})
