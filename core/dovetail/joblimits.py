@@ -79,7 +79,7 @@ def depth_of(text: bytes | msgspec.Raw) -> int:
     # Without escaped backslashes and quotes, every second part between quotes is a string.
     unquoted = content.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     brackets = b"".join(unquoted).translate(None, delete=_NO_BRACKETS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+    return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 
 
 def without_bulk(meta: ObjectMeta) -> ObjectMeta:

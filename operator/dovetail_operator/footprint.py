@@ -3,6 +3,7 @@
 import msgspec
 
 from dovetail.api.gpujob import NO_TEMPLATE, GPUJob
+from dovetail.api.meta import ObjectMeta
 from dovetail.joblimits import JobLimits, refusal_of_job, without_bulk
 
 
@@ -17,14 +18,13 @@ class Footprint:
     def lean(self, job: GPUJob, *, known: GPUJob | None) -> GPUJob:
         """The job as it is kept; `known` is what is kept under its name.
 
-        Status updates and the operator's own writes bring the spec again: versions of one generation share one.
+        Status updates and the operator's own writes bring the template again: versions that say the same share it.
         """
-        uid, generation = job.metadata.uid, job.metadata.generation
-        if known is not None and known.metadata.uid == uid and known.metadata.generation == generation:
-            job = msgspec.structs.replace(job, spec=known.spec)
-        elif self.refusal_of(job) is None:
+        if known is None or not _is_same_spec(job.metadata, known.metadata):
             self._judge(job)
-        return job if self.refusal_of(job) is None else _stripped(job)
+        if self.refusal_of(job) is not None:
+            return _stripped(job)
+        return job if known is None else _sharing(job, known=known)
 
     def refusal_of(self, job: GPUJob) -> str | None:
         """Why the job is beyond the limits; None for one that is not."""
@@ -36,9 +36,24 @@ class Footprint:
         self._refused.pop(uid, None)
 
     def _judge(self, job: GPUJob) -> None:
+        if self.refusal_of(job) is not None:
+            # The watch has stripped it already, and brings it to the state.
+            return
         self.forget(job.metadata.uid)
         if (refusal := refusal_of_job(job, limits=self._limits)) is not None:
             self._refused[job.metadata.uid] = (job.metadata.generation, refusal)
+
+
+def _is_same_spec(new: ObjectMeta, known: ObjectMeta) -> bool:
+    # The API server counts the generation up with each change of the spec.
+    return (new.uid, new.generation) == (known.uid, known.generation)
+
+
+def _sharing(job: GPUJob, *, known: GPUJob) -> GPUJob:
+    new, old = job.spec.template, known.spec.template
+    if new is old or bytes(new.spec) != bytes(old.spec) or new.metadata != old.metadata:
+        return job
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=old))
 
 
 def _stripped(job: GPUJob) -> GPUJob:

@@ -4,6 +4,7 @@ import io
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.api.values import values_of
