@@ -160,7 +160,12 @@ def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list
         # What is lost when the machine fails is thrown away anyway.
         {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", "true")], "extraEnvs": _SELDOM_COLLECTED},
         {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _SELDOM_COLLECTED},
-        {"name": "kube-controller-manager", "extraArgs": [alone], "extraEnvs": _SELDOM_COLLECTED},
+        # As clusters run it: each controller has an account of its own, by which policies know the Job controller.
+        {
+            "name": "kube-controller-manager",
+            "extraArgs": [alone, _argument("use-service-account-credentials", "true")],
+            "extraEnvs": _SELDOM_COLLECTED,
+        },
         {"name": "kube-scheduler", "extraArgs": [alone]},
         {
             "name": "kwok-controller",

@@ -1,6 +1,7 @@
 """The webhook and the policies as the chart makes them; what they refuse is tried in tests/cluster."""
 
 import base64
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -15,11 +16,12 @@ from tests.chart.generated import CHART
 Objects = list[dict[str, Any]]
 # By policy, whose lease its terms are of.
 LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
-POLICIES = {
-    *LEASES, "dovetail-bindings", "dovetail-allocations", "dovetail-pods", "dovetail-runtime-classes", "dovetail-users",
-}  # fmt: skip
+OURS = ("bindings", "allocations", "pods", "runtime-classes", "users", "job-pods", "owners")
+POLICIES = {*LEASES, *(f"dovetail-{name}" for name in OURS)}
 # Of policies that look at another object too: which.
 PARAMETERS = {"dovetail-runtime-classes": {"selector": {}, "parameterNotFoundAction": "Allow"}}
+# By which something says that it belongs to a GPUJob.
+CLAIMS = (names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK, names.PLAN)
 
 
 def lease_of(policy: str) -> dict[str, str]:
@@ -142,20 +144,37 @@ def test_every_policy_is_in_force(render: Render, simulation: bool, more: set[st
 
 def test_nobody_is_exempt_from_the_policies_on_allocations(render: Render) -> None:
     policies = named(render(), "ValidatingAdmissionPolicy")
-    for name in ("dovetail-bindings", "dovetail-allocations"):
+    for name in ("dovetail-bindings", "dovetail-allocations", "dovetail-job-pods", "dovetail-owners"):
         assert "namespaceSelector" not in policies[name]["spec"]["matchConstraints"]
 
 
 def test_the_expressions_use_the_contracts_names() -> None:
     texts = [path.read_text(encoding="utf-8") for path in CHART.glob("templates/*")]
     text = "\n".join(texts)
-    for name in (*names.MANAGED_RESOURCES, names.REQUEST, names.ALLOCATION, names.USER, names.LABEL_JOB):
+    for name in (*names.MANAGED_RESOURCES, names.REQUEST, names.ALLOCATION, names.USER, names.LABEL_JOB, *CLAIMS):
         assert f"'{name}'" in text
     written = re.search(r"dovetail\[\.\]dev/\(([\w|-]+)\)", text)
     assert written is not None
     assert {f"{names.GROUP}/{each}" for each in written[1].split("|")} == {
         names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("user", ["system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"])
+def test_only_the_job_controller_s_pods_pass_webhook_and_policy(render: Render, user: str) -> None:
+    chart = render(policies__jobControllerUser=user)
+    policy = named(chart, "ValidatingAdmissionPolicy")["dovetail-job-pods"]["spec"]
+    complete = next(
+        each for each in hooks(chart)["pods.dovetail.dev"]["matchConditions"] if each["name"] != "asks-for-gpus"
+    )
+    for text in (policy["validations"][0]["expression"], complete["expression"]):
+        assert f"request.userInfo.username == '{user}'" in text
+
+
+@pytest.mark.parametrize("user", ["", "a' || true || 'b", "a b"])
+def test_an_account_that_is_none_is_refused(helm: Helm, user: str) -> None:
+    done = helm("template", "dovetail", str(CHART), f"--set-json=policies.jobControllerUser={json.dumps(user)}")
+    assert "at '/policies/jobControllerUser'" in done.stderr
 
 
 def test_an_address_that_is_no_url_is_refused(helm: Helm) -> None:

@@ -54,7 +54,7 @@ class Gate:
 
     sandbox: Cluster
     keeper: Keeper = let_through
-    # By which the gate connects. The administrator's has a certificate, which counts before any token passed on.
+    # By which the gate connects, else the operator's: a certificate as the administrator's counts before any token.
     kubeconfig: Path | None = None
     writes: list[Write] = field(default_factory=list)
     url: str = ""
@@ -62,7 +62,7 @@ class Gate:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """The gate, open."""
-        connection = load_connection(self.kubeconfig or self.sandbox.kubeconfig)
+        connection = load_connection(self.kubeconfig or self.sandbox.folder / "kubeconfigs" / "operator")
         connector = aiohttp.TCPConnector(ssl=connection.ssl_context() or True, limit=0)
         async with aiohttp.ClientSession(connection.server, connector=connector, auto_decompress=False) as session:
             app = web.Application(client_max_size=64 << 20)

@@ -19,7 +19,7 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import Node, Pod
 from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.jobs import manifest
+from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_chart import rendered, run
 
 pytestmark = pytest.mark.cluster
@@ -238,26 +238,28 @@ async def test_another_schedulers_pod_gets_no_devices_of_ours(mallory: Client, n
 
 
 async def test_where_no_webhook_completes_a_pod_the_policies_hold(
-    mallory: Client, namespace: str, sandbox: Cluster
+    client: Client, namespace: str, sandbox: Cluster
 ) -> None:
-    """A pod that says it is a GPUJob's goes past the webhook; its shape is judged all the same."""
-    labels = {names.LABEL_JOB: "x"}
+    """The Job controller's pods of a GPUJob go past the webhook; their shape is judged all the same."""
+    controller = await connection_of("job-controller", client, namespace="kube-system", sandbox=sandbox)
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "none", "controller": True}
+    ours = {"labels": {names.LABEL_JOB: "x"}, "ownerReferences": [job]}
     forged = {**ALL, "value": "GPU-1"}
     twice = [VOID, forged]
     stolen = {
         "name": names.ENV_VISIBLE_DEVICES,
         "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['mine']"}},
     }
-    for env in ([forged], twice, [stolen]):
-        pod = make_pod("p", {"name": "main", "env": env}, runtimeClassName=names.RUNTIME_CLASS)
-        pod["metadata"]["labels"] = labels
-        with pytest.raises(KubeError, match="container main must have NVIDIA_VISIBLE_DEVICES once, as void or from"):
-            await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
-    asks = {"name": "main", "env": [VOID], "resources": {"limits": {names.GPU_MILLI: "1000"}}}
-    pod = make_pod("p", asks)
-    pod["metadata"]["labels"] = labels
-    with pytest.raises(KubeError, match="schedulerName must be dovetail, not default-scheduler"):
-        await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
+    async with Client(controller) as theirs:
+        for env in ([forged], twice, [stolen]):
+            pod = make_pod("p", {"name": "main", "env": env}, runtimeClassName=names.RUNTIME_CLASS)
+            pod["metadata"] |= ours
+            with pytest.raises(KubeError, match="container main must have NVIDIA_VISIBLE_DEVICES once, as void or"):
+                await theirs.create(PODS, pod, as_type=Pod, namespace=namespace)
+        pod = make_pod("p", {"name": "main", "env": [VOID], "resources": {"limits": {names.GPU_MILLI: "1000"}}})
+        pod["metadata"] |= ours
+        with pytest.raises(KubeError, match="schedulerName must be dovetail, not default-scheduler"):
+            await theirs.create(PODS, pod, as_type=Pod, namespace=namespace)
 
 
 async def test_while_the_webhook_is_away_pods_that_ask_and_new_jobs_are_refused_and_those_that_exist_go_on(
@@ -449,28 +451,27 @@ async def test_a_job_carries_the_name_of_who_made_it_for_good(mallory: Client, n
             await mallory.patch(GPUJOBS, "x", patch, as_type=GPUJob, namespace=namespace)
 
 
-@pytest.mark.parametrize(
-    ("patch", "is_allowed"),
-    [
-        ({"metadata": {"annotations": {names.PREEMPTING_AT: "2026-01-01T00:00:00Z"}}}, True),
-        ({"metadata": {"annotations": {"team.example/note": "x"}}}, False),
-        ({"metadata": {"labels": {"team": "other"}}}, False),
-        ({"status": {"phase": "Failed"}}, False),
-        ({"metadata": {"annotations": {names.ALLOCATION: "{}"}}}, False),
-    ],
-)
 async def test_the_operator_tells_a_pod_that_it_makes_way_and_changes_nothing_else_of_it(
-    client: Client, namespace: str, sandbox: Cluster, patch: Manifest, is_allowed: bool
+    client: Client, namespace: str, sandbox: Cluster
 ) -> None:
-    meta = {"name": "p", "labels": {names.LABEL_JOB: "p"}}
-    await client.create(PODS, make_pod() | {"metadata": meta}, as_type=Manifest, namespace=namespace)
-    operator = load_connection(sandbox.folder / "kubeconfigs" / "operator")
-    async with Client(operator) as theirs:
-        if is_allowed:
-            await theirs.patch(PODS, "p", patch, as_type=Manifest, namespace=namespace, subresource="status")
-            return
-        with pytest.raises(KubeError, match=r"nothing else of a pod|is written by Dovetail"):
-            await theirs.patch(PODS, "p", patch, as_type=Manifest, namespace=namespace, subresource="status")
+    jobs = Jobs(client, namespace=namespace)
+    await jobs.submit(gpu="0.125")
+    await jobs.phase("Running")
+    (pod,) = await jobs.pods()
+    noticed: Manifest = {"metadata": {"annotations": {names.PREEMPTING_AT: "2026-01-01T00:00:00Z"}}}
+    others: list[Manifest] = [
+        {"metadata": {"annotations": {"team.example/note": "x"}}},
+        {"metadata": {"labels": {"team": "other"}}},
+        {"status": {"phase": "Failed"}},
+        {"metadata": {"annotations": {names.ALLOCATION: "{}"}}},
+    ]
+    where = {"as_type": Manifest, "namespace": namespace, "subresource": "status"}
+    async with Client(load_connection(sandbox.folder / "kubeconfigs" / "operator")) as theirs:
+        await theirs.patch(PODS, pod.metadata.name, noticed, **where)
+        for patch in others:
+            with pytest.raises(KubeError, match=r"nothing else of a pod|is written by Dovetail"):
+                await theirs.patch(PODS, pod.metadata.name, patch, **where)
+    await jobs.clear()
 
 
 async def test_the_operator_tells_no_pod_that_is_no_job_s(client: Client, namespace: str, sandbox: Cluster) -> None:

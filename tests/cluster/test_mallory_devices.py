@@ -1,7 +1,8 @@
 """What an ordinary user tries in order to see devices that are not his, on the real API server.
 
-The account has the role `edit` of one namespace. The matrix is tried by dry runs, side by side; whatever is let in is
-judged by `tests/visibility.py`, which knows kubelet's and the runtime's rules and none of ours.
+The account has the role `edit` of one namespace. The Job controller makes the pods with a GPUJob's label, as it alone
+may. The matrix is tried by dry runs, side by side; whatever is let in is judged by `tests/visibility.py`, which knows
+kubelet's and the runtime's rules and none of ours.
 """
 
 import asyncio
@@ -80,7 +81,9 @@ class Case:
         if self.runtime_class:
             spec["runtimeClassName"] = self.runtime_class
         labels = {names.LABEL_JOB: "x"} if self.is_labelled else {}
-        return {"metadata": {"name": "p", "labels": labels}, "spec": spec}
+        owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "none", "controller": True}]
+        metadata = {"name": "p", "labels": labels, "ownerReferences": owners if self.is_labelled else []}
+        return {"metadata": metadata, "spec": spec}
 
     def may_come_in(self) -> bool:
         """Whether it is let in, perhaps completed."""
@@ -170,14 +173,15 @@ async def refusal(account: Client, pod: Manifest, *, namespace: str) -> str:
     return answer if isinstance(answer, str) else ""
 
 
-async def side_by_side(account: Client, pods: list[Manifest], *, namespace: str) -> list[Manifest | str]:
+async def side_by_side(pods: list[tuple[Client, Manifest]], *, namespace: str) -> list[Manifest | str]:
+    """What becomes of each pod, made by its account."""
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(pod: Manifest) -> Manifest | str:
+    async def one(account: Client, pod: Manifest) -> Manifest | str:
         async with gate:
             return await attempt(account, pod, namespace=namespace)
 
-    return await asyncio.gather(*(one(pod) for pod in pods))
+    return await asyncio.gather(*(one(account, pod) for account, pod in pods))
 
 
 def harm(stored: Manifest, *, nvidia: bool) -> str:
@@ -187,10 +191,13 @@ def harm(stored: Manifest, *, nvidia: bool) -> str:
 
 
 async def test_no_pod_of_the_matrix_sees_a_device_that_it_was_not_given(
-    mallory: Client, client: Client, namespace: str
+    mallory: Client, client: Client, namespace: str, sandbox: Cluster
 ) -> None:
     tried = list(cases())
-    answers = await side_by_side(mallory, [case.pod() for case in tried], namespace=namespace)
+    connection = await connection_of("job-controller", client, namespace="kube-system", sandbox=sandbox)
+    async with Client(connection) as controller:
+        pods = [(controller if case.is_labelled else mallory, case.pod()) for case in tried]
+        answers = await side_by_side(pods, namespace=namespace)
     wrong = []
     for case, answer in zip(tried, answers, strict=True):
         if isinstance(answer, str):

@@ -116,7 +116,7 @@ async def restarting(sandbox: Cluster) -> AsyncIterator[None]:
     """The operator with another policy for bad cards, in the place of the sandbox's own."""
     await asyncio.to_thread(sandbox.stop, "operator")
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, "--metrics-port=0", "--kubeconfig", str(sandbox.kubeconfig),
+        *PROGRAM, "--metrics-port=0", "--kubeconfig", str(sandbox.folder / "kubeconfigs" / "operator"),
         env=os.environ | {"DOVETAIL_BAD_CARD": "Restart", "POD_NAMESPACE": "dovetail-system"},
     )  # fmt: skip
     try:

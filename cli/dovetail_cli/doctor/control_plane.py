@@ -14,7 +14,9 @@ from dovetail_cli.liveness import judge_lease
 
 INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
-POLICIES: Final = ("bindings", "allocations", "pods", "runtime-classes", "users", "terms", "operator-terms")
+POLICIES: Final = (
+    "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "users", "terms", "operator-terms",
+)  # fmt: skip
 _DOES: Final = {
     "operator": "no job starts or ends, and no status is true",
     "scheduler": "no pod with GPUs finds a node",

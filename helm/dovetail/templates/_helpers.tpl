@@ -406,6 +406,13 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
 ({{ . }}.filter(k, k.contains('cdi.k8s.io') && k.split('/')[0].matches('^([^/]+[.])?cdi[.]k8s[.]io$')))
 {{- end }}
 
+{{/* CEL: those of the labels `now` by which something says that it belongs to a GPUJob, and that are none of `before` under the
+condition `old`. */}}
+{{- define "dovetail.claims" -}}
+['dovetail.dev/job', 'dovetail.dev/job-number', 'dovetail.dev/reservation', 'dovetail.dev/array', 'dovetail.dev/task'].filter(k,
+k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ .now }}[k]))
+{{- end }}
+
 {{/* CEL: the keys of an object's annotations that the extender writes at bind. Call with the object's name. */}}
 {{- define "dovetail.writtenAtBind" -}}
 ({{ . }} != null && has({{ . }}.metadata.annotations) ? {{ . }}.metadata.annotations.filter(k,
