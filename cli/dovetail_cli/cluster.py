@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
-
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.resources import GPUJOBS
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.resources import GPUJOBS, Resource
 
 if TYPE_CHECKING:
     from dovetail.kube.client import Client
@@ -45,7 +44,7 @@ def work(
     connection = load_connection(Path(kubeconfig) if kubeconfig else None, context)
 
     async def session() -> T:
-        async with Client(connection, user_agent="dovetail-cli") as client:
+        async with Client(connection, user_agent="dovetail-cli", on_unreadable=leave_out) as client:
             return await task(Cluster(client=client, namespace=namespace or connection.namespace))
 
     return asyncio.run(session())
@@ -59,15 +58,10 @@ async def list_jobs(cluster: Cluster) -> list[GPUJob]:
 
 async def read_jobs(cluster: Cluster, *, namespace: str | None = None) -> list[GPUJob]:
     """The jobs of a namespace, or of all. One that cannot be read is named on standard error, and hides no other."""
-    listing = await cluster.client.list(GPUJOBS, as_type=msgspec.Raw, namespace=namespace)
-    return [job for raw in listing.items if (job := _read_job(raw)) is not None]
+    return (await cluster.client.list(GPUJOBS, as_type=GPUJob, namespace=namespace)).items
 
 
-def _read_job(raw: msgspec.Raw) -> GPUJob | None:
-    try:
-        return msgspec.json.decode(raw, type=GPUJob)
-    except msgspec.ValidationError as error:
-        meta = msgspec.json.decode(raw)["metadata"]
-        name = f"{meta.get('namespace')}/{meta.get('name')}"
-        print(f"dovetail: GPUJob {name} cannot be read and is left out: {error}", file=sys.stderr)
-        return None
+def leave_out(resource: Resource, meta: ObjectMeta, problem: str) -> None:
+    """Name an object that cannot be read on standard error; the command shows the others."""
+    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    print(f"dovetail: {resource.kind} {name} is left out: it {problem}", file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, Phase
+from dovetail.decoding import UnreadableError, convert
 from dovetail.requests import RequestError, parse
 from dovetail.runs import end_of_run
 from dovetail_cli import projects
@@ -86,15 +87,14 @@ def _memory(job: GPUJob, _view: View) -> str:
 
 
 def _host_mib(job: GPUJob) -> int:
-    import msgspec
 
     # NumPy is behind it, and few look at this column.
     from dovetail.asks import host_request, written_spec
     from dovetail.kube.objects import PodSpec
 
     try:
-        return host_request(msgspec.convert(written_spec(job), PodSpec, strict=False))[1]
-    except (msgspec.ValidationError, RequestError, ValueError):
+        return host_request(convert(written_spec(job), as_type=PodSpec, strict=False))[1]
+    except (UnreadableError, RequestError, ValueError):
         # A template that no pod can be made of; the operator says so in the reason.
         return 0
 

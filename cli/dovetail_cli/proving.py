@@ -2,14 +2,17 @@
 
 import asyncio
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import ObjectMeta
 from dovetail.audit import LAGGING, Report, Rules, audit
+from dovetail.findings import Finding
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.objects import Node, Pod, ResourceSlice
-from dovetail.kube.resources import GPUNODES, NODES, PODS
+from dovetail.kube.resources import GPUNODES, NODES, PODS, Resource
 from dovetail.kube.slices import list_slices
 from dovetail_cli import output
 from dovetail_cli.cluster import Cluster, read_jobs, work
@@ -86,14 +89,25 @@ async def _look_once(cluster: Cluster) -> Report:
     # Who names is read before what is named: a pod that is bound after its job was read, or a device that is reported
     # after the pod that holds it, is none too few.
     jobs = await read_jobs(cluster)
-    pods = await client.list(PODS, as_type=Pod)
+    unread: list[Finding] = []
+    pods = await client.list(PODS, as_type=Pod, on_unreadable=partial(_note, unread, PODS))
     gpunodes, nodes, rules, slices = await asyncio.gather(
-        client.list(GPUNODES, as_type=GPUNode), client.list(NODES, as_type=Node), _rules(cluster), _slices(cluster)
+        client.list(GPUNODES, as_type=GPUNode, on_unreadable=partial(_note, unread, GPUNODES)),
+        client.list(NODES, as_type=Node, on_unreadable=partial(_note, unread, NODES)),
+        _rules(cluster),
+        _slices(cluster),
     )
     report = audit(
         nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules, slices=slices or ()
     )
-    return report if slices is not None else replace(report, notes=(*report.notes, _NOT_SEEN))
+    notes = report.notes if slices is not None else (*report.notes, _NOT_SEEN)
+    return replace(report, findings=tuple(sorted([*report.findings, *unread])), notes=notes)
+
+
+def _note(found: list[Finding], resource: Resource, meta: ObjectMeta, problem: str) -> None:
+    """A sum without it proves nothing. A GPUJob promises nothing itself, so one is only named."""
+    subject = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    found.append(Finding(kind="Unreadable", subject=subject, message=f"the {resource.kind} {problem}"))
 
 
 async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:

@@ -11,6 +11,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.meta import Described
+from dovetail.decoding import UnreadableError, decode
 from dovetail.requests import WHOLE_MILLI
 
 ALLOCATION_VERSION: Final = 1
@@ -90,8 +91,8 @@ def allocation_in(annotations: Mapping[str, str]) -> Allocation | None:
     if text is None:
         return None
     try:
-        allocation = msgspec.json.decode(text, type=Allocation)
-    except msgspec.DecodeError as error:
+        allocation = decode(text, as_type=Allocation)
+    except UnreadableError as error:
         raise AllocationError(f"annotation {names.ALLOCATION} is no allocation: {error}") from error
     if allocation.version != ALLOCATION_VERSION:
         raise AllocationError(

@@ -7,7 +7,7 @@ FindingKind = Literal[
     "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
     "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
     "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
-    "CountOverpromised", "GivenTwice", "BothKinds",
+    "CountOverpromised", "GivenTwice", "BothKinds", "Unreadable",
 ]  # fmt: skip
 
 

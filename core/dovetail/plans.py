@@ -12,6 +12,7 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import Placement, PlannedNode, PlannedWorker, Policy
+from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.claims import Ask, Claim
 from dovetail.kube.objects import Pod
 from dovetail.requests import parse
@@ -34,7 +35,7 @@ class WorkerOfPlan:
     worker: int
 
 
-_DECODER: Final = msgspec.json.Decoder(PlanOfPod)
+_DECODER: Final = Decoder(PlanOfPod)
 
 
 def annotation_of(placement: Placement, *, job_uid: str) -> str:
@@ -50,7 +51,7 @@ def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
         return None
     try:
         plan = _DECODER.decode(text)
-    except msgspec.DecodeError:
+    except UnreadableError:
         return None
     index = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
     return WorkerOfPlan(plan=plan, worker=read_whole(index, otherwise=0))

@@ -1,12 +1,15 @@
 """Keys to look at: each once, however often it was asked for, and never twice at the same time."""
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dovetail.kube.retry import BACKOFF, Backoff
+
+log = logging.getLogger("dovetail.workqueue")
 
 # Of so many keys one is from those that are not to come first, so that none waits for ever.
 _ONE_IN: Final = 4
@@ -100,13 +103,12 @@ class WorkQueue:
         hands: int,
         failed: Callable[[str, Exception, float], None],
         rng: random.Random,
-        retried: type[Exception] = Exception,
         backoff: Backoff = BACKOFF,
     ) -> None:
         """Handle keys until cancelled, that many at a time.
 
-        An error of the class `retried` means again, later each time, and `failed` is told the key, the error and the
-        wait in seconds. Any other error ends it.
+        An error costs its key alone: the key comes again, later each time, and `failed` gets the key, the error and the
+        wait in seconds.
         """
 
         async def work() -> None:
@@ -115,11 +117,11 @@ class WorkQueue:
                 try:
                     await handle(key)
                     self._failures.pop(key, None)
-                except retried as error:
+                except Exception as error:  # noqa: BLE001 - a key may be of an object that a user wrote
                     wait = backoff.seconds(self._failures.get(key, 0), rng=rng)
                     self._failures[key] = self._failures.get(key, 0) + 1
-                    failed(key, error, wait)
                     self.add_later(key, seconds=wait)
+                    _report(failed, key, error, wait)
                 finally:
                     self.done(key)
 
@@ -130,3 +132,10 @@ class WorkQueue:
     def _ring(self, key: str) -> None:
         self._timers.pop(key, None)
         self.add(key)
+
+
+def _report(failed: Callable[[str, Exception, float], None], key: str, error: Exception, wait: float) -> None:
+    try:
+        failed(key, error, wait)
+    except Exception:
+        log.exception("%s failed, and reporting that failed too", key)

@@ -119,7 +119,6 @@ class Agent:
                     self._look_at,
                     hands=_HANDS,
                     failed=self._failed,
-                    retried=KubeError,
                     rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
                 )
             )
@@ -162,8 +161,12 @@ class Agent:
             self._ask_for(name)
 
     def _failed(self, name: str, error: Exception, wait_seconds: float) -> None:
-        self.write_failures_total += 1
-        log.warning("write failed", node=name, error=str(error), again_in_seconds=round(wait_seconds, 1))
+        again = round(wait_seconds, 1)
+        if isinstance(error, KubeError):
+            self.write_failures_total += 1
+            log.warning("write failed", node=name, error=str(error), again_in_seconds=again)
+        else:
+            log.warning("look failed", node=name, error=str(error), again_in_seconds=again, exc_info=error)
 
     async def _look_at(self, name: str) -> None:
         node = self.nodes.store.get(name)

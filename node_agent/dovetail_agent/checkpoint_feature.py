@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.meta import Condition, find_condition
+from dovetail.decoding import convert
 from dovetail.logs import get_logger
 from dovetail_agent.checkpoint_calls import Calls
 from dovetail_agent.checkpoint_marks import CheckpointMarks
@@ -140,4 +141,4 @@ class CheckpointFeature(Feature):
         before = find_condition(seen.previous.conditions, CONDITION) if seen.previous else None
         same = before is not None and before.status == values["status"]
         since = before.last_transition_time if before is not None and same else timestamp(seen.now)
-        return msgspec.convert({**values, "lastTransitionTime": since}, Condition)
+        return convert({**values, "lastTransitionTime": since}, as_type=Condition)

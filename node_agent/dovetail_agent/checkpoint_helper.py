@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
+from dovetail.decoding import decode
 from dovetail_agent.checkpoint_calls import CheckpointFailed, LibraryCalls, ProcessState
 from dovetail_agent.cuda import CudaError, Driver
 
@@ -121,7 +122,7 @@ def _exchange(child: subprocess.Popen[str], line: str, *, seconds: float) -> dic
             waiting.register(child.stdout, selectors.EVENT_READ)
             if not waiting.select(seconds):
                 return None
-        answer = json.loads(child.stdout.readline())
+        answer = decode(child.stdout.readline(), as_type=Any)
     except (OSError, ValueError):
         return None
     return answer if isinstance(answer, dict) else None

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from dovetail.decoding import UnreadableError, decode
 from dovetail_agent.process_identity import started
 
 _SUFFIX: Final = ".json"
@@ -46,8 +47,8 @@ class CheckpointMarks:
 
     def get(self, uid: str) -> Mark | None:
         """The mark of a pod."""
-        with suppress(FileNotFoundError, msgspec.DecodeError):
-            return msgspec.json.decode((self._folder / f"{uid}{_SUFFIX}").read_bytes(), type=Mark)
+        with suppress(FileNotFoundError, UnreadableError):
+            return decode((self._folder / f"{uid}{_SUFFIX}").read_bytes(), as_type=Mark)
         return None
 
     def drop(self, uid: str) -> None:

@@ -17,6 +17,7 @@ from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.kube.reflector import Reflector
+from dovetail.kube.unreadable import UnreadableCollector
 from dovetail.logs import get_logger
 from dovetail_agent import memory
 from dovetail_agent.agent import Agent, Rules
@@ -143,6 +144,7 @@ def health(agent: Agent) -> web.Application:
     """/livez, /readyz (all three lists are there and fresh) and /metrics."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent))
+    registry.register(UnreadableCollector())
     ProcessCollector(registry=registry)
     app = web.Application()
     serving.add_health(

@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.meta import Condition, find_condition
+from dovetail.decoding import convert
 from dovetail_agent import mps_state
 from dovetail_agent.enforcement import said
 from dovetail_agent.feature import Feature, Seen, Wake
@@ -92,4 +93,4 @@ def _condition(state: State, *, seen: Seen) -> Condition:
     status = "True" if state.live else "False"
     since = timestamp(seen.now) if before is None or before.status != status else before.last_transition_time
     values: dict[str, Any] = {"type": CONDITION, "status": status, "reason": state.reason or "Unknown"}
-    return msgspec.convert({**values, "message": state.message, "lastTransitionTime": since}, Condition)
+    return convert({**values, "message": state.message, "lastTransitionTime": since}, as_type=Condition)

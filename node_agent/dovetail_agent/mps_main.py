@@ -25,6 +25,7 @@ from dovetail.kube.connection import load_connection
 from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import PODS
+from dovetail.kube.unreadable import UnreadableCollector
 from dovetail.logs import get_logger
 from dovetail_agent import mps_state, mps_tenants
 from dovetail_agent.mps_cards import NvmlCards
@@ -81,6 +82,7 @@ def health(work: "Work") -> web.Application:
     """/livez, /readyz (the limits are proven) and /metrics."""
     registry = CollectorRegistry()
     registry.register(MpsCollector(work))
+    registry.register(UnreadableCollector())
     ProcessCollector(registry=registry)
     app = web.Application()
     serving.add_health(app, ready={"mps": lambda: None if work.state.live else work.state.message}, registry=registry)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dovetail.decoding import decode
 from dovetail_agent.cuda import OUT_OF_MEMORY, CallRefused, Context, CudaError, Driver
 
 LARGEST_MIB: Final = 2048
@@ -97,7 +98,7 @@ def _client(command: Sequence[str], *, variables: Mapping[str, str], seconds: fl
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        answer = json.loads(done.stdout)
+        answer = decode(done.stdout, as_type=Any)
     except subprocess.TimeoutExpired:
         return {"ok": False, "problem": f"it did not come back in {seconds:g} s"}
     except (OSError, ValueError) as error:

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from dovetail.decoding import UnreadableError, decode
+
 # The supervisor writes every few seconds; one that is silent for so long may be gone.
 OLD_SECONDS: Final = 60.0
 
@@ -46,6 +48,6 @@ def clients_in(path: Path | None) -> frozenset[str]:
 def read(path: Path) -> State | None:
     """What was left last; None if there is nothing, or nothing that can be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=State)
-    except (OSError, msgspec.DecodeError):
+        return decode(path.read_bytes(), as_type=State)
+    except (OSError, UnreadableError):
         return None

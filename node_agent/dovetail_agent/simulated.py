@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from dovetail import names
 from dovetail.api.gpunode import Assignment
+from dovetail.decoding import UnreadableError, decode
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import mebibytes, milli
 from dovetail.models import VENDORS
@@ -244,8 +245,8 @@ def _json_object(node: Node, annotation: str, *, example: str) -> dict[str, Any]
     if text is None:
         raise _unreadable(node, annotation, f"it is missing; write {example}")
     try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
+        given = decode(text, as_type=Any)
+    except UnreadableError as error:
         raise _unreadable(node, annotation, f"{text!r} is no JSON ({error}); write {example}") from error
     if not isinstance(given, dict):
         raise _unreadable(node, annotation, f"{text!r} is no JSON object; write {example}")

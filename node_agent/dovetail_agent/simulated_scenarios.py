@@ -13,6 +13,7 @@ import yaml
 from msgspec import Meta
 
 from dovetail.api.gpunode import Links
+from dovetail.decoding import convert
 from dovetail.models import normalise
 from dovetail_agent.provider import DeviceInfo, DeviceSample
 
@@ -81,7 +82,7 @@ class Scenarios(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def _read() -> Scenarios:
     text = resources.files("dovetail_agent").joinpath("simulated.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(yaml.safe_load(text), Scenarios)
+    return convert(yaml.safe_load(text), as_type=Scenarios)
 
 
 SCENARIOS: Final = _read()

@@ -28,6 +28,7 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.kube.slices import SliceWatch
 from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
+from dovetail.kube.unreadable import UnreadableCollector
 from dovetail.queue.preemption import Rules
 from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -134,6 +135,7 @@ class Operator:
             pod=self._pod,
         )
         registry.register(JobsCollector(state))
+        registry.register(UnreadableCollector())
         store = HistoryStore(options.history_url)
         self._history = History(
             client, state, store, keep_days=options.history_days, registry=registry, now=_now, rng=rng

@@ -8,10 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, Phase
+from dovetail.decoding import UnreadableError, decode
 from dovetail_operator.actions import ChangeTask
 
 # What may change while a task is under way, by the field's name in the spec.
@@ -95,6 +94,6 @@ def _said(job: GPUJob) -> dict[str, Any]:
 def _read(text: str | None) -> Mapping[str, Any]:
     """What the annotation says; nothing where somebody wrote something else into it."""
     try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except msgspec.DecodeError:
+        return decode(text or "{}", as_type=dict[str, Any])
+    except UnreadableError:
         return {}

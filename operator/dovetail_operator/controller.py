@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from dovetail.guarding import repeat
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Pod
 from dovetail.workqueue import WorkQueue
@@ -96,14 +97,9 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
             tasks.create_task(self._queueing.run())
-            tasks.create_task(self._let_time_pass())
+            tasks.create_task(repeat(self.changes.time_passes, every_seconds=_CLOCK_SECONDS, what="time"))
             tasks.create_task(self._evictions.run())
             tasks.create_task(self._refusals.run())
-
-    async def _let_time_pass(self) -> None:
-        while True:
-            await asyncio.sleep(_CLOCK_SECONDS)
-            self.changes.time_passes()
 
     async def _timed(self, key: str) -> None:
         with self._counters.reconcile_seconds.time():

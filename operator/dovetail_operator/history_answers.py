@@ -78,6 +78,8 @@ class Answers:
                 except KubeError as error:
                     log.warning("a question is answered later", query=key_of(query.metadata), error=str(error))
                     asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask, query)
+                except Exception:  # a question is whatever its author wrote: it costs only its answer
+                    log.exception("a question cannot be answered", query=key_of(query.metadata))
 
     async def _answer(self, query: HistoryQuery) -> None:
         status = await asyncio.to_thread(answer, self._store, query)

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 
 from dovetail.api.historyquery import MOST_LOGS, HistoryQuerySpec, JobRecord
+from dovetail.decoding import UnreadableError, decode
 from dovetail.logs import get_logger
 
 log = get_logger("dovetail.operator.history")
@@ -259,8 +260,8 @@ def _records(rows: Iterable[sql.Row[Any]]) -> list[JobRecord]:
     found = []
     for row in rows:
         try:
-            record = msgspec.json.decode(row.record, type=JobRecord)
-        except msgspec.DecodeError as error:
+            record = decode(row.record, as_type=JobRecord)
+        except UnreadableError as error:
             log.warning("a record cannot be read and is left alone", uid=row.uid, error=str(error))
         else:
             found.append(msgspec.structs.replace(record, log=getattr(row, "log", "")))

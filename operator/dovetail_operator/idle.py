@@ -1,12 +1,12 @@
 """The idle policy at work: jobs that leave their GPUs idle are warned, then held or ended, as is configured."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import find_condition
+from dovetail.guarding import Guard, repeat
 from dovetail.idle import IdleRules, IdleTimes
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
@@ -45,12 +45,12 @@ class IdleWatch:
         self._post = post
         self._now = now
         self._times = IdleTimes(rules)
+        self._guard = Guard("idle job")
 
     async def run(self) -> None:
         """Look again and again until cancelled; return at once where the policy is off."""
-        while self._rules.after_seconds:
-            await self.look()
-            await asyncio.sleep(_LOOK_SECONDS)
+        if self._rules.after_seconds:
+            await repeat(self.look, every_seconds=_LOOK_SECONDS, what="idle jobs")
 
     async def look(self) -> None:
         """One look at all jobs."""
@@ -60,7 +60,8 @@ class IdleWatch:
         self._state.idle = {uid: since for uid, since in self._state.idle.items() if uid in uids}
         for key, job in running.items():
             if job.status.devices:
-                await self._look_at(key, job)
+                with self._guard.around(key):
+                    await self._look_at(key, job)
 
     async def _look_at(self, key: str, job: GPUJob) -> None:
         uid, now = job.metadata.uid, self._now()

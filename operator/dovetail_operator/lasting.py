@@ -3,10 +3,10 @@
 It can be learned again, so nobody waits for it: what cannot be read or written is left, and said in the log.
 """
 
-import asyncio
 from typing import Final
 
 from dovetail.api.meta import ObjectMeta
+from dovetail.guarding import Guard, repeat
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.objects import ConfigMap
@@ -33,10 +33,9 @@ class LastingMisses:
 
     async def run(self) -> None:
         """Take up what is kept, then keep what is learned, until cancelled."""
-        await self.take_up()
-        while True:
-            await asyncio.sleep(_EVERY_SECONDS)
-            await self.keep()
+        with Guard("what was learned of estimates").around():
+            await self.take_up()
+        await repeat(self.keep, every_seconds=_EVERY_SECONDS, what="what is learned of estimates")
 
     async def take_up(self) -> None:
         """Begin with what was learned before, as far as that can be read."""

@@ -19,6 +19,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import EarlierRun, GPUJob, MemoryStrategy, MemoryUse, Phase
 from dovetail.api.gpunode import GPUNode
+from dovetail.decoding import UnreadableError, decode
 from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim
 from dovetail.kube.objects import Job
 from dovetail_operator.durations import moment
@@ -121,8 +122,8 @@ def noted_on(child: Job) -> MemoryUse | None:
     """What the promise of a job that was let go rests on, as its batch Job says; None where it says nothing."""
     text = child.metadata.annotations.get(names.MEMORY_ESTIMATE)
     try:
-        return None if text is None else msgspec.json.decode(text, type=MemoryUse)
-    except msgspec.DecodeError:
+        return None if text is None else decode(text, as_type=MemoryUse)
+    except UnreadableError:
         return None
 
 

@@ -3,7 +3,6 @@
 What was used of late has to outlive the operator; between two notes it follows from the jobs themselves.
 """
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
+from dovetail.guarding import repeat
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.resources import GPUQUOTAS
@@ -36,12 +36,13 @@ class QuotaNotes:
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                await self.note()
-            except KubeError as error:
-                log.warning("a quota's status is written later", error=str(error))
+        await repeat(self._note, every_seconds=_LOOK_SECONDS, what="the status of quotas")
+
+    async def _note(self) -> None:
+        try:
+            await self.note()
+        except KubeError as error:
+            log.warning("a quota's status is written later", error=str(error))
 
     async def note(self) -> None:
         """Write what is news."""

@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import PODS
 from dovetail.logs import get_logger
@@ -79,7 +79,7 @@ class PodEvictions:
     async def run(self) -> None:
         """Evict until cancelled."""
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        await self._queue.serve(self._evict, hands=_HANDS, failed=_tried_again, rng=rng, retried=KubeError)
+        await self._queue.serve(self._evict, hands=_HANDS, failed=_tried_again, rng=rng)
 
     async def _evict(self, key: str) -> None:
         node, _, uid = key.partition("/")

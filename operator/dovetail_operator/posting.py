@@ -95,9 +95,7 @@ class Poster:
 
     async def run(self) -> None:
         """Post until cancelled."""
-        await self._queue.serve(
-            self._send, hands=_HANDS, failed=_tried_again, rng=self._rng, retried=KubeError, backoff=_BACKOFF
-        )
+        await self._queue.serve(self._send, hands=_HANDS, failed=_tried_again, rng=self._rng, backoff=_BACKOFF)
 
     async def _send(self, key: str) -> None:
         await asyncio.sleep(self.rest_seconds(now=time.monotonic()))

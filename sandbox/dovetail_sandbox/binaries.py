@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dovetail.decoding import decode
 from dovetail_sandbox import download, gobuild, tools
 from dovetail_sandbox.errors import DownloadError, ToolUnavailableError
 from dovetail_sandbox.progress import Reporter
@@ -163,7 +164,7 @@ class Binaries:
 
     def _durations(self) -> dict[str, float]:
         try:
-            return dict(json.loads((self.cache / "durations.json").read_text()))
+            return decode((self.cache / "durations.json").read_bytes(), as_type=dict[str, float])
         except (OSError, ValueError):
             return {}
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from dovetail.decoding import UnreadableError, decode
 from dovetail_sandbox.errors import InvalidInputError
 
 Phase = Literal["starting", "ready", "failed"]
@@ -135,8 +136,8 @@ def write_desired(folder: Path, desired: Desired) -> None:
 def read_observed(folder: Path) -> dict[str, Observed]:
     """What the supervisor runs, by name."""
     try:
-        listed = msgspec.json.decode((folder / "observed.json").read_bytes(), type=list[Observed])
-    except (OSError, msgspec.MsgspecError):
+        listed = decode((folder / "observed.json").read_bytes(), as_type=list[Observed])
+    except (OSError, UnreadableError):
         return {}
     return {each.name: each for each in listed}
 
@@ -160,8 +161,8 @@ def locked() -> Iterator[None]:
 
 def _read(path: Path, *, shape: type[Struct]) -> Struct | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=shape)
-    except (OSError, msgspec.MsgspecError):
+        return decode(path.read_bytes(), as_type=shape)
+    except (OSError, UnreadableError):
         return None
 
 

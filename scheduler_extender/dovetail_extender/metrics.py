@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dovetail.engine.ledger import Ledger
+from dovetail.kube.unreadable import UnreadableCollector
 
 HOLD_STATES: Final = ("decided", "nominated", "planned", "reserved", "binding")
 _MIB: Final = 1 << 20
@@ -40,6 +41,7 @@ class Metrics:
 
     def __init__(self, *, ledger: Ledger, read: Callable[[], Reading]) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(UnreadableCollector())
         self.duration = Histogram(
             "dovetail_extender_request_duration_seconds",
             "Time to answer a request of kube-scheduler.",

@@ -14,6 +14,7 @@ from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.limits import Limits
 from dovetail.freshness import Freshness
+from dovetail.guarding import Guard, repeat
 from dovetail.kube.client import Client
 from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Pod
@@ -207,8 +208,8 @@ class Extender:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watching.run(), name="watching")
             # Apart, for settling waits for the API server and the end of a hold must not.
-            group.create_task(self._let_time_pass(), name="time")
-            group.create_task(self._settle_again_and_again(), name="binds")
+            group.create_task(repeat(self._let_time_pass, every_seconds=CHORES_SECONDS, what="time"), name="time")
+            group.create_task(repeat(self.settle, every_seconds=CHORES_SECONDS, what="binds"), name="binds")
             group.create_task(self._waking.run(), name="waking")
             group.create_task(self._learn_again_and_again(), name="learning")
             group.create_task(self._keep_what_was_listed(), name="memory")
@@ -257,12 +258,10 @@ class Extender:
         """Let the binds that are under way end; each does by its deadline."""
         await self._binder.drain()
 
-    async def _let_time_pass(self) -> None:
-        while True:
-            await asyncio.sleep(CHORES_SECONDS)
-            self.expire_holds()
-            self.age_measurements()
-            self.open_nodes()
+    def _let_time_pass(self) -> None:
+        self.expire_holds()
+        self.age_measurements()
+        self.open_nodes()
 
     async def _keep_what_was_listed(self) -> None:
         await self._listed()
@@ -275,22 +274,21 @@ class Extender:
     async def _learn_from_those_here(self) -> None:
         """Who is here tells what is usual here: an extender that starts does not begin with an empty memory."""
         await self._listed()
-        for _ in self._decisions.count_those_here(list(self.watching.pods())):
-            await asyncio.sleep(LEARNING_PAUSE_SECONDS)
-
-    async def _settle_again_and_again(self) -> None:
-        while True:
-            await asyncio.sleep(CHORES_SECONDS)
-            await self.settle()
+        with Guard("learning from the pods that are here").around():
+            for _ in self._decisions.count_those_here(list(self.watching.pods())):
+                await asyncio.sleep(LEARNING_PAUSE_SECONDS)
 
     async def _learn_again_and_again(self) -> None:
         fragments = self._decisions.fragments
         if fragments.shortcoming:
             log.warning(fragments.shortcoming)
         # In small steps: what computes in Python beside the event loop keeps it waiting.
+        guard = Guard("learning")
         while True:
-            if not self.obstacle():
-                # Nodes that come by the hundred are taken in here, and not while a request waits.
-                fragments.follow()
-            more = await asyncio.to_thread(fragments.work)
+            more = False
+            with guard.around():
+                if not self.obstacle():
+                    # Nodes that come by the hundred are taken in here, and not while a request waits.
+                    fragments.follow()
+                more = await asyncio.to_thread(fragments.work)
             await asyncio.sleep(LEARNING_PAUSE_SECONDS if more else CHORES_SECONDS)

@@ -6,10 +6,10 @@ chart makes one for a storage class that nobody has, which no volume ever asks a
 one object and nothing else.
 """
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dovetail.guarding import repeat
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CSISTORAGECAPACITIES
@@ -37,9 +37,7 @@ class Waking:
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+        await repeat(self.look, every_seconds=LOOK_SECONDS, what="waking pods")
 
     async def look(self) -> None:
         """Wake the waiting pods if that is due."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import field
 
+from dovetail.decoding import Decoder, UnreadableError
 from dovetail.kube.objects import Pod, PodSpec
 
 T = TypeVar("T")
@@ -160,9 +161,9 @@ class BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
-_ARGS = msgspec.json.Decoder(_ExtenderArgs)
-_PREEMPT = msgspec.json.Decoder(_PreemptArgs)
-_BINDING = msgspec.json.Decoder(BindingArgs)
+_ARGS = Decoder(_ExtenderArgs)
+_PREEMPT = Decoder(_PreemptArgs)
+_BINDING = Decoder(BindingArgs)
 
 
 def read_filter_args(body: bytes) -> FilterArgs:
@@ -199,11 +200,8 @@ def read_binding_args(body: bytes) -> BindingArgs:
     return _decoded(_BINDING, body)
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def _decoded(decoder: Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnreadableError as error:
         raise WireError(f"the body cannot be read: {error}") from error
-    except RecursionError:
-        # Its trace is a thousand frames of nothing.
-        raise WireError("the body cannot be read: it is nested too deeply") from None

@@ -84,9 +84,7 @@ class Served:
         self.failures: list[tuple[str, str]] = []
 
     def serve(self, handle: Callable[[str], Awaitable[None]], *, hands: int = 1) -> Awaitable[None]:
-        return self.queue.serve(
-            handle, hands=hands, failed=self._failed, retried=LookupError, rng=random.Random(1), backoff=SOON
-        )
+        return self.queue.serve(handle, hands=hands, failed=self._failed, rng=random.Random(1), backoff=SOON)
 
     @contextlib.asynccontextmanager
     async def running(self, handle: Callable[[str], Awaitable[None]], *, hands: int = 1) -> AsyncIterator[WorkQueue]:
@@ -157,15 +155,43 @@ async def test_a_failure_is_told_and_the_key_comes_again() -> None:
     assert served.failures == [("a", "not yet")] * 2
 
 
-async def test_an_error_of_another_class_ends_the_service() -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("ours"), RecursionError(), MemoryError(), ExceptionGroup("some", [OSError()])]
+)
+async def test_an_error_of_any_class_costs_its_key_alone(error: Exception) -> None:
+    done = asyncio.Event()
+
     async def handle(key: str) -> None:
-        raise ValueError("ours")
+        if key == "poison":
+            raise error
+        done.set()
 
     served = Served()
-    served.queue.add("a")
-    with pytest.raises(ExceptionGroup) as caught:
-        await served.serve(handle, hands=2)
-    assert caught.group_contains(ValueError, match="ours")
+    async with served.running(handle) as queue:
+        queue.add("poison")
+        queue.add("healthy")
+        await done.wait()
+    assert served.failures[0] == ("poison", str(error))
+
+
+async def test_a_report_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        if not caplog.records:
+            raise LookupError("not yet")
+        done.set()
+
+    def failed(*_: object) -> None:
+        raise ArithmeticError
+
+    queue = WorkQueue()
+    queue.add("a")
+    task = asyncio.ensure_future(queue.serve(handle, hands=1, failed=failed, rng=random.Random(1), backoff=SOON))
+    async with asyncio.timeout(60):
+        await done.wait()
+    task.cancel()
+    assert "reporting that failed too" in caplog.text
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

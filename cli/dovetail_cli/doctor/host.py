@@ -3,7 +3,6 @@
 Below `root`, so that it may also run in a container that has the node's files mounted somewhere.
 """
 
-import json
 import os
 import re
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.decoding import UnreadableError, decode
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
 
 _CONTAINERD: Final = (
@@ -51,7 +51,7 @@ def judge(root: Path = Path("/")) -> Iterator[Finding]:
         except PermissionError as error:
             unseen = Unseen(why=f"{error.filename} may not be read", missing=False)
             yield unknown(name, unseen)
-        except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnreadableError, UnicodeDecodeError) as error:
             yield Finding(
                 level="warning", check=name, message=f"a file of it cannot be understood: {error}",
                 mend="look at it: the runtime may not understand it either",
@@ -84,7 +84,7 @@ def _driver(root: Path) -> Iterator[Finding]:
 def _runtime(root: Path) -> Iterator[Finding]:
     """Which runtime is the default: NVIDIA's would show cards to whoever asks by a variable."""
     configs = [*_read(root, _CONTAINERD, tomllib.loads), *_read(root, _CRIO, tomllib.loads)]
-    configs += _read(root, ("etc/docker/daemon.json",), json.loads)
+    configs += _read(root, ("etc/docker/daemon.json",), lambda text: decode(text, as_type=Any))
     if not configs:
         unseen = Unseen(why="no configuration of containerd, CRI-O or Docker is where it is looked for", missing=True)
         yield unknown("container-runtime", unseen)

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-import msgspec
-
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Mode, Workload
 from dovetail.asks import ask_of_job, ask_of_pod, template_spec
 from dovetail.config.settings import Settings
+from dovetail.decoding import convert
 from dovetail.engine.claims import Ask
 from dovetail.estimates import estimated
 from dovetail.kube.objects import Pod
@@ -76,7 +75,7 @@ def of_request(
 
 def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
     """A pod as the API server has it."""
-    pod = msgspec.convert(raw, Pod, strict=False)
+    pod = convert(raw, as_type=Pod, strict=False)
     meta = pod.metadata
     subject = Subject(
         kind="Pod",

@@ -7,9 +7,13 @@ times when the trouble is a passing one, writes are not: whoever gets `Unreachab
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
+import msgspec
+
+from dovetail.api.meta import ObjectMeta
 from dovetail.api.values import values_of
 from dovetail.decoding import UnreadableError
 from dovetail.kube import retry, wire
@@ -44,6 +48,7 @@ class Client:
     """The API server through one HTTP session: use it as `async with Client(connection) as client`.
 
     `guard` is called right before each write is sent; what it raises is raised in the write's place.
+    `on_unreadable` gets the objects of lists that cannot be read, and these are left out; without it they are errors.
     """
 
     def __init__(
@@ -55,8 +60,10 @@ class Client:
         backoff: retry.Backoff = retry.BACKOFF,
         rng: random.Random | None = None,
         guard: Callable[[], None] | None = None,
+        on_unreadable: Callable[[Resource, ObjectMeta, str], None] | None = None,
     ) -> None:
         self.connection = connection
+        self._on_unreadable = on_unreadable
         self._transport = Transport(
             connection,
             user_agent=user_agent,
@@ -105,6 +112,7 @@ class Client:
         """All objects, of all namespaces unless one is named. The deadline is for each page.
 
         Raises `Undecodable` for an object that cannot be read; with `on_unreadable` it is reported there and left out.
+        The client's own is the default.
         """
         items: list[T] = []
         resource_version = ""
@@ -135,6 +143,8 @@ class Client:
     ) -> AsyncIterator[Page[T]]:
         """The same list page by page, so that only one page's text is held. Raises `Gone` when it took too long."""
         path = resource.path(namespace=namespace)
+        if on_unreadable is None and self._on_unreadable is not None:
+            on_unreadable = partial(self._on_unreadable, resource)
         query = {"limit": str(page_size), **selectors(label_selector, field_selector)}
         while True:
             payload = await self._transport.send("GET", path, query=query, deadline_seconds=deadline_seconds)

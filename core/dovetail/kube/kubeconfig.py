@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from dovetail.decoding import UnreadableError, convert
 from dovetail.kube.errors import KubeconfigError
 
 # libyaml's loader reads a kubeconfig ten times faster; PyYAML may be built without it.
@@ -165,12 +166,12 @@ def _merge(paths: Sequence[Path]) -> _Merged:
 def _read(path: Path) -> _File:
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 - a safe loader
-        return msgspec.convert(document or {}, _File)
+        return convert(document or {}, as_type=_File)
     except OSError as error:
         raise KubeconfigError(path, problem=f"cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise KubeconfigError(path, problem=f"is not YAML: {' '.join(str(error).split())}") from error
-    except msgspec.ValidationError as error:
+    except UnreadableError as error:
         raise KubeconfigError(path, problem=f"is not a kubeconfig: {error}") from error
 
 

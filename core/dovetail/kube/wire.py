@@ -13,7 +13,6 @@ import msgspec
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.decoding import Decoder, UnreadableError
-from dovetail.kube import scanner
 from dovetail.kube.errors import Status, Undecodable
 from dovetail.kube.unreadable import OnUnreadable
 
@@ -140,8 +139,7 @@ def event(line: bytes) -> WatchEvent:
         return _EVENTS.decode(line)
     except UnreadableError as error:
         try:
-            parts = scanner.members(line)
-            return _CHANGES[parts["type"]](msgspec.Raw(parts["object"]))
+            return _scanned_change(line)
         except (UnreadableError, KeyError):
             raise Undecodable("a watch", problem=error.problem) from error
 
@@ -167,19 +165,36 @@ def metadata_of(raw: msgspec.Raw, *, path: str) -> ObjectMeta:
         return _PARTIAL.decode(raw).metadata
     except UnreadableError as error:
         try:
-            found = scanner.members(scanner.members(bytes(raw))["metadata"])
-            return _META.decode(scanner.joined({name: found[name] for name in found if name in _META_FIELDS}))
+            return _scanned_metadata(bytes(raw))
         except (UnreadableError, KeyError):
             raise Undecodable(path, problem=error.problem) from error
 
 
 def _scanned_page(payload: bytes) -> Page[msgspec.Raw]:
+    from dovetail.kube import scanner  # noqa: PLC0415 - it brings numpy, which most commands do without
+
     parts = scanner.members(payload)
     items = [msgspec.Raw(item) for item in scanner.elements(parts.get("items", b"[]"))]
     return Page(metadata=_LIST_META.decode(parts["metadata"]), items=items)
 
 
+def _scanned_change(line: bytes) -> Change:
+    from dovetail.kube import scanner  # noqa: PLC0415 - as above
+
+    parts = scanner.members(line)
+    return _CHANGES[parts["type"]](msgspec.Raw(parts["object"]))
+
+
+def _scanned_metadata(text: bytes) -> ObjectMeta:
+    from dovetail.kube import scanner  # noqa: PLC0415 - as above
+
+    found = scanner.members(scanner.members(text)["metadata"])
+    return _META.decode(scanner.joined({name: found[name] for name in found if name in _META_FIELDS}))
+
+
 def _without_managed_fields(text: bytes) -> bytes:
+    from dovetail.kube import scanner  # noqa: PLC0415 - as above
+
     parts = scanner.members(text)
     metadata = scanner.members(parts["metadata"])
     metadata.pop("managedFields", None)

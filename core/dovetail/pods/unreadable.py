@@ -3,8 +3,7 @@
 import re
 from typing import Final
 
-import msgspec
-
+from dovetail.decoding import UnreadableError
 from dovetail.kube.objects import PodSpec
 from dovetail.kube.quantity import Quantity
 from dovetail.requests import RequestError
@@ -24,7 +23,7 @@ _KINDS: Final = {
 _OTHERWISE: Final = "containers: [{name: main, image: python}]"
 
 
-def template_error(error: msgspec.ValidationError, *, job: str) -> RequestError:
+def template_error(error: UnreadableError, *, job: str) -> RequestError:
     """The error of a job whose template is no pod: which field it is, what was found there, and what is allowed."""
     told = _WHAT_AND_WHERE.fullmatch(str(error))
     assert told is not None, "it takes every text"

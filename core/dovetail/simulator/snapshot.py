@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import Mode, Phase, Policy
 from dovetail.api.meta import Described
+from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.requests import WHOLE_MILLI
 
 VERSION: Final = 1
@@ -125,8 +126,8 @@ def parse(text: str, *, source: str) -> Snapshot:
         found = "there is none" if version is None else f'there is "{version}"'
         raise SnapshotError(f'{source}: expected a snapshot with "snapshot: {VERSION}", {found}')
     try:
-        snapshot = msgspec.convert(document, Snapshot)
-    except msgspec.ValidationError as error:
+        snapshot = convert(document, as_type=Snapshot)
+    except UnreadableError as error:
         raise SnapshotError(f"{source}: {error}") from error
     known = {node.name for node in snapshot.nodes}
     stray = next((claim for claim in snapshot.claims if claim.node not in known), None)
@@ -139,8 +140,8 @@ def parse(text: str, *, source: str) -> Snapshot:
 
 def _document(text: str, *, source: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return decode(text, as_type=Any)
+    except UnreadableError:
         pass
     import yaml  # noqa: PLC0415
 

@@ -4,10 +4,11 @@ The node's end, its rules and its pods' links live in the node's network namespa
 end goes with its peer. Nothing else of the host's network is touched.
 """
 
-import json
 from collections.abc import Iterable
 from ipaddress import IPv4Network
+from typing import Any
 
+from dovetail.decoding import decode
 from dovetail_sandbox.realnode.commands import call, succeeds
 from dovetail_sandbox.realnode.errors import CommandError, RealNodeError
 from dovetail_sandbox.realnode.layout import Layout, NodeNetwork
@@ -33,7 +34,7 @@ def choose(*, taken: Iterable[IPv4Network], first: int) -> NodeNetwork:
 
 def host_routes() -> list[IPv4Network]:
     """Where the host's routes lead, the default route aside."""
-    routes = json.loads(call("ip", "-json", "-4", "route", "show", "table", "all") or "[]")
+    routes = decode(call("ip", "-json", "-4", "route", "show", "table", "all") or "[]", as_type=list[dict[str, Any]])
     destinations = [route["dst"] for route in routes if route["dst"] != "default"]
     return [IPv4Network(destination, strict=False) for destination in destinations]
 

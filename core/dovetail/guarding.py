@@ -1,0 +1,51 @@
+"""Endless work side by side: a failure of one round, or at one object, costs that and never the process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from dovetail.decoding import problem_of
+from dovetail.logs import get_logger
+
+log = get_logger("dovetail.guarding")
+
+_MOST_REMEMBERED: Final = 1_000
+
+
+class Guard:
+    """Keeps the errors of one kind of work inside it: logged with their traceback once, as long as they repeat."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._logged: dict[str, str] = {}
+
+    @contextmanager
+    def around(self, key: str = "") -> Iterator[None]:
+        """Do not let an error out of the block, which is about the object `key`."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - that is its purpose
+            self._log(key, error)
+        else:
+            self._logged.pop(key, None)
+
+    def _log(self, key: str, error: Exception) -> None:
+        problem = f"{type(error).__name__}: {problem_of(error)}"
+        if self._logged.get(key) == problem:
+            return
+        if len(self._logged) >= _MOST_REMEMBERED:
+            self._logged.clear()
+        self._logged[key] = problem
+        log.warning("failed, and goes on", what=self._what, key=key, problem=problem, exc_info=error)
+
+
+async def repeat(act: Callable[[], Awaitable[None] | None], *, every_seconds: float, what: str) -> None:
+    """Do it again after each pause, until cancelled, whatever a round of it raises."""
+    guard = Guard(what)
+    while True:
+        await asyncio.sleep(every_seconds)
+        with guard.around():
+            done = act()
+            if done is not None:
+                await done

@@ -1,0 +1,56 @@
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from dovetail.guarding import Guard, repeat
+
+
+async def test_a_round_that_fails_is_followed_by_the_next() -> None:
+    rounds = asyncio.Semaphore(0)
+
+    def act() -> None:
+        rounds.release()
+        raise RecursionError
+
+    task = asyncio.create_task(repeat(act, every_seconds=0, what="it"))
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            await rounds.acquire()
+    task.cancel()
+
+
+async def test_a_round_may_wait() -> None:
+    done = asyncio.Event()
+
+    async def act() -> None:
+        await asyncio.sleep(0)
+        done.set()
+
+    task = asyncio.create_task(repeat(act, every_seconds=0, what="it"))
+    async with asyncio.timeout(60):
+        await done.wait()
+    task.cancel()
+
+
+async def test_to_be_cancelled_is_no_failure() -> None:
+    with pytest.raises(asyncio.CancelledError), Guard("it").around():
+        raise asyncio.CancelledError
+
+
+def test_a_failure_that_repeats_is_logged_once_for_each_object() -> None:
+    guard = Guard("it")
+    with capture_logs() as lines:
+        for key in ("a", "a", "b", "a"):
+            with guard.around(key):
+                raise ArithmeticError("no such number")
+    assert [line["key"] for line in lines] == ["a", "b"]
+
+
+def test_a_failure_after_a_success_is_logged_again() -> None:
+    guard = Guard("it")
+    with capture_logs() as lines:
+        for divisor in (0, 1, 0):
+            with guard.around("a"):
+                1 // divisor
+    assert len(lines) == 2
