@@ -27,8 +27,8 @@ from dovetail.kube.objects import Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.kube.slices import SliceWatch
-from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.kube.unreadable import UnreadableCollector
+from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.queue.preemption import Rules
 from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
