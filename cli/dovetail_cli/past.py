@@ -12,7 +12,6 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus, JobRecord
 from dovetail.api.meta import ObjectMeta
-from dovetail.decoding import convert
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import HISTORYQUERIES
 from dovetail.moments import moment, timestamp

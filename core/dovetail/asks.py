@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
-import msgspec
-
 from dovetail import decoding, names
 from dovetail.allocation import MAX_PRIORITY
 from dovetail.apart import is_apart
@@ -203,8 +201,8 @@ def _without_nulls(value: Any) -> Any:
 
 def _read(said: Mapping[str, Any], as_type: type[Spec], *, job: GPUJob) -> Spec:
     try:
-        return msgspec.convert(said, as_type, strict=False)
-    except msgspec.ValidationError as error:
+        return decoding.convert(said, as_type=as_type, strict=False)
+    except decoding.UnreadableError as error:
         raise template_error(error, job=job.metadata.name) from error
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from dovetail.decoding import decode
+
 
 def values_of(value: Any) -> Any:
     """A struct as plain values; JSON text in it, such as a GPUJob's template, is decoded."""
@@ -12,5 +14,5 @@ def values_of(value: Any) -> Any:
 
 def _decoded(value: Any) -> Any:
     if isinstance(value, msgspec.Raw):
-        return msgspec.json.decode(value)
+        return decode(value, as_type=Any)
     raise NotImplementedError(f"{type(value).__name__} is no JSON value")

@@ -11,8 +11,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
-import msgspec
-
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.values import values_of
 from dovetail.decoding import UnreadableError
