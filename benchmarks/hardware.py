@@ -1,6 +1,7 @@
 """What a machine with NVIDIA cards really does: run as root there, on a node without other work; writes Markdown.
 
-NVML against `nvidia-smi`; an MPS client refused beyond its limit; two CUDA processes of which one is frozen; a process
+NVML against `nvidia-smi`; an MPS client refused beyond its limit, and what a client that is root can do to the others
+(`hardware_mps.py`); two CUDA processes of which one is frozen; a process
 moved to the host and back, with times; what looking costs. Each is tried by the agent's own code, and one that fails
 stops no other.
 
@@ -14,7 +15,6 @@ import mmap
 import os
 import resource
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,19 +23,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import hardware_mps
+
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.objects import Node
-from dovetail_agent import checkpoint_probe, mps_probe
+from dovetail_agent import checkpoint_probe
 from dovetail_agent.checkpoint_helper import HelperCalls
 from dovetail_agent.cuda import Context, Driver
 from dovetail_agent.freezer_groups import Freezing, freezer_at
 from dovetail_agent.mps_cards import NvmlCards
-from dovetail_agent.mps_control import PROGRAM, Control, ControlError, environment
-from dovetail_agent.mps_daemon import Daemon
-from dovetail_agent.mps_probe import LARGEST_MIB
+from dovetail_agent.mps_control import PROGRAM
 from dovetail_agent.provider import Inventory, Sample
 from dovetail_agent.providers import opened
 
@@ -58,7 +59,7 @@ class Found:
 
 
 def main() -> None:
-    """Try all, and write what was found. Exit code 1 when one does not hold."""
+    """Try all, and write what was found. Exit code 1 when one does not hold that Dovetail relies on."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--mib", type=int, default=4096, help="how much memory a process that is moved takes (4096)")
     options.add_argument("--seconds", type=float, default=60.0, help="how long the cost of looking is measured (60)")
@@ -67,13 +68,14 @@ def main() -> None:
     args = options.parse_args()
     checks: dict[str, Callable[[], tuple[bool, str]]] = {
         "NVML agrees with nvidia-smi": against_smi,
-        "an MPS client is refused beyond its limit": lambda: mps(args.program),
+        **{what: partial(check, args.program) for what, check in hardware_mps.CHECKS.items()},
         "of two CUDA processes the frozen one stands still": frozen,
         "a process goes to the host and comes back": lambda: moved(args.mib),
         "looking costs little": lambda: cost(args.seconds),
     }
     found = [tried(what, check) for what, check in checks.items()]
-    text = page(found)
+    asked = [tried(what, partial(check, args.program)) for what, check in hardware_mps.QUESTIONS.items()]
+    text = page([*found, *asked])
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
@@ -128,39 +130,6 @@ def against_smi() -> tuple[bool, str]:
         if not (same and near and warm):
             differ.append(device.uuid)
     return not differ, f"{len(told)} cards" + (f"; different: {', '.join(differ)}" if differ else ", all alike")
-
-
-def mps(program: str) -> tuple[bool, str]:
-    """The supervisor's own probe, on a daemon that ends with it."""
-    folder = Path(tempfile.mkdtemp(prefix="dovetail-mps-"))
-    for name in ("pipe", "log"):
-        (folder / name).mkdir()
-    variables = environment(pipe=folder / "pipe", log=folder / "log")
-    daemon = Daemon([program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic)
-    try:
-        if problem := daemon.tend():
-            return False, problem
-        answering(Control(variables, program=program))
-        free = {uuid: card.free_mib for uuid, card in NvmlCards().look().items()}
-        verdict = mps_probe.probed(max(free, key=lambda uuid: free[uuid]), size=LARGEST_MIB, variables=variables)
-        return verdict.live, verdict.message
-    finally:
-        daemon.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def answering(control: Control, *, seconds: float = 30.0) -> None:
-    """Wait until the daemon answers."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            control.servers()
-        except ControlError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-        else:
-            return
 
 
 def frozen() -> tuple[bool, str]:

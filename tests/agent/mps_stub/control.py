@@ -6,6 +6,7 @@ and reads what it plays from the file `scenario` there, anew for each command, o
   refuse COMMAND            this command (its first word) is answered with exit code 1
   hang                      nothing is answered while this stands there
   broken                    the daemon ends at its start
+  loyal                     it does not end when it is told to quit
 """
 
 import os
@@ -31,6 +32,8 @@ def answer(command: str, *, pipes: Path) -> tuple[int, str]:
         return 1, "Error\n"
     if word == "get_server_list":
         return 0, "".join(f"{pid}\n" for pid in servers)
+    if word == "get_default_active_thread_percentage":
+        return 0, "100.0\n"
     if word == "get_client_list":
         return (0, "".join(f"{pid}\n" for pid in servers[rest[0]])) if rest[0] in servers else (1, "Server not found\n")
     return 0, ""
@@ -52,6 +55,8 @@ def serve(pipes: Path) -> None:
             written.flush()
             while ["hang"] in facts(pipes):
                 time.sleep(0.05)
+            if command == "quit" and ["loyal"] not in facts(pipes):
+                return
             code, text = answer(command, pipes=pipes) if command else (1, "")
             with suppress(OSError):  # who asked has gone meanwhile
                 peer.sendall(f"{code}\n{text}".encode())
