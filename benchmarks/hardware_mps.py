@@ -125,17 +125,18 @@ def pipes_unspoiled(program: str) -> tuple[bool, str]:
 def commands_refused(program: str) -> tuple[bool, str]:
     """Whether a root client can change the daemon's limits, or end it."""
     with running(program) as mps:
+        asked = _contained(mps, [mps.program], said="get_server_list\n")
         before = mps.control.ask("get_default_active_thread_percentage").strip()
         _contained(mps, [mps.program], said="set_default_active_thread_percentage 7\n")
         after = mps.control.ask("get_default_active_thread_percentage").strip()
-        ended = _contained(mps, [mps.program], said="quit\n")
+        _contained(mps, [mps.program], said="quit\n")
         alive = _alive(mps)
     changed = f"changed the default share of threads from {before} to {after}" if after != before else ""
-    quit_it = "" if alive else f"ended the daemon with quit ({_last(ended)})"
-    done = [each for each in (changed, quit_it) if each]
+    done = [each for each in (changed, "" if alive else "ended the daemon with quit") if each]
+    heard = "it was answered" if asked.returncode == 0 else f"it was not answered ({_last(asked)})"
     return (
         not done,
-        f"a root client {' and '.join(done)}" if done else "a root client could change no limit, nor quit it",
+        f"a root client asked who is served: {heard}; it {' and '.join(done) or 'changed and ended nothing'}",
     )
 
 
