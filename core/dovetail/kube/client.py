@@ -16,8 +16,9 @@ from dovetail.api.values import values_of
 from dovetail.decoding import UnreadableError
 from dovetail.kube import retry, wire
 from dovetail.kube.connection import Connection
-from dovetail.kube.errors import Undecodable
+from dovetail.kube.errors import TooLarge, Undecodable
 from dovetail.kube.objects import Pod
+from dovetail.kube.paging import PAGE_BYTES, PageSize
 from dovetail.kube.resources import PODS, Resource
 from dovetail.kube.transport import Query, Transport
 from dovetail.kube.unreadable import OnUnreadable
@@ -139,14 +140,30 @@ class Client:
         on_unreadable: OnUnreadable | None = None,
         deadline_seconds: float | None = None,
     ) -> AsyncIterator[Page[T]]:
-        """The same list page by page, so that only one page's text is held. Raises `Gone` when it took too long."""
+        """The same list page by page, so that only one page's text is held. Raises `Gone` when it took too long.
+
+        A page has at most `page_size` objects and `PAGE_BYTES`: one that is larger is given up and asked for again
+        with fewer objects, which a continue token allows.
+        """
         path = resource.path(namespace=namespace)
         if on_unreadable is None and self._on_unreadable is not None:
             on_unreadable = partial(self._on_unreadable, resource)
-        query = {"limit": str(page_size), **selectors(label_selector, field_selector)}
+        query, size = selectors(label_selector, field_selector), PageSize(page_size)
         while True:
-            payload = await self._transport.send("GET", path, query=query, deadline_seconds=deadline_seconds)
+            try:
+                payload = await self._transport.send(
+                    "GET",
+                    path,
+                    query={**query, "limit": str(size.count)},
+                    most_bytes=PAGE_BYTES,
+                    deadline_seconds=deadline_seconds,
+                )
+            except TooLarge:
+                if not size.shrink():
+                    raise
+                continue
             page = wire.page(payload, as_type=as_type, path=path, on_unreadable=on_unreadable)
+            size.arrived(objects=len(page.items or ()), size_bytes=len(payload))
             yield page
             if not page.metadata.continue_token:
                 return

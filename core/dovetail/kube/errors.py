@@ -6,6 +6,7 @@ KubeError
 ├── Unreachable            no answer: refused, broken, certificate; a write may or may not have happened
 │   └── DeadlineExceeded   no answer in the time that the caller gave
 ├── Undecodable            an answer that does not have the shape of the type asked for
+├── TooLarge               an answer with more bytes than the caller takes
 └── StatusError            the API server said no: code, reason, message, details
     ├── Unauthorized       401
     ├── Forbidden          403
@@ -82,6 +83,14 @@ class Undecodable(KubeError):
     def __init__(self, path: str, *, problem: str) -> None:
         self.path = path
         super().__init__(f"the API server's answer to {path} cannot be read: {problem}")
+
+
+class TooLarge(KubeError):
+    """An answer with more bytes than the caller takes; the rest of it was not read."""
+
+    def __init__(self, path: str, *, most_bytes: int) -> None:
+        self.path = path
+        super().__init__(f"the API server's answer to {path} has more than {most_bytes:,} bytes")
 
 
 class StatusError(KubeError):

@@ -18,6 +18,7 @@ from dovetail.kube.errors import (
     KubeError,
     Status,
     StatusError,
+    TooLarge,
     Unauthorized,
     Unreachable,
     status_error,
@@ -88,23 +89,31 @@ class Transport:
         query: Query | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        most_bytes: int | None = None,
         deadline_seconds: float | None,
     ) -> bytes:
-        """The answer's body, after as many attempts as the method and the deadline allow."""
+        """The answer's body, after as many attempts as the method and the deadline allow.
+
+        Raises `TooLarge` as soon as more than `most_bytes` have come.
+        """
         seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(seconds):
-                return await self._attempts(method, path, query=query or {}, data=data, content_type=content_type)
+                return await self._attempts(
+                    method, path, query=query or {}, data=data, content_type=content_type, most_bytes=most_bytes
+                )
         except TimeoutError as error:
             raise DeadlineExceeded(self._connection.server, deadline_seconds=seconds) from error
 
-    async def _attempts(self, method: str, path: str, *, query: Query, data: bytes | None, content_type: str) -> bytes:
+    async def _attempts(
+        self, method: str, path: str, *, query: Query, data: bytes | None, content_type: str, most_bytes: int | None
+    ) -> bytes:
         for attempt in range(retry.MAX_ATTEMPTS):
             try:
                 async with self._open(method, path, query=query, data=data, content_type=content_type) as response:
                     with self._reaching():
-                        return await response.read()
+                        return await _body(response, path=path, most_bytes=most_bytes)
             except KubeError as error:
                 if not retry.may_retry(error, method=method, attempt=attempt):
                     raise
@@ -160,6 +169,20 @@ class Transport:
             yield
         except (aiohttp.ClientError, ConnectionError) as error:
             raise Unreachable(self._connection.server, problem=_problem(error)) from error
+
+
+async def _body(response: aiohttp.ClientResponse, *, path: str, most_bytes: int | None) -> bytes:
+    if most_bytes is None:
+        return await response.read()
+    chunks, size = list[bytes](), 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most_bytes:
+            # What is left would be read to reuse the connection.
+            response.close()
+            raise TooLarge(path, most_bytes=most_bytes)
+    return b"".join(chunks)
 
 
 def _problem(error: Exception) -> str:

@@ -13,7 +13,8 @@ import msgspec
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.decoding import Decoder, UnreadableError
-from dovetail.kube.errors import Status, Undecodable
+from dovetail.kube.errors import Status, TooLarge, Undecodable
+from dovetail.kube.paging import PAGE_BYTES
 from dovetail.kube.unreadable import OnUnreadable
 
 T = TypeVar("T")
@@ -202,13 +203,15 @@ def _without_managed_fields(text: bytes) -> bytes:
 
 
 class LineBuffer:
-    """Whole lines out of chunks that end anywhere. A line may be of any length: objects of a megabyte exist."""
+    """Whole lines out of chunks that end anywhere. A line may have `PAGE_BYTES`: objects of a megabyte exist."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their ends; empty lines are left out."""
+        """The lines that this chunk completes, without their ends; empty lines are left out. Raises `TooLarge`."""
+        if len(self._rest) + len(chunk) > PAGE_BYTES:
+            raise TooLarge("a watch", most_bytes=PAGE_BYTES)
         if b"\n" not in chunk:
             self._rest += chunk
             return []

@@ -19,12 +19,14 @@ from dovetail.kube.errors import (
     NotFound,
     ServerFault,
     StatusError,
+    TooLarge,
     TooManyRequests,
     Unauthorized,
     Undecodable,
     Unreachable,
 )
 from dovetail.kube.objects import ConfigMap, Pod
+from dovetail.kube.paging import PAGE_BYTES
 from dovetail.kube.resources import CONFIGMAPS, GPUNODES, PODS
 from tests.core.kube.api import Answer, Api, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK
@@ -40,6 +42,29 @@ async def get(client: Client, **options: float) -> ConfigMap:
 async def test_an_object_is_read_as_the_type_asked_for(api: Api, client: Client) -> None:
     api.answer(f"GET {ONE}", Answer(body=make_object("a", version=1, data={"k": "v"})))
     assert (await get(client)).data == {"k": "v"}
+
+
+async def test_a_page_that_is_too_large_is_asked_for_again_with_fewer_objects(api: Api, client: Client) -> None:
+    large = make_object("large", version=1, data={"text": "x" * PAGE_BYTES})
+    api.answer(
+        LIST,
+        listing(make_object("a", version=1), version=9, token="rest"),
+        listing(large, version=9),
+        listing(make_object("b", version=2), version=9, token="last"),
+        listing(make_object("c", version=3), version=9),
+    )
+    found = await client.list(CONFIGMAPS, as_type=ConfigMap, namespace="ns")
+    assert [item.metadata.name for item in found.items] == ["a", "b", "c"]
+    asked = [(seen.query["limit"], seen.query.get("continue", "")) for seen in api.of(LIST)]
+    assert asked == [("500", ""), ("500", "rest"), ("125", "rest"), ("250", "last")]
+
+
+async def test_one_object_that_is_larger_than_any_can_be_is_an_error(api: Api, client: Client) -> None:
+    large = make_object("large", version=1, data={"text": "x" * PAGE_BYTES})
+    api.answer(LIST, *[listing(large, version=9)] * 5)
+    with pytest.raises(TooLarge, match="more than 16,777,216 bytes"):
+        await client.list(CONFIGMAPS, as_type=ConfigMap, namespace="ns")
+    assert [seen.query["limit"] for seen in api.of(LIST)] == ["500", "125", "31", "7", "1"]
 
 
 async def test_a_list_goes_through_all_pages(api: Api, client: Client) -> None:
