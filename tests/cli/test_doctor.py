@@ -10,13 +10,22 @@ import pytest
 
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
-from dovetail.kube.objects import ConfigMap, Node, ResourceSlice
+from dovetail.kube.objects import ConfigMap, Namespace, Node, ResourceSlice
 from dovetail.kube.resources import NODES
 from dovetail_cli import app
 from dovetail_cli.cluster import Cluster
 from dovetail_cli.doctor import control_plane, findings, seeing
 from dovetail_cli.doctor.findings import Finding, Unseen
-from dovetail_cli.doctor.looking import LEASED, RIGHTS, Picture, listed, look, seen
+from dovetail_cli.doctor.looking import (
+    LEASED,
+    RIGHTS,
+    Picture,
+    job_namespaces,
+    listed,
+    look,
+    resources_asked,
+    seen,
+)
 from dovetail_cli.liveness import Lease
 from tests.core.kube.api import Answer, Api
 
@@ -63,6 +72,11 @@ def report(
     return GPUNode(metadata=ObjectMeta(name=name), status=status)
 
 
+def namespace(name: str, *, enforce: str | None = None) -> Namespace:
+    labels = {} if enforce is None else {"pod-security.kubernetes.io/enforce": enforce}
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Namespace)
+
+
 def agents(*, wanted: int = 1, ready: int = 1, runtime: str = "") -> dict[str, Any]:
     status = {"desiredNumberScheduled": wanted, "numberReady": ready}
     return {"spec": {"template": {"spec": {"runtimeClassName": runtime}}}, "status": status}
@@ -87,6 +101,9 @@ def picture(**changes: Any) -> Picture:
         rights=dict.fromkeys(RIGHTS, True),
         cluster_policies=GONE,
         slices=[],
+        namespaces=[namespace("team", enforce="baseline"), namespace("lab")],
+        resources_asked={"team": {"dovetail.dev/gpu-milli"}, "lab": {"example.org/dongle"}},
+        job_namespaces={"team"},
     )
     return replace(whole, **changes)
 
@@ -181,6 +198,46 @@ def test_a_fault_of_a_node(changes: dict[str, Any], level: str, says: str) -> No
     assert found[0].mend
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"job_namespaces": {"lab"}}, "lab: a privileged pod"),
+        ({"resources_asked": {"lab": {"nvidia.com/gpu"}}}, "lab: a privileged pod"),
+        ({"namespaces": [namespace("team", enforce="privileged")]}, "team: a privileged pod"),
+        ({"job_namespaces": {f"n{at:02}" for at in range(12)}}, "n09 and 2 more: a privileged pod"),
+        ({"job_namespaces": {"kube-system", "dovetail-system"}}, ""),
+        (
+            {
+                "job_namespaces": {"gpu-operator"},
+                "config": ConfigMap(data={"gpu_config.yaml": "exempt_namespaces: [gpu-operator]"}),
+            },
+            "",
+        ),
+        ({"job_namespaces": FORBIDDEN}, "not looked at: you may not"),
+        ({"namespaces": FORBIDDEN}, "not looked at: you may not"),
+    ],
+)
+def test_namespaces_where_pod_security_lets_a_gpu_pod_see_every_card(changes: dict[str, Any], named: str) -> None:
+    found = [finding for finding in wrong(picture(**changes)) if finding.check == "pod-security"]
+    assert [finding.level for finding in found] == (
+        [] if not named else ["unknown" if "you may" in named else "warning"]
+    )
+    assert all(named in finding.message for finding in found)
+
+
+async def test_what_pods_ask_and_where_jobs_are_is_read_of_all_namespaces(api: Api, cluster: Cluster) -> None:
+    limits = [{"nvidia.com/gpu": "1", "cpu": "1"}, {"amd.com/gpu": "0"}]
+    containers = [{"name": f"c{at}", "resources": {"limits": each}} for at, each in enumerate(limits)]
+    api.answer("GET /api/v1/pods", listing({"metadata": {"namespace": "a"}, "spec": {"initContainers": containers}}))
+    api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", listing({"metadata": {"namespace": "b"}, "spec": {"gpu": 1}}))
+    assert await resources_asked(cluster) == {"a": {"nvidia.com/gpu"}}
+    assert await job_namespaces(cluster) == {"b"}
+
+
+def listing(*items: Any) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": list(items)})
+
+
 def test_a_managed_node_that_advertises_nothing_is_a_fault() -> None:
     bare = msgspec.structs.replace(node(), status=msgspec.convert({}, type(node().status)))
     assert [finding.message for finding in wrong(picture(nodes=[bare]))] == [
@@ -245,6 +302,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         f"{admission}/validatingadmissionpolicybindings", f"/apis/apps/v1/{release}/deployments/dovetail-webhook",
         f"/apis/apps/v1/{release}/daemonsets/dovetail-agent", "/apis/nvidia.com/v1/clusterpolicies",
         "/apis/resource.k8s.io/v1/resourceslices",
+        "/api/v1/namespaces", "/api/v1/pods", f"{dovetail}/gpujobs",
     ):  # fmt: skip
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)

@@ -121,6 +121,21 @@ def test_whether_the_toolkit_hears_the_variable(machine: Path, heard: str, mode:
     assert found(machine, "toolkit").level == level
 
 
+@pytest.mark.parametrize(
+    ("line", "level", "says"),
+    [
+        ("accept-nvidia-visible-devices-as-volume-mounts = true", "warning", "by mounts too"),
+        ('swarm-resource = "DOCKER_RESOURCE_GPU"', "error", "by the variable DOCKER_RESOURCE_GPU too"),
+        ("accept-nvidia-visible-devices-as-volume-mounts = false", "ok", "is heard"),
+    ],
+)
+def test_other_ways_by_which_the_toolkit_gives_devices(machine: Path, line: str, level: str, says: str) -> None:
+    text = TOOLKIT.format(heard="true", mode="auto")
+    write(machine, "etc/nvidia-container-runtime/config.toml", f"{line}\n{text}")
+    first = next(finding for finding in judge(machine) if finding.check == "toolkit")
+    assert (first.level, says in first.message) == (level, True)
+
+
 def test_a_machine_without_the_toolkit(machine: Path) -> None:
     (machine / "etc/nvidia-container-runtime/config.toml").unlink()
     assert found(machine, "toolkit").level == "warning"

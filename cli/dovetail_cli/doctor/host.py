@@ -126,6 +126,7 @@ def _toolkit(root: Path) -> Iterator[Finding]:
         mend += "(docs/vendor.md)"
         yield Finding(level="error", check="toolkit", message=message, mend=mend)
         return
+    yield from _other_ways(path, config)
     mode = config.get("nvidia-container-runtime", {}).get("mode", "auto")
     if mode == "cdi" and not _specifications(root):
         # In this mode the runtime takes the variable's values for names of CDI devices, and starts no container whose
@@ -141,6 +142,18 @@ def _toolkit(root: Path) -> Iterator[Finding]:
 def _specifications(root: Path) -> list[str]:
     """Names of the files by which NVIDIA's devices are CDI devices."""
     return sorted({path.name for folder in _CDI for path in (root / folder).glob("*nvidia*") if path.is_file()})
+
+
+def _other_ways(path: str, config: dict[str, Any]) -> Iterator[Finding]:
+    """Ways by which the toolkit gives devices beside the variable that we set."""
+    if config.get("accept-nvidia-visible-devices-as-volume-mounts", False) is True:
+        message = f"{path}: a pod may name devices by mounts too, which policy dovetail-pods alone refuses"
+        mend = "set accept-nvidia-visible-devices-as-volume-mounts = false, unless a device plugin lists devices so"
+        yield Finding(level="warning", check="toolkit", message=message, mend=mend)
+    if variable := config.get("swarm-resource"):
+        message = f"{path}: a pod may name devices by the variable {variable} too, which nothing refuses"
+        mend = "remove swarm-resource, which is for Docker Swarm"
+        yield Finding(level="error", check="toolkit", message=message, mend=mend)
 
 
 def _cdi(root: Path) -> Iterator[Finding]:

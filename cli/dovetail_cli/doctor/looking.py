@@ -2,15 +2,18 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import Described, ObjectMeta
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.objects import ConfigMap, Node, ResourceSlice
+from dovetail.kube.objects import ConfigMap, Namespace, Node, Pod, ResourceSlice
 from dovetail.kube.resources import (
     CONFIGMAPS,
     GPUJOBS,
@@ -18,12 +21,15 @@ from dovetail.kube.resources import (
     GPUQUOTAS,
     HISTORYQUERIES,
     LEASES,
+    NAMESPACES,
     NODES,
+    PODS,
     PRIORITYCLASSES,
     RUNTIMECLASSES,
     Resource,
 )
 from dovetail.kube.slices import list_slices
+from dovetail.pods.parts import every_container
 from dovetail_cli.cluster import RELEASE_NAMESPACE, Cluster
 from dovetail_cli.doctor.findings import Unseen
 from dovetail_cli.liveness import Lease
@@ -57,6 +63,12 @@ _CLUSTER_POLICIES: Final = Resource(
 )
 
 
+class _Located(Described, frozen=True, kw_only=True):
+    """Any object, of which only the namespace is read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Right(NamedTuple):
     """What a component's account must be allowed to do."""
 
@@ -87,7 +99,10 @@ RIGHTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A cluster as the user may see it at one moment."""
+    """A cluster as the user may see it at one moment.
+
+    `resources_asked` has the extended resources that the pods of a namespace ask above 0, by namespace.
+    """
 
     now: datetime
     kinds: dict[str, Unseen | None]
@@ -105,6 +120,9 @@ class Picture:
     rights: dict[Right, bool | Unseen]
     cluster_policies: Sequence[Object] | Unseen
     slices: Sequence[ResourceSlice] | Unseen
+    namespaces: Sequence[Namespace] | Unseen
+    resources_asked: Mapping[str, AbstractSet[str]] | Unseen
+    job_namespaces: AbstractSet[str] | Unseen
 
 
 async def look(cluster: Cluster) -> Picture:
@@ -128,6 +146,9 @@ async def look(cluster: Cluster) -> Picture:
         rights=dict(zip(RIGHTS, rights, strict=True)),
         cluster_policies=await seen(listed(cluster, _CLUSTER_POLICIES, Object)),
         slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
+        namespaces=await seen(listed(cluster, NAMESPACES, Namespace)),
+        resources_asked=await seen(resources_asked(cluster)),
+        job_namespaces=await seen(job_namespaces(cluster)),
     )
 
 
@@ -159,6 +180,24 @@ async def listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Sequen
 
 async def _names(cluster: Cluster, resource: Resource) -> Sequence[str]:
     return [each["metadata"]["name"] for each in await listed(cluster, resource, Object)]
+
+
+async def resources_asked(cluster: Cluster) -> Mapping[str, AbstractSet[str]]:
+    """The extended resources that pods ask above 0, by namespace; each page of pods is dropped when it was read."""
+    asked: dict[str, set[str]] = defaultdict(set)
+    async for page in cluster.client.pages(PODS, as_type=Pod):
+        for pod in page.items or ():
+            for container in every_container(pod.spec):
+                limits = container.resources.limits
+                asked[pod.metadata.namespace] |= {each for each in limits if "/" in each and str(limits[each]) != "0"}
+    return asked
+
+
+async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:
+    """The namespaces with GPUJobs."""
+    # Their templates may be long, and only where they are is of interest.
+    pages = cluster.client.pages(GPUJOBS, as_type=_Located)
+    return {job.metadata.namespace async for page in pages for job in page.items or ()}
 
 
 async def _allowed(cluster: Cluster, right: Right) -> bool:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dovetail.config.settings import Settings
 from dovetail_cli.cluster import work
-from dovetail_cli.doctor import control_plane, host, nodes
+from dovetail_cli.doctor import control_plane, host, nodes, podsecurity
 from dovetail_cli.doctor.findings import Finding, Unseen
 from dovetail_cli.doctor.looking import Picture, look
 from dovetail_cli.errors import MissingError, UsageError
@@ -26,7 +26,11 @@ def cluster(*, node: str | None, kubeconfig: str | None, context: str | None) ->
 def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
     """Everything that the picture tells."""
     settings = _settings(picture)
-    return [*control_plane.judge(picture), *nodes.judge(picture, settings=settings, only=node)]
+    return [
+        *control_plane.judge(picture),
+        *podsecurity.judge(picture, settings=settings),
+        *nodes.judge(picture, settings=settings, only=node),
+    ]
 
 
 def machine(root: Path) -> list[Finding]:
