@@ -22,7 +22,7 @@ from dovetail.kube.quantity import QuantityError
 from dovetail.pods.completion import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps import with_mps
 from dovetail.pods.parts import Parts, parts_of
-from dovetail.pods.vendor import plugin_for, refuse_no_devices, vendor_devices, with_devices
+from dovetail.pods.vendor import plugin_for, refuse_no_devices, vendor_devices, vendor_request, with_devices
 from dovetail.requests import RequestError
 from dovetail.tasks import TasksError, tasks_of
 from dovetail.vendor import Vendors
@@ -205,6 +205,8 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     typed, spec = _typed(pod), pod["spec"]
     refuse_no_devices(typed.spec, vendors=vendors)
     if vendor_devices(typed.spec, vendors=vendors):
+        # What it also asks of ours would be taken out, and the pod come in with less than it asked for.
+        vendor_request(typed, vendors=vendors)
         asked = Parts()
     else:
         asked = parts_of(typed)

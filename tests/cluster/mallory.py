@@ -15,7 +15,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import NAMESPACES, PODS, RUNTIMECLASSES, SERVICEACCOUNTS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
-from tests.cluster.test_admission import ROLE_BINDINGS, connection_of, until_the_rights_count
+from tests.cluster.test_admission import ROLE_BINDINGS, ROLES, connection_of, until_the_rights_count
 from tests.visibility import SAFE, VARIABLE, Manifest, sights
 
 AT_ONCE: Final = 24
@@ -37,16 +37,38 @@ ENVIRONMENTS: Final[dict[str, Manifest]] = {
 
 
 @asynccontextmanager
-async def an_editor(client: Client, *, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
-    """A service account with the role `edit` of its namespace, in a cluster that has all CLASSES."""
-    named = {"metadata": {"name": "mallory"}}
+async def an_account(
+    name: str, client: Client, *, rules: Sequence[Manifest], namespace: str, sandbox: Cluster
+) -> AsyncIterator[Client]:
+    """A service account with these rights in its namespace."""
+    named = {"metadata": {"name": name}}
     await client.create(SERVICEACCOUNTS, named, as_type=Manifest, namespace=namespace)
-    role = {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": "edit"}
-    subject = {"kind": "ServiceAccount", "name": "mallory", "namespace": namespace}
-    binding = {**named, "subjects": [subject], "roleRef": role}
+    await client.create(ROLES, {**named, "rules": rules}, as_type=Manifest, namespace=namespace)
+    await bind_role(client, account=name, kind="Role", role=name, namespace=namespace)
+    connection = await connection_of(name, client, namespace=namespace, sandbox=sandbox)
+    async with Client(connection) as theirs:
+        yield theirs
+
+
+async def bind_role(client: Client, *, account: str, kind: str, role: str, namespace: str) -> None:
+    """Give an account a role in its namespace."""
+    binding = {
+        "metadata": {"name": f"{account}-{role}"},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+        "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": kind, "name": role},
+    }
     await client.create(ROLE_BINDINGS, binding, as_type=Manifest, namespace=namespace)
-    connection = await connection_of("mallory", client, namespace=namespace, sandbox=sandbox)
-    async with a_site_s_classes(client), Client(connection) as theirs:
+
+
+@asynccontextmanager
+async def an_editor(client: Client, *, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
+    """An account with the role `edit` of its namespace and the right to debug, in a cluster that has all CLASSES."""
+    debug = {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch", "update"]}
+    async with (
+        a_site_s_classes(client),
+        an_account("mallory", client, rules=[debug], namespace=namespace, sandbox=sandbox) as theirs,
+    ):
+        await bind_role(client, account="mallory", kind="ClusterRole", role="edit", namespace=namespace)
         await until_the_rights_count(theirs, namespace=namespace)
         await until_the_classes_count(theirs, namespace=namespace)
         yield theirs

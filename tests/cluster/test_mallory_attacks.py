@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
@@ -20,6 +21,7 @@ from dovetail.kube.resources import GPUJOBS, PODS
 from dovetail.requests import RequestError
 from dovetail_operator.workload import build_job
 from dovetail_sandbox.cluster import Cluster
+from tests.chart.generated import CHART
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.mallory import (
     CLASSES,
@@ -28,6 +30,7 @@ from tests.cluster.mallory import (
     OTHER_CLASS,
     PLUGINS,
     VOID,
+    an_account,
     an_editor,
     attempt,
     harm,
@@ -36,12 +39,15 @@ from tests.cluster.mallory import (
     refusal,
     side_by_side,
 )
+from tests.cluster.test_admission import CLUSTER_KINDS
+from tests.cluster.test_chart import run
 from tests.operator_.builders import make_job
 from tests.visibility import VARIABLE, Manifest
 
 pytestmark = pytest.mark.cluster
 
 EVERY_CLASS: Final = ("nvidia", *CLASSES)
+VOLUME: Final = {"name": "v", "emptyDir": {}}
 ONE: Final = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
@@ -101,7 +107,7 @@ SHAPES: Final[list[tuple[Manifest, str]]] = [
     (env(said("all"), VOID), OPEN),
     (env(own("0"), own("0")), OPEN),
     (env(own("0x")), OPEN),
-    (env(own("")), OPEN),
+    (env(own("")), "name part must consist"),
     (env(field("metadata.annotations['mine']")), OPEN),
     (env(field("metadata.annotations['dovetail.dev/visible-devices']")), OPEN),
     (env(field("metadata.annotations['xdovetail.dev/visible-devices.0']")), OPEN),
@@ -150,8 +156,7 @@ async def test_a_shape_of_one_s_own_is_judged_by_the_policies_alone(
 ) -> None:
     tried = list(itertools.product(SHAPES, EVERY_CLASS))
     pods = [
-        make_pod(container, is_a_job_s=True, runtimeClassName=name, volumes=[{"name": "v", "emptyDir": {}}])
-        for (container, _), name in tried
+        make_pod(container, is_a_job_s=True, runtimeClassName=name, volumes=[VOLUME]) for (container, _), name in tried
     ]
     wrong = []
     for ((container, sentence), name), answer in zip(
@@ -182,7 +187,9 @@ async def test_an_ephemeral_container_sees_nothing(mallory: Client, namespace: s
     """In a pod of each class, of a plugin's devices too: whatever comes in is closed."""
 
     async def debug(number: int, runtime: str, main: Manifest, tried: Manifest) -> str:
-        pod = make_pod(main, is_a_job_s=is_a_job_s, runtimeClassName=runtime, nodeSelector={"none": "such"})
+        pod = make_pod(
+            main, is_a_job_s=is_a_job_s, runtimeClassName=runtime, nodeSelector={"none": "such"}, volumes=[VOLUME]
+        )
         pod["metadata"]["name"] = name = f"p{number}"
         await mallory.create(PODS, pod, as_type=Manifest, namespace=namespace)
         patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none", **tried}]}}
@@ -273,6 +280,49 @@ async def test_a_gpujob_with_a_sidecar_that_asks_no_devices_is_invalid(
     assert 'container "side": it asks nvidia.com/anything: 0, which gives it no device' in status.message
     await jobs.clear()
     await others_go_on(client)
+
+
+@pytest.fixture
+async def gpujobs_need_pods(client: Client, namespace: str) -> AsyncIterator[None]:
+    """The policy of the value `policies.gpujobsNeedPods`, in this namespace alone."""
+    done = run("helm", "template", "dovetail", CHART, "--set=policies.gpujobsNeedPods=true")
+    text = done.stdout.replace("dovetail-gpujobs-need-pods", f"need-pods-{namespace}")
+    objects = [
+        each for each in yaml.safe_load_all(text) if each and each["metadata"]["name"] == f"need-pods-{namespace}"
+    ]
+    assert [each["kind"] for each in objects] == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    objects[0]["spec"]["matchConstraints"]["namespaceSelector"] = selector
+    for each in objects:
+        await client.create(CLUSTER_KINDS[each["kind"]], each, as_type=Manifest)
+    yield
+    for each in objects:
+        await client.delete(CLUSTER_KINDS[each["kind"]], each["metadata"]["name"])
+
+
+async def test_who_may_not_create_pods_makes_no_gpujob_where_the_site_wants_it_so(
+    mallory: Client, client: Client, namespace: str, sandbox: Cluster, gpujobs_need_pods: None
+) -> None:
+    rule = {"apiGroups": [names.GROUP], "resources": ["gpujobs"], "verbs": ["create", "patch"]}
+    async with an_account("submitter", client, rules=[rule], namespace=namespace, sandbox=sandbox) as submitter:
+        async with asyncio.timeout(60):
+            while "may not create pods in namespace" not in await creating(submitter, namespace=namespace):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        job = manifest("x", suspend=True)
+        await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
+        image = {"template": {"spec": {"containers": [{"name": "main", "image": "another"}]}}}
+        with pytest.raises(KubeError, match="may not create pods in namespace"):
+            await submitter.patch(GPUJOBS, "x", {"spec": image}, as_type=GPUJob, namespace=namespace)
+        await submitter.patch(GPUJOBS, "x", {"spec": {"priority": 1}}, as_type=GPUJob, namespace=namespace)
+    await client.delete(GPUJOBS, "x", namespace=namespace)
+
+
+async def creating(account: Client, *, namespace: str) -> str:
+    try:
+        await account.create(GPUJOBS, manifest("y"), as_type=GPUJob, namespace=namespace, dry_run=True)
+    except KubeError as error:
+        return str(error)
+    return ""
 
 
 async def test_a_pod_with_a_plugin_s_container_and_one_of_ours_has_no_place(mallory: Client, namespace: str) -> None:
