@@ -100,15 +100,26 @@ async def until_the_classes_count(account: Client, *, namespace: str) -> None:
                 await asyncio.sleep(0.05)
 
 
-def make_pod(
-    *tried: Manifest, is_a_job_s: bool = False, annotations: dict[str, str] | None = None, **spec: object
-) -> Manifest:
-    """A pod whose containers are tried: `t0`, `t1`, … `is_a_job_s`: with the label of a GPUJob's pod."""
-    labels = {names.LABEL_JOB: "x"} if is_a_job_s else {}
-    return {
-        "metadata": {"name": "p", "labels": labels, "annotations": annotations or {}},
-        "spec": {"containers": [{"name": f"t{at}", "image": "none", **each} for at, each in enumerate(tried)], **spec},
-    }
+@asynccontextmanager
+async def the_job_controller(client: Client, *, sandbox: Cluster) -> AsyncIterator[Client]:
+    """The account that alone makes a GPUJob's pods, as their templates say: these go past the webhook."""
+    async with Client(
+        await connection_of("job-controller", client, namespace="kube-system", sandbox=sandbox)
+    ) as theirs:
+        yield theirs
+
+
+# What the Job controller's pods have of a GPUJob's.
+OF_A_JOB: Final = {
+    "labels": {names.LABEL_JOB: "x"},
+    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "none", "controller": True}],
+}
+
+
+def make_pod(*tried: Manifest, metadata: Manifest | None = None, **spec: object) -> Manifest:
+    """A pod whose containers are tried: `t0`, `t1`, …"""
+    containers = [{"name": f"t{at}", "image": "none", **each} for at, each in enumerate(tried)]
+    return {"metadata": {"name": "p", **(metadata or {})}, "spec": {"containers": containers, **spec}}
 
 
 async def attempt(account: Client, pod: Manifest, *, namespace: str) -> Manifest | str:
@@ -125,15 +136,15 @@ async def refusal(account: Client, pod: Manifest, *, namespace: str) -> str:
     return answer if isinstance(answer, str) else ""
 
 
-async def side_by_side(account: Client, pods: Sequence[Manifest], *, namespace: str) -> list[Manifest | str]:
-    """What became of each pod, in their order."""
+async def side_by_side(pods: Sequence[tuple[Client, Manifest]], *, namespace: str) -> list[Manifest | str]:
+    """What became of each pod, made by its account, in their order."""
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(pod: Manifest) -> Manifest | str:
+    async def one(account: Client, pod: Manifest) -> Manifest | str:
         async with gate:
             return await attempt(account, pod, namespace=namespace)
 
-    return await asyncio.gather(*(one(pod) for pod in pods))
+    return await asyncio.gather(*(one(account, pod) for account, pod in pods))
 
 
 def harm(stored: Manifest, *, nvidia: bool) -> str:

@@ -27,6 +27,7 @@ from tests.cluster.mallory import (
     CLASSES,
     ENVIRONMENTS,
     FROM_MAP,
+    OF_A_JOB,
     OTHER_CLASS,
     PLUGINS,
     VOID,
@@ -38,6 +39,7 @@ from tests.cluster.mallory import (
     others_go_on,
     refusal,
     side_by_side,
+    the_job_controller,
 )
 from tests.cluster.test_admission import CLUSTER_KINDS
 from tests.cluster.test_chart import run
@@ -152,18 +154,19 @@ SHAPES: Final[list[tuple[Manifest, str]]] = [
 
 
 async def test_a_shape_of_one_s_own_is_judged_by_the_policies_alone(
-    mallory: Client, client: Client, namespace: str
+    mallory: Client, client: Client, namespace: str, sandbox: Cluster
 ) -> None:
+    """The Job controller's pods go past the webhook where every container has the variable."""
     tried = list(itertools.product(SHAPES, EVERY_CLASS))
     pods = [
-        make_pod(container, is_a_job_s=True, runtimeClassName=name, volumes=[VOLUME]) for (container, _), name in tried
+        make_pod(container, metadata=OF_A_JOB, runtimeClassName=name, volumes=[VOLUME])
+        for (container, _), name in tried
     ]
+    async with the_job_controller(client, sandbox=sandbox) as controller:
+        answers = await side_by_side([(controller, pod) for pod in pods], namespace=namespace)
     wrong = []
-    for ((container, sentence), name), answer in zip(
-        tried, await side_by_side(mallory, pods, namespace=namespace), strict=True
-    ):
+    for ((container, sentence), name), answer in zip(tried, answers, strict=True):
         refused = answer if isinstance(answer, str) else ""
-        # What lacks the variable goes to the webhook, which completes it or says the same in its own words.
         as_wished = sentence in refused and bool(sentence) == bool(refused)
         seen = "" if isinstance(answer, str) else harm(answer, nvidia=True)
         wrong += [] if as_wished and not seen else [f"{name}: {container}: {refused or 'let in'} {seen}"]
@@ -182,14 +185,11 @@ async def test_nobody_puts_a_pod_by_name_on_a_node_where_no_plugin_says_what_it_
     assert await refusal(mallory, void, namespace=namespace) == ""
 
 
-@pytest.mark.parametrize("is_a_job_s", [False, True])
-async def test_an_ephemeral_container_sees_nothing(mallory: Client, namespace: str, is_a_job_s: bool) -> None:
+async def test_an_ephemeral_container_sees_nothing(mallory: Client, namespace: str) -> None:
     """In a pod of each class, of a plugin's devices too: whatever comes in is closed."""
 
     async def debug(number: int, runtime: str, main: Manifest, tried: Manifest) -> str:
-        pod = make_pod(
-            main, is_a_job_s=is_a_job_s, runtimeClassName=runtime, nodeSelector={"none": "such"}, volumes=[VOLUME]
-        )
+        pod = make_pod(main, runtimeClassName=runtime, nodeSelector={"none": "such"}, volumes=[VOLUME])
         pod["metadata"]["name"] = name = f"p{number}"
         await mallory.create(PODS, pod, as_type=Manifest, namespace=namespace)
         patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none", **tried}]}}
@@ -222,8 +222,8 @@ async def test_no_pod_has_an_annotation_by_which_a_runtime_s_plugin_gives_device
     wanted = {key: "nvidia.com/gpu=all"}
     # On none of our classes, as the plugin needs none; and from an administrator too.
     for who in (mallory, client):
-        assert CDI in await refusal(who, make_pod({}, annotations=wanted), namespace=namespace)
-    assert await refusal(client, make_pod({}, annotations=wanted), namespace="kube-system") == ""
+        assert CDI in await refusal(who, make_pod({}, metadata={"annotations": wanted}), namespace=namespace)
+    assert await refusal(client, make_pod({}, metadata={"annotations": wanted}), namespace="kube-system") == ""
     pod = make_pod({}, nodeSelector={"none": "such"})
     stored = await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
     for account, subresource in ((mallory, ""), (client, "status")):
@@ -238,11 +238,11 @@ async def test_no_pod_has_an_annotation_by_which_a_runtime_s_plugin_gives_device
 
 @pytest.mark.parametrize("key", OTHER_KEYS)
 async def test_other_annotations_are_the_user_s(mallory: Client, namespace: str, key: str) -> None:
-    assert await refusal(mallory, make_pod({}, annotations={key: "x"}), namespace=namespace) == ""
+    assert await refusal(mallory, make_pod({}, metadata={"annotations": {key: "x"}}), namespace=namespace) == ""
 
 
 async def test_the_pods_of_a_gpujob_see_their_own_devices_alone_whatever_its_template_says(
-    mallory: Client, client: Client, namespace: str
+    mallory: Client, client: Client, namespace: str, sandbox: Cluster
 ) -> None:
     """Each template is judged, and built as the operator does; whose pods the Job controller then makes."""
     resources = (*PLUGINS, "nvidia.com/anything", names.GPU_MILLI)
@@ -261,9 +261,12 @@ async def test_the_pods_of_a_gpujob_see_their_own_devices_alone_whatever_its_tem
             refused.append((amount, resource))
             continue
         template = build_job(job, ask=ask, number=1)["spec"]["template"]
-        built.append({**template, "metadata": {**template["metadata"], "name": "p"}})
+        owners = OF_A_JOB["ownerReferences"]
+        built.append({**template, "metadata": {**template["metadata"], "name": "p", "ownerReferences": owners}})
     assert set(refused) == {("0", each) for each in resources[:3]} | {("1", each) for each in PLUGINS}
-    for pod, answer in zip(built, await side_by_side(client, built, namespace=namespace), strict=True):
+    async with the_job_controller(client, sandbox=sandbox) as controller:
+        answers = await side_by_side([(controller, pod) for pod in built], namespace=namespace)
+    for pod, answer in zip(built, answers, strict=True):
         assert not isinstance(answer, str), f"{pod}: {answer}"
         assert harm(answer, nvidia=True) == ""
 

@@ -1,7 +1,8 @@
 """What an ordinary user tries in order to see devices that are not his, on the real API server.
 
-The account has the role `edit` of one namespace. The matrix is tried by dry runs, side by side; whatever is let in is
-judged by `tests/visibility.py`, which knows kubelet's and the runtime's rules and none of ours.
+The account has the role `edit` of one namespace. The Job controller makes the pods with a GPUJob's label, as it alone
+may. The matrix is tried by dry runs, side by side; whatever is let in is judged by `tests/visibility.py`, which knows
+kubelet's and the runtime's rules and none of ours.
 """
 
 import itertools
@@ -17,6 +18,7 @@ from dovetail_sandbox.cluster import Cluster
 from tests.cluster.mallory import (
     CLASSES,
     ENVIRONMENTS,
+    OF_A_JOB,
     OTHER_CLASS,
     PLUGINS,
     VOID,
@@ -24,6 +26,7 @@ from tests.cluster.mallory import (
     harm,
     others_go_on,
     side_by_side,
+    the_job_controller,
 )
 from tests.visibility import Manifest
 
@@ -69,8 +72,7 @@ class Case:
             spec["schedulerName"] = names.SCHEDULER_NAME
         if self.runtime_class:
             spec["runtimeClassName"] = self.runtime_class
-        labels = {names.LABEL_JOB: "x"} if self.is_labelled else {}
-        return {"metadata": {"name": "p", "labels": labels}, "spec": spec}
+        return {"metadata": {"name": "p", **(OF_A_JOB if self.is_labelled else {})}, "spec": spec}
 
     def may_come_in(self) -> bool:
         """Whether it is let in, perhaps completed."""
@@ -110,10 +112,12 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIter
 
 
 async def test_no_pod_of_the_matrix_sees_a_device_that_it_was_not_given(
-    mallory: Client, client: Client, namespace: str
+    mallory: Client, client: Client, namespace: str, sandbox: Cluster
 ) -> None:
     tried = list(cases())
-    answers = await side_by_side(mallory, [case.pod() for case in tried], namespace=namespace)
+    async with the_job_controller(client, sandbox=sandbox) as controller:
+        pods = [(controller if case.is_labelled else mallory, case.pod()) for case in tried]
+        answers = await side_by_side(pods, namespace=namespace)
     wrong = []
     for case, answer in zip(tried, answers, strict=True):
         if isinstance(answer, str):
