@@ -51,6 +51,7 @@ from dovetail_operator.posting import Poster
 from dovetail_operator.runtimes import RunTimes
 from dovetail_operator.senders import sender_of
 from dovetail_operator.state import State
+from dovetail_operator.unreadablejobs import UnreadableJobs
 
 # With so many jobs to look at, statuses come before events.
 _RUSH: Final = 8
@@ -161,7 +162,22 @@ class Operator:
         self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
         self._pods = Reflector(client, PODS, Pod, on_event=self._controller.changes.pod_event)
-        self._reflectors = _reflectors(client, self._controller.changes, pods=self._pods)
+        changes = self._controller.changes
+        self._unreadable = UnreadableJobs(
+            client, jobs=state.jobs, found=changes.job_unreadable, post=self._poster.post, rng=rng
+        )
+        self._reflectors: list[Reflector[Any]] = [
+            Reflector(
+                client,
+                GPUJOBS,
+                GPUJob,
+                on_event=changes.job_event,
+                on_unreadable=self._unreadable.report,
+                transform=state.lean,
+            ),
+            self._pods,
+            *_reflectors(client, changes),
+        ]
         self._slices = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._controller.changes.slice_event)
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
@@ -181,6 +197,7 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run())
+            tasks.create_task(self._unreadable.run())
             tasks.create_task(self._slices.run())
             await self._slices.settled.wait()
             for reflector in self._reflectors:
@@ -210,12 +227,10 @@ class Operator:
             tasks.create_task(self._answers.run())
 
 
-def _reflectors(client: Client, changes: Changes, *, pods: Reflector[Pod]) -> list[Reflector[Any]]:
+def _reflectors(client: Client, changes: Changes) -> list[Reflector[Any]]:
     return [
-        Reflector(client, GPUJOBS, GPUJob, on_event=changes.job_event, transform=changes.state.lean),
         Reflector(client, NODES, Node, on_event=changes.node_event),
         Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event),
-        pods,
         Reflector(client, JOBS, Job, on_event=changes.child_event, label_selector=names.LABEL_JOB),
         Reflector(client, GPUQUOTAS, GPUQuota, on_event=changes.quota_event),
     ]

@@ -10,6 +10,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import ObjectMeta
 from dovetail.kube.objects import Event, Job, Node, Pod, ResourceSlice
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.workqueue import WorkQueue
@@ -80,6 +81,11 @@ class Changes:
         for array in (parent_key(job), self.state.waits_for_name(key)):
             if array is not None:
                 self._queue.add(array)
+
+    def job_unreadable(self, meta: ObjectMeta, message: str) -> None:
+        """The newest version of a GPUJob cannot be read."""
+        self.state.job_unreadable(meta, message=message)
+        self._queueing.look_again()
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """A batch Job with our label has changed."""

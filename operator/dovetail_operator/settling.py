@@ -82,6 +82,9 @@ class Settler:
 
     async def settle(self, key: str) -> None:
         """Bring one job to what it should be: do what has to be done, then write what is true."""
+        if self._state.is_unreadable(key):
+            # No status can be written on a version that is not the newest; `UnreadableJobs` writes what is wrong.
+            return
         seen = await self._observe(key)
         if seen is None:
             return

@@ -118,6 +118,8 @@ class State:
         self._asks: dict[str, tuple[int, tuple[Ask, ...], Obstacle | None]] = {}
         self._refused: dict[str, tuple[int, Obstacle]] = {}
         self._failing = Failing()
+        # Why the newest version of a job cannot be read, by UID: what is known is the version before.
+        self._unread: dict[str, str] = {}
         self._gpunodes: dict[str, GPUNode] = {}
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -135,6 +137,7 @@ class State:
         if known is not None and known.metadata.uid != job.metadata.uid:
             self._forget(known)
         self.jobs[key] = job
+        self._unread.pop(job.metadata.uid, None)
         self.learning.put(job)
         self.expectations.put(job)
         self.dependencies.put(job)
@@ -144,6 +147,18 @@ class State:
         if self.notifier is not None:
             self.notifier.put(job)
         return True
+
+    def job_unreadable(self, meta: ObjectMeta, *, message: str) -> None:
+        """The newest version of a GPUJob cannot be read: the one before is no word on what is to start."""
+        known = self.jobs.get(key_of(meta))
+        if known is not None and known.metadata.uid == meta.uid:
+            self._unread[meta.uid] = message
+            self.verdicts.pop(meta.uid, None)
+
+    def is_unreadable(self, key: str) -> bool:
+        """Whether what is known of a GPUJob is older than it is, as its newest version cannot be read."""
+        known = self.jobs.get(key)
+        return known is not None and known.metadata.uid in self._unread
 
     def drop_job(self, key: str, *, uid: str) -> None:
         """A GPUJob is gone; not so if another one has its name by now."""
@@ -288,7 +303,13 @@ class State:
 
     def is_left_to_itself(self, uid: str, *, key: str) -> bool:
         """Whether a job has neither batch Job nor plan, and nothing was found that keeps it from starting."""
-        if key in self._children or uid in self._refused or uid in self._failing or self.pods.are_there(key):
+        if (
+            key in self._children
+            or uid in self._refused
+            or uid in self._failing
+            or uid in self._unread
+            or self.pods.are_there(key)
+        ):
             return False
         return not isinstance(self.verdicts.get(uid), Admitted)
 
@@ -330,6 +351,8 @@ class State:
 
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
         """Why the job cannot be started as it stands; of several causes the first by precedence."""
+        if (message := self._unread.get(job.metadata.uid)) is not None:
+            return Obstacle(message=message)
         failing = self._failing.obstacle_of(job, now=now)
         if failing is not None:
             return failing
@@ -435,6 +458,7 @@ class State:
         for memory in (
             self._asks,
             self._refused,
+            self._unread,
             self.verdicts,
             self.overtaken,
             self.notices,
