@@ -133,6 +133,12 @@ MPS_FOLDER_ATTRIBUTE: Final = "folder"
 MPS_PIPE_FOLDER: Final = "pipe"
 MPS_SHM_FOLDER: Final = "shm"
 
+
+def mps_volume(folder: str) -> str:
+    """The name that the volume with this folder has in every pod, such as `dovetail-mps-pipe`."""
+    return f"dovetail-mps-{folder}"
+
+
 # What the sandbox's simulated nodes read from a pod: how long it runs, and how it ends.
 RUN_SECONDS: Final = f"sandbox.{GROUP}/run-seconds"
 EXIT_CODE: Final = f"sandbox.{GROUP}/exit-code"

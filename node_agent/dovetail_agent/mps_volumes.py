@@ -26,7 +26,9 @@ _UID: Final = "csi.storage.k8s.io/pod.uid"
 _NAME: Final = "csi.storage.k8s.io/pod.name"
 _NAMESPACE: Final = "csi.storage.k8s.io/pod.namespace"
 _EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
-_PATH: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,64})/volumes/kubernetes\.io~csi/[0-9a-z][0-9a-z.~-]{0,252}/mount")
+_PATH: Final = re.compile(
+    r"(?P<uid>[0-9A-Za-z-]{1,64})/volumes/kubernetes\.io~csi/(?P<volume>[0-9a-z][0-9a-z.~-]{0,252})/mount"
+)
 _LONGEST_QUOTE: Final = 200
 _POLL_SECONDS: Final = 0.1
 
@@ -36,6 +38,7 @@ class Target:
     """Where kubelet wants a volume: `path` is relative to its folder of pods."""
 
     uid: str
+    volume: str
     path: PurePosixPath
 
 
@@ -68,7 +71,7 @@ class MpsVolumes:
     async def publish(self, target_path: str, *, context: Mapping[str, str]) -> None:
         """Mount the folder that `context` names for its pod. Raises `GRPCError`."""
         target = self._target(target_path)
-        source, read_only = self._source(context)
+        source, read_only = self._source(context, volume=target.volume)
         pod = f"{context.get(_NAMESPACE, '')}/{context.get(_NAME, '')}"
         if context.get(_UID) != target.uid:
             raise _refused(f"pod {pod} has the UID {context.get(_UID, '')!r}, but the volume is for {target.uid}")
@@ -89,13 +92,18 @@ class MpsVolumes:
         if found is None:
             problem = f"target_path {_quoted(text)} is not {prefix}UID/volumes/kubernetes.io~csi/NAME/mount"
             raise GRPCError(Status.INVALID_ARGUMENT, problem)
-        return Target(uid=found["uid"], path=PurePosixPath(text.removeprefix(prefix)))
+        return Target(uid=found["uid"], volume=found["volume"], path=PurePosixPath(text.removeprefix(prefix)))
 
-    def _source(self, context: Mapping[str, str]) -> tuple[Path, bool]:
+    def _source(self, context: Mapping[str, str], *, volume: str) -> tuple[Path, bool]:
         wanted = context.get(names.MPS_FOLDER_ATTRIBUTE, "")
         if wanted not in self._folders:
             allowed = " or ".join(self._folders)
             problem = f"volumeAttributes.{names.MPS_FOLDER_ATTRIBUTE} is {_quoted(wanted)}, and must be {allowed}"
+            raise GRPCError(Status.INVALID_ARGUMENT, problem)
+        if volume != names.mps_volume(wanted):  # so a pod has each folder once, and cannot fill the node's mount table
+            problem = (
+                f"volume {_quoted(volume)} has the folder {wanted}, so its name must be {names.mps_volume(wanted)}"
+            )
             raise GRPCError(Status.INVALID_ARGUMENT, problem)
         if context.get(_EPHEMERAL) != "true":
             raise _refused(f"{names.MPS_DRIVER} has ephemeral volumes only, no persistent ones")

@@ -87,9 +87,18 @@ class Driver:
             tenants = [replace(each, devices=()) for each in tenants]
         mps_tenants.write(mps_tenants.path_in(self.folder / "mps"), tenants)
 
-    def target(self, uid: str, *, volume: str = "dovetail-mps-pipe") -> Path:
+    def target(self, uid: str, *, folder: str = "pipe") -> Path:
         """Where kubelet wants a volume of a pod; its parent is there, as kubelet makes it."""
-        target = self.folder / "kubelet" / "pods" / uid / "volumes" / "kubernetes.io~csi" / volume / "mount"
+        target = (
+            self.folder
+            / "kubelet"
+            / "pods"
+            / uid
+            / "volumes"
+            / "kubernetes.io~csi"
+            / f"dovetail-mps-{folder}"
+            / "mount"
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 

@@ -50,7 +50,7 @@ def test_only_root_may_connect(driver: Driver) -> None:
 
 async def test_a_share_gets_the_pipes_to_read_and_shared_memory_to_write(driver: Driver, uid: str) -> None:
     driver.tell(uid)
-    pipe, shm = driver.target(uid), driver.target(uid, volume="dovetail-mps-shm")
+    pipe, shm = driver.target(uid), driver.target(uid, folder="shm")
     await driver.publish(pipe, uid=uid, folder="pipe")
     await driver.publish(shm, uid=uid, folder="shm")
     assert driver.flags(pipe) >= {"ro", "nosuid", "nodev", "noexec"}
@@ -134,6 +134,16 @@ async def test_only_the_two_folders_can_be_asked_for(driver: Driver, uid: str, f
     assert "must be pipe or shm" in str(error.message)
 
 
+async def test_a_pod_has_each_folder_once_whatever_it_calls_its_volumes(driver: Driver, uid: str) -> None:
+    driver.tell(uid)
+    for volume in ("a", "dovetail-mps-shm", "dovetail-mps-pipe-2"):
+        target = driver.target(uid).parents[1] / volume / "mount"
+        target.parent.mkdir()
+        error = await refused(driver, target, uid=uid, folder="pipe")
+        assert error.status is Status.INVALID_ARGUMENT
+        assert "its name must be dovetail-mps-pipe" in str(error.message)
+
+
 async def test_a_persistent_volume_is_refused(driver: Driver, uid: str) -> None:
     driver.tell(uid)
     error = await refused(driver, driver.target(uid), uid=uid, **{"csi.storage.k8s.io/ephemeral": "false"})
@@ -162,12 +172,12 @@ async def test_a_path_that_is_not_a_pods_volume_is_refused(driver: Driver, uid: 
         assert caught.value.status is Status.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("depth", ["mount", "volume", "kubernetes.io~csi"])
+@pytest.mark.parametrize("depth", ["mount", "dovetail-mps-pipe", "kubernetes.io~csi"])
 async def test_a_symbolic_link_on_the_way_is_not_followed(driver: Driver, uid: str, depth: str) -> None:
     driver.tell(uid)
-    target = driver.target(uid, volume="volume")
+    target = driver.target(uid)
     elsewhere = driver.folder / f"elsewhere-{uid}"
-    (elsewhere / "volume" / "mount").mkdir(parents=True)
+    (elsewhere / "dovetail-mps-pipe" / "mount").mkdir(parents=True)
     (elsewhere / "mount").mkdir()
     link = next(each for each in (target, *target.parents) if each.name == depth)
     if link != target:
@@ -181,7 +191,7 @@ async def test_a_symbolic_link_on_the_way_is_not_followed(driver: Driver, uid: s
         assert caught.value.status is Status.INTERNAL
     assert not [line for line in _mounts(driver) if str(elsewhere) in line]
     assert (elsewhere / "mount").is_dir()
-    assert (elsewhere / "volume" / "mount").is_dir()
+    assert (elsewhere / "dovetail-mps-pipe" / "mount").is_dir()
 
 
 async def test_files_at_a_target_are_never_removed(driver: Driver, uid: str) -> None:

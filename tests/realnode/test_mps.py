@@ -128,10 +128,10 @@ def tenant(name: str, *, gpu: str, mode: str = "", mps: bool = True) -> dict[str
 def with_driver(pod: dict[str, Any], *, folder: str = "pipe", **attributes: str) -> dict[str, Any]:
     """The pod with a volume of our driver that its author wrote in by hand."""
     said = {"folder": folder} | attributes
-    volume = {"name": "forged", "csi": {"driver": "mps.dovetail.dev", "volumeAttributes": said}}
+    volume = {"name": "dovetail-mps-pipe", "csi": {"driver": "mps.dovetail.dev", "volumeAttributes": said}}
     spec = pod["spec"]
     (container,) = spec["containers"]
-    container = container | {"volumeMounts": [{"name": "forged", "mountPath": "/forged"}]}
+    container = container | {"volumeMounts": [{"name": "dovetail-mps-pipe", "mountPath": "/forged"}]}
     return pod | {"spec": spec | {"containers": [container], "volumes": [volume]}}
 
 
@@ -188,6 +188,7 @@ def test_a_share_starts_under_baseline_and_can_spoil_nothing_that_others_use(nod
     pod = tenant("share", gpu="4G,0.25(T4)")
     with pytest.raises(CommandError, match='violates PodSecurity "baseline'):
         node.create(mounted_at_paths(pod), "--dry-run=server")
+    restricted(node, pod)
     node.create(pod)
     node.running("share")
     node.sandbox.wait_until(lambda: "tried" in node.printed("share"))
@@ -196,6 +197,24 @@ def test_a_share_starts_under_baseline_and_can_spoil_nothing_that_others_use(nod
     shared = node.sandbox.kubectl("exec", "share", f"--namespace={node.namespace}", "--", "df", "-k", "/dev/shm")
     assert shared.splitlines()[-1].split()[1] == "8192"
     assert asked_from_within(node, "share").returncode == 0
+
+
+def restricted(node: Node, pod: dict[str, Any]) -> None:
+    """The same pod, as a user who is not root, is let into a namespace that enforces `restricted`."""
+    name = f"{node.namespace}-restricted"
+    (container,) = pod["spec"]["containers"]
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    user = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = pod["spec"] | {"securityContext": user, "containers": [container | {"securityContext": context}]}
+    node.sandbox.kubectl("create", "namespace", name)
+    try:
+        node.sandbox.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+        words = ("create", "-f", "-", f"--namespace={name}", "--dry-run=server")
+        account = ("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s")
+        node.sandbox.kubectl(*account)
+        node.sandbox.kubectl(*words, stdin=json.dumps(pod | {"spec": spec}))
+    finally:
+        node.sandbox.kubectl("delete", "namespace", name, "--wait=false")
 
 
 def asked_from_within(node: Node, name: str) -> subprocess.CompletedProcess[str]:
@@ -230,6 +249,14 @@ def test_a_pod_that_names_the_driver_without_a_share_does_not_start_and_is_told_
         assert node.pod(name)["status"]["phase"] == "Pending"
         node.delete(name)
     assert len(node.mounts()) == 2
+
+
+def test_a_pod_that_brings_an_allocation_of_its_own_is_refused(node: Node) -> None:
+    annotations = node.pod("share")["metadata"]["annotations"]
+    pod = with_driver(tenant("forger", gpu="4G,0.25(T4)", mps=False))
+    pod["metadata"]["annotations"] = {"dovetail.dev/allocation": annotations["dovetail.dev/allocation"]}
+    with pytest.raises(CommandError, match="allocation"):
+        node.create(pod)
 
 
 def reasons(node: Node, name: str) -> str:

@@ -14,8 +14,8 @@ from dovetail import names
 Manifest = dict[str, Any]
 
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the kernel's, which CUDA uses
-_PIPE_VOLUME: Final = "dovetail-mps-pipe"
-_SHM_VOLUME: Final = "dovetail-mps-shm"
+_PIPE_VOLUME: Final = names.mps_volume(names.MPS_PIPE_FOLDER)
+_SHM_VOLUME: Final = names.mps_volume(names.MPS_SHM_FOLDER)
 _FOLDERS: Final = {_PIPE_VOLUME: names.MPS_PIPE_FOLDER, _SHM_VOLUME: names.MPS_SHM_FOLDER}
 _KINDS: Final = ("containers", "initContainers")
 
