@@ -10,10 +10,16 @@ from typing import Final
 import msgspec
 
 from dovetail.api.gpujob import FINISHED
-from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus, JobRecord
-from dovetail.history import summed
+from dovetail.api.historyquery import (
+    MOST_GROUPS,
+    HistoryQuery,
+    HistoryQuerySpec,
+    HistoryQueryStatus,
+    HistorySums,
+    JobRecord,
+)
 from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError, TooManyRequests, Unauthorized
 from dovetail.kube.reflector import EventType, Reflector, key_of
 from dovetail.kube.resources import HISTORYQUERIES
 from dovetail.logs import get_logger
@@ -25,8 +31,10 @@ log = get_logger("dovetail.operator.history")
 KEPT_SECONDS: Final = 60.0
 # What the API server could not take is tried again after that time.
 AGAIN_SECONDS: Final = 10.0
+MOST_TRIES: Final = 30
 # etcd takes 1.5 MiB an object.
 _MOST_BYTES: Final = 900_000
+_MOST_WORDS: Final = 500
 
 
 class Answers:
@@ -38,6 +46,8 @@ class Answers:
         self._asked: deque[HistoryQuery] = deque()
         self._arrived = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        # How often the API server did not take an answer, by the question's UID.
+        self._tries: dict[str, int] = {}
         self._old: asyncio.Queue[HistoryQuery] = asyncio.Queue()
         self._reflector = Reflector(client, HISTORYQUERIES, HistoryQuery, on_event=self._on_event)
 
@@ -51,6 +61,7 @@ class Answers:
     def _on_event(self, type_: EventType, query: HistoryQuery) -> None:
         uid = query.metadata.uid
         if type_ == "DELETED":
+            self._tries.pop(uid, None)
             if timer := self._timers.pop(uid, None):
                 timer.cancel()
         elif query.status.answered:
@@ -69,20 +80,39 @@ class Answers:
             await self._arrived.wait()
             self._arrived.clear()
             while self._asked:
-                query = self._asked.popleft()
-                try:
-                    await self._answer(query)
-                except (NotFound, Conflict):
-                    # Nobody waits for it any more.
-                    continue
-                except KubeError as error:
-                    log.warning("a question is answered later", query=key_of(query.metadata), error=str(error))
-                    asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask, query)
-                except Exception:  # a question is whatever its author wrote: it costs only its answer
-                    log.exception("a question cannot be answered", query=key_of(query.metadata))
+                await self._answer_or_give_up(self._asked.popleft())
 
-    async def _answer(self, query: HistoryQuery) -> None:
-        status = await asyncio.to_thread(answer, self._store, query)
+    async def _answer_or_give_up(self, query: HistoryQuery) -> None:
+        """Answer; a refusal is the answer then, and what cannot be sent now is sent later, but not for ever."""
+        uid, name = query.metadata.uid, key_of(query.metadata)
+        try:
+            await self._send(query, await asyncio.to_thread(answer, self._store, query))
+        except (NotFound, Conflict):
+            # Nobody waits for it any more.
+            self._tries.pop(uid, None)
+        except KubeError as error:
+            self._tries[uid] = self._tries.get(uid, 0) + 1
+            if _passes(error) and self._tries[uid] < MOST_TRIES:
+                log.warning("a question is answered later", query=name, error=str(error))
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask, query)
+            else:
+                log.warning("a question is given up", query=name, error=str(error))
+                await self._give_up(query, why=f"the API server does not take the answer: {error}")
+        except Exception:  # a question is whatever its author wrote: it costs only its answer
+            log.exception("a question cannot be answered", query=name)
+            await self._give_up(query, why="the operator cannot answer this question; its log says more")
+        else:
+            self._tries.pop(uid, None)
+
+    async def _give_up(self, query: HistoryQuery, *, why: str) -> None:
+        """Say why there is no answer; where not even that is taken, the question is deleted."""
+        self._tries.pop(query.metadata.uid, None)
+        try:
+            await self._send(query, HistoryQueryStatus(answered=True, message=why[:_MOST_WORDS]))
+        except KubeError:
+            self._old.put_nowait(query)
+
+    async def _send(self, query: HistoryQuery, status: HistoryQueryStatus) -> None:
         meta = query.metadata
         patch = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
@@ -111,7 +141,7 @@ def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
     try:
         _check(question)
         if question.group_by is not None:
-            return HistoryQueryStatus(answered=True, sums=summed(store.all(namespace, question), by=question.group_by))
+            return HistoryQueryStatus(answered=True, sums=_sums_that_fit(store, query))
         records, after = store.find(namespace, question)
     except (HistoryError, ValueError, OverflowError) as error:
         return HistoryQueryStatus(answered=True, message=str(error))
@@ -119,6 +149,23 @@ def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
     if len(kept) < len(records):
         after = f"{kept[-1].ended} {kept[-1].uid}"
     return HistoryQueryStatus(answered=True, records=kept, next=after)
+
+
+def _passes(error: KubeError) -> bool:
+    """Whether the same answer may be taken later. etcd's own limit comes as a fault of the API server."""
+    if not isinstance(error, StatusError) or isinstance(error, TooManyRequests | Unauthorized):
+        return True
+    return isinstance(error, ServerFault) and "too large" not in error.message
+
+
+def _sums_that_fit(store: HistoryStore, query: HistoryQuery) -> list[HistorySums]:
+    """The sums of as many groups as one object holds: names may be long."""
+    most = MOST_GROUPS
+    while True:
+        found = store.sums(query.metadata.namespace, query.spec, most=most)
+        if len(msgspec.json.encode(found)) <= _MOST_BYTES or most == 1:
+            return found
+        most //= 2
 
 
 def _check(question: HistoryQuerySpec) -> None:

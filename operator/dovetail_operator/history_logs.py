@@ -8,8 +8,10 @@ from dovetail.kube.errors import KubeError
 from dovetail.kube.objects import Pod
 from dovetail_operator.observed import worker_of
 
-LINES: Final = 100
 LIMIT_BYTES: Final = 32 * 1024
+# kubelet counts lines from the end and bytes from there on: of long lines fewer are read, so that the end is there.
+LINES: Final = (100, 10, 1)
+READ_BYTES: Final = 256 * 1024
 _SECONDS: Final = 3.0
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -20,17 +22,27 @@ async def last_lines(client: Client, pods: Sequence[Pod]) -> str:
     if pod is None:
         return ""
     try:
+        return (await _tail(client, pod))[-LIMIT_BYTES:].decode(errors="replace")
+    except KubeError:
+        # What was said is a service to people, the record must not wait for it.
+        return ""
+
+
+async def _tail(client: Client, pod: Pod) -> bytes:
+    """The last lines, as many as are no more than `READ_BYTES`; of one that is longer its beginning."""
+    found = b""
+    for lines in LINES:
         found = await client.log(
             pod.metadata.name,
             namespace=pod.metadata.namespace,
             container=pod.spec.containers[0].name if pod.spec.containers else None,
-            tail_lines=LINES,
+            tail_lines=lines,
+            limit_bytes=READ_BYTES,
             deadline_seconds=_SECONDS,
         )
-    except KubeError:
-        # What was said is a service to people, the record must not wait for it.
-        return ""
-    return found[-LIMIT_BYTES:].decode(errors="replace")
+        if len(found) < READ_BYTES:
+            break
+    return found
 
 
 def _most_telling(pods: Sequence[Pod]) -> Pod | None:

@@ -6,11 +6,10 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from dovetail.api.historyquery import JobRecord
+from dovetail.api.historyquery import OTHERS, JobRecord
 
 # So many series at most; what is beyond is summed up under this name.
 MOST_SERIES: Final = 500
-OTHERS: Final = "(others)"
 
 
 class UsedCollector(Collector):

@@ -15,31 +15,14 @@ import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 
-from dovetail.api.historyquery import MOST_LOGS, HistoryQuerySpec, JobRecord
+from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.decoding import UnreadableError, decode
 from dovetail.logs import get_logger
+from dovetail_operator import history_sums
+from dovetail_operator.history_table import JOBS, USER_LENGTH, prepare, summed_columns
 
 log = get_logger("dovetail.operator.history")
 
-_METADATA: Final = sql.MetaData()
-# A service account's name alone may have more; the record has all of it.
-_USER_LENGTH: Final = 253
-# Times as sortable text in UTC, as they come; the whole record as JSON beside what is searched for.
-_JOBS: Final = sql.Table(
-    "dovetail_jobs",
-    _METADATA,
-    sql.Column("uid", sql.String(64), primary_key=True),
-    sql.Column("namespace", sql.String(63), nullable=False),
-    sql.Column("name", sql.String(253), nullable=False),
-    sql.Column("number", sql.Integer),
-    sql.Column("user", sql.String(_USER_LENGTH), nullable=False),
-    sql.Column("phase", sql.String(32), nullable=False),
-    sql.Column("ended", sql.String(32)),
-    sql.Column("gpu_seconds", sql.Float, nullable=False),
-    sql.Column("record", sql.Text, nullable=False),
-    sql.Column("log", sql.Text, nullable=False, server_default=""),
-    sql.Index("dovetail_jobs_by_end", "namespace", "ended"),
-)
 _CHUNK: Final = 500
 _LOCK_SECONDS: Final = 10
 # What libpq does about a network that swallows what is sent: else a connection that is dead takes hours to be known as
@@ -80,7 +63,6 @@ class HistoryStore:
             raise HistoryError("url", problem=str(error)) from error
         self._opened: tuple[int, int] | None = None
         self._insert = (sqlite if self._file else postgresql).insert
-        self._project = _project(in_sqlite=self._file is not None)
 
     def open(self) -> None:
         """Make the table where there is none; may be called again. Raises `HistoryError`."""
@@ -92,7 +74,7 @@ class HistoryStore:
                 with self._engine.connect() as connection:
                     # Readers do not wait for the writer, and a crash loses nothing that was committed.
                     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            _METADATA.create_all(self._engine)
+            prepare(self._engine)
             self._opened = self._file_there()
         except (OSError, sql.exc.SQLAlchemyError) as error:
             raise HistoryError(self.where, problem=_brief(error)) from error
@@ -123,12 +105,12 @@ class HistoryStore:
 
     def _upsert(self, connection: sql.Connection, record: JobRecord) -> bool:
         row = _row(record)
-        statement = self._insert(_JOBS).values(row)
+        statement = self._insert(JOBS).values(row)
         changed = {name: statement.excluded[name] for name in row if name != "uid"}
         done = connection.execute(
             statement.on_conflict_do_update(
-                index_elements=[_JOBS.c.uid], set_=changed, where=_JOBS.c.ended.is_(None)
-            ).returning(_JOBS.c.uid)
+                index_elements=[JOBS.c.uid], set_=changed, where=JOBS.c.ended.is_(None)
+            ).returning(JOBS.c.uid)
         )
         return done.first() is not None
 
@@ -136,43 +118,54 @@ class HistoryStore:
         """Which of these jobs have a final record."""
         found: set[str] = set()
         for start in range(0, len(uids), _CHUNK):
-            chosen = _JOBS.c.uid.in_(uids[start : start + _CHUNK]) & _JOBS.c.ended.is_not(None)
-            found |= {row.uid for row in self._read(sql.select(_JOBS.c.uid).where(chosen))}
+            chosen = JOBS.c.uid.in_(uids[start : start + _CHUNK]) & JOBS.c.ended.is_not(None)
+            found |= {row.uid for row in self._read(sql.select(JOBS.c.uid).where(chosen))}
         return found
 
     def unfinished(self) -> list[JobRecord]:
         """Records of jobs that had begun and of which no end is known."""
-        return _records(self._read(sql.select(_JOBS.c.uid, _JOBS.c.record).where(_JOBS.c.ended.is_(None))))
+        return _records(self._read(sql.select(JOBS.c.uid, JOBS.c.record).where(JOBS.c.ended.is_(None))))
 
     def find(self, namespace: str, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
         """The records of a page, the latest end first, and where the next page begins ("" after the last)."""
         limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
-        logs = (_JOBS.c.log,) if question.logs else ()
-        conditions = _conditions(namespace, question, project=self._project)
-        wanted = sql.select(_JOBS.c.uid, _JOBS.c.ended, _JOBS.c.record, *logs).where(
-            *conditions, *_after(question.after)
-        )
-        rows = self._read(wanted.order_by(_JOBS.c.ended.desc(), _JOBS.c.uid).limit(limit + 1))
+        logs = (JOBS.c.log,) if question.logs else ()
+        conditions = _conditions(namespace, question)
+        wanted = sql.select(JOBS.c.uid, JOBS.c.ended, JOBS.c.record, *logs).where(*conditions, *_after(question.after))
+        rows = self._read(wanted.order_by(JOBS.c.ended.desc(), JOBS.c.uid).limit(limit + 1))
         last = rows[limit - 1] if len(rows) > limit else None
         return _records(rows[:limit]), "" if last is None else f"{last.ended} {last.uid}"
 
-    def all(self, namespace: str, question: HistoryQuerySpec) -> list[JobRecord]:
-        """All records that the question means, without logs."""
-        conditions = _conditions(namespace, question, project=self._project)
-        return _records(self._read(sql.select(_JOBS.c.uid, _JOBS.c.record).where(*conditions)))
+    def sums(self, namespace: str, question: HistoryQuerySpec, *, most: int = MOST_GROUPS) -> list[HistorySums]:
+        """What the records add up to that the question means; of so many groups at most, and of all others as one."""
+        # One snapshot for all of it, or the numbers would not belong together.
+        level = "SERIALIZABLE" if self._file else "REPEATABLE READ"
+        try:
+            with self._engine.connect().execution_options(isolation_level=level) as connection:
+                if self._file:
+                    connection.exec_driver_sql("BEGIN")
+                return history_sums.sums(
+                    connection,
+                    conditions=_conditions(namespace, question),
+                    by=question.group_by or "Nothing",
+                    user=_whole_user(in_sqlite=self._file is not None),
+                    most=most,
+                )
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=_brief(error)) from error
 
     def used(self) -> UsedBy:
         """GPU seconds of all records by namespace and user."""
-        summed = sql.select(_JOBS.c.namespace, _JOBS.c.user, sql.func.sum(_JOBS.c.gpu_seconds).label("seconds"))
-        rows = self._read(summed.where(_JOBS.c.ended.is_not(None)).group_by(_JOBS.c.namespace, _JOBS.c.user))
+        summed = sql.select(JOBS.c.namespace, JOBS.c.user, sql.func.sum(JOBS.c.gpu_seconds).label("seconds"))
+        rows = self._read(summed.where(JOBS.c.ended.is_not(None)).group_by(JOBS.c.namespace, JOBS.c.user))
         return MappingProxyType({(row.namespace, row.user): float(row.seconds) for row in rows})
 
     def forget(self, *, before: datetime) -> int:
         """Drop what ended before that time; how many records that were."""
         try:
             with self._engine.begin() as connection:
-                old = _JOBS.c.ended < before.strftime(_UTC)
-                return connection.execute(sql.delete(_JOBS).where(old)).rowcount
+                old = JOBS.c.ended < before.strftime(_UTC)
+                return connection.execute(sql.delete(JOBS).where(old)).rowcount
         except sql.exc.SQLAlchemyError as error:
             raise HistoryError(self.where, problem=_brief(error)) from error
 
@@ -201,31 +194,29 @@ def _parsed(url: str) -> sql.URL:
     return parsed
 
 
-def _project(*, in_sqlite: bool) -> sql.ColumnElement[Any]:
-    """What a record says of its project; no column, so that tables that there are stay as they are."""
+def _whole_user(*, in_sqlite: bool) -> sql.ColumnElement[Any]:
+    """The user as the record has it."""
     if in_sqlite:
-        said: sql.ColumnElement[Any] = sql.func.json_extract(_JOBS.c.record, "$.project")
+        said: sql.ColumnElement[Any] = sql.func.json_extract(JOBS.c.record, "$.user")
     else:
-        said = sql.cast(_JOBS.c.record, postgresql.JSON)["project"].astext
+        said = sql.cast(JOBS.c.record, postgresql.JSON)["user"].astext
     return said
 
 
-def _conditions(
-    namespace: str, question: HistoryQuerySpec, *, project: sql.ColumnElement[Any]
-) -> list[sql.ColumnElement[bool]]:
-    found: list[sql.ColumnElement[bool]] = [_JOBS.c.namespace == namespace, _JOBS.c.ended.is_not(None)]
+def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:
+    found: list[sql.ColumnElement[bool]] = [JOBS.c.namespace == namespace, JOBS.c.ended.is_not(None)]
     if question.since:
-        found.append(_JOBS.c.ended >= _utc(question.since))
+        found.append(JOBS.c.ended >= _utc(question.since))
     if question.until:
-        found.append(_JOBS.c.ended < _utc(question.until))
+        found.append(JOBS.c.ended < _utc(question.until))
     if question.names or question.numbers:
-        found.append(sql.or_(_JOBS.c.name.in_(question.names), _JOBS.c.number.in_(question.numbers)))
-    users = [user[:_USER_LENGTH] for user in question.users]
-    for column, wanted in ((_JOBS.c.user, users), (_JOBS.c.phase, question.phases)):
+        found.append(sql.or_(JOBS.c.name.in_(question.names), JOBS.c.number.in_(question.numbers)))
+    users = [user[:USER_LENGTH] for user in question.users]
+    for column, wanted in ((JOBS.c.user, users), (JOBS.c.phase, question.phases)):
         if wanted:
             found.append(column.in_(wanted))
     if question.projects:
-        found.append(project.in_(question.projects))
+        found.append(JOBS.c.project.in_(question.projects))
     return found
 
 
@@ -234,7 +225,7 @@ def _after(place: str) -> list[sql.ColumnElement[bool]]:
     if not place:
         return []
     ended, _, uid = place.partition(" ")
-    return [sql.or_(_JOBS.c.ended < ended, sql.and_(_JOBS.c.ended == ended, _JOBS.c.uid > uid))]
+    return [sql.or_(JOBS.c.ended < ended, sql.and_(JOBS.c.ended == ended, JOBS.c.uid > uid))]
 
 
 def _row(record: JobRecord) -> dict[str, Any]:
@@ -245,11 +236,12 @@ def _row(record: JobRecord) -> dict[str, Any]:
         "namespace": record.namespace,
         "name": record.name,
         "number": record.number,
-        "user": record.user[:_USER_LENGTH],
+        "user": record.user[:USER_LENGTH],
         "phase": record.phase,
         "ended": ended,
         "gpu_seconds": record.gpu_seconds,
         "record": msgspec.json.encode(whole).decode(),
+        **summed_columns(record),
         # PostgreSQL takes no NUL in text.
         "log": record.log.replace("\x00", ""),
     }

@@ -148,9 +148,26 @@ def test_operators_that_share_a_volume_of_one_node_share_the_node(render: Render
 
     volume = {"history__persistence__enabled": True}
     assert "podAffinity" in pod(**volume)["affinity"]
-    for shared in ({"history__secretName": "pg"}, {**volume, "history__persistence__accessModes": ["ReadWriteMany"]}):
-        assert "affinity" not in pod(**shared)
-        assert "topologySpreadConstraints" in pod(**shared)
+    apart = pod(history__secretName="pg")
+    assert "affinity" not in apart
+    assert "topologySpreadConstraints" in apart
+
+
+def test_sqlite_is_refused_a_volume_that_several_nodes_share_and_postgresql_is_not(render: Render) -> None:
+    shared = {"history__persistence__enabled": True, "history__persistence__accessModes": ["ReadWriteMany"]}
+    with pytest.raises(AssertionError, match="has ReadWriteMany, but the history is SQLite"):
+        render(**shared)
+    assert render(**shared, history__secretName="pg")
+    assert render(history__persistence__enabled=True, history__persistence__accessModes=["ReadWriteOncePod"])
+
+
+def test_to_ask_what_ran_takes_edit_and_to_read_an_answer_view(chart: list[dict[str, Any]]) -> None:
+    def verbs(role: str) -> list[str]:
+        rules = named(chart, "ClusterRole", role)["rules"]
+        return sorted({verb for rule in rules if "historyqueries" in rule["resources"] for verb in rule["verbs"]})
+
+    assert verbs("dovetail-view") == ["get", "list", "watch"]
+    assert verbs("dovetail-edit") == ["create", "delete"]
 
 
 def test_by_what_people_are_told_of_jobs_comes_from_a_secret_where_one_is_named(render: Render) -> None:

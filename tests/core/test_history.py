@@ -1,12 +1,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob, job_of
-from dovetail.api.historyquery import JobRecord
-from dovetail.history import cut_short, is_worth_keeping, record_of, summed
+from dovetail.history import cut_short, is_worth_keeping, record_of
 
 
 def job(status: dict[str, Any], **meta: Any) -> GPUJob:
@@ -100,39 +98,6 @@ def test_a_job_that_was_deleted_while_it_was_suspended_has_used_nothing_since() 
 )
 def test_what_has_begun_or_ended_is_worth_keeping(status: dict[str, Any], kept: bool) -> None:
     assert is_worth_keeping(job(status)) is kept
-
-
-def record(user: str = "ada", **more: Any) -> JobRecord:
-    told = {
-        "uid": "u", "namespace": "team", "name": "x", "user": user, "phase": "Succeeded", "gpuSeconds": 10,
-        "submitted": "2026-01-01T12:00:00Z", "ended": "2026-01-02T00:00:00Z", **more,
-    }  # fmt: skip
-    return msgspec.convert(told, JobRecord)
-
-
-def test_records_add_up_by_group_and_the_largest_comes_first() -> None:
-    records = [record(), record("bob", gpuSeconds=50, phase="Failed"), record()]
-    found = summed(records, by="User")
-    assert [(each.group, each.jobs, each.gpu_seconds, each.by_phase) for each in found] == [
-        ("bob", 1, 50, {"Failed": 1}),
-        ("ada", 2, 20, {"Succeeded": 2}),
-    ]
-    of_projects = [record(project="vision"), record(), record(project="vision")]
-    assert {each.group: each.jobs for each in summed(of_projects, by="Project")} == {"vision": 2, "": 1}
-    assert [each.group for each in summed(records, by="Day")] == ["2026-01-02"]
-    assert [each.jobs for each in summed(records, by="Nothing")] == [3]
-    assert summed([], by="Nothing") == []
-
-
-def test_waits_are_summed_up_over_those_that_ran() -> None:
-    (found,) = summed([*(record(waitSeconds=each) for each in range(1, 101)), record()], by="Nothing")
-    assert (found.mean_wait_seconds, found.median_wait_seconds, found.p95_wait_seconds) == (50.5, 50.5, 95)
-
-
-def test_utilization_counts_by_the_time_that_it_was_measured_for() -> None:
-    records = [record(meanUtilization=0.9, gpuSeconds=30), record(meanUtilization=0.1, gpuSeconds=10), record()]
-    (found,) = summed(records, by="Nothing")
-    assert found.mean_utilization == pytest.approx(0.7)
 
 
 def elastic(status: dict[str, Any]) -> GPUJob:

@@ -14,20 +14,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.historyquery import MOST_LOGS, HistoryQuery, HistoryQuerySpec, JobRecord
+from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, OTHERS, HistoryQuery, HistoryQuerySpec, JobRecord
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
-from dovetail_operator import history, history_answers
+from dovetail_operator import history, history_answers, history_logs
 from dovetail_operator.actions import DeleteGPUJob
 from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers, answer
 from dovetail_operator.history_due import Dues
-from dovetail_operator.history_metrics import MOST_SERIES, OTHERS, UsedCollector
+from dovetail_operator.history_metrics import MOST_SERIES, UsedCollector
 from dovetail_operator.history_store import HistoryError, HistoryStore
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.state import State
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, line, refusal
+from tests.operator_ import history_rows
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state, see
 from tests.operator_.test_history_store import record
 
@@ -166,6 +167,24 @@ async def test_the_last_lines_of_the_failed_worker_are_kept(api: Api, client: Cl
     async with keeping.running():
         (found,) = await keeping.until("x")
     assert found.log == "CUDA out of memory\n"
+    (seen,) = api.of("GET /api/v1/namespaces/team/pods/x-1-failed/log")
+    assert (seen.query["tailLines"], seen.query["limitBytes"]) == ("100", str(history_logs.READ_BYTES))
+
+
+async def test_of_long_lines_fewer_are_read_so_that_the_end_is_there(
+    api: Api, client: Client, store: HistoryStore
+) -> None:
+    job = make_job(status=ENDED)
+    keeping = Keeping(client, store, job)
+    keeping.state.put_child(make_child(job))
+    keeping.state.pod_changed("ADDED", make_pod(0, phase="Succeeded", node="a"))
+    cut = Answer(body=b"a" * history_logs.READ_BYTES)
+    api.answer("GET /api/v1/namespaces/team/pods/x-0-succeeded/log", cut, cut, Answer(body=b"b" * 40_000 + b"end"))
+    async with keeping.running():
+        (found,) = await keeping.until("x")
+    assert (len(found.log), found.log[-4:]) == (history_logs.LIMIT_BYTES, "bend")
+    lines = [seen.query["tailLines"] for seen in api.of("GET /api/v1/namespaces/team/pods/x-0-succeeded/log")]
+    assert lines == ["100", "10", "1"]
 
 
 async def test_a_kubelet_that_gives_no_log_does_not_stop_the_record(
@@ -287,6 +306,71 @@ def test_a_question_that_cannot_be_answered_gets_a_sentence(
     store.open()
     status = answer(store, ask(**spec))
     assert (status.answered, status.message) == (True, sentence)
+    store.close()
+
+
+def test_sums_of_20000_names_fit_an_object(store: HistoryStore) -> None:
+    store.open()
+    history_rows.fill(store, 20_000, names=20_000)
+    status = answer(store, ask(groupBy="Name"))
+    assert len(msgspec.json.encode(status)) < 1_000_000
+    assert (len(status.sums), status.sums[-1].group) == (MOST_GROUPS + 1, OTHERS)
+    assert sum(each.jobs for each in status.sums) == 20_000
+    store.close()
+
+
+def test_of_groups_with_names_too_long_for_one_object_fewer_are_told(store: HistoryStore) -> None:
+    store.open()
+    # A control character takes six bytes as JSON.
+    store.write([record(number, user=f"{number:04d}" + "\x02" * 240) for number in range(1, 1001)])
+    status = answer(store, ask(groupBy="User"))
+    assert len(msgspec.json.encode(status)) < 1_000_000
+    assert (len(status.sums), status.sums[-1].group) == (MOST_GROUPS // 2 + 1, OTHERS)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (refusal(413, message="the request is too large"), True),
+        (refusal(422, reason="Invalid", message="status.records: too many"), True),
+        (refusal(500, message="etcdserver: request is too large"), True),
+        (refusal(403, reason="Forbidden"), False),
+    ],
+)
+async def test_an_answer_that_is_refused_is_given_up_with_a_reason_else_the_question_is_deleted(
+    api: Api, client: Client, store: HistoryStore, refused: Answer, told: bool
+) -> None:
+    store.open()
+    question = msgspec.to_builtins(ask())
+    everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
+    api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
+    api.answer(f"PATCH {QUERIES}/q/status", refused, Answer(body=question) if told else refused)
+    api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
+    async with running(Answers(client, store).run()):
+        await api.until(f"PATCH {QUERIES}/q/status", count=2)
+        if not told:
+            await api.until(f"DELETE {QUERIES}/q", count=1)
+    status = api.of(f"PATCH {QUERIES}/q/status")[1].body["status"]
+    assert status["answered"]
+    assert status["message"].startswith("the API server does not take the answer: ")
+    store.close()
+
+
+async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
+    api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_answers, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(history_answers, "MOST_TRIES", 3)
+    store.open()
+    question = msgspec.to_builtins(ask())
+    everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
+    api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
+    api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * 4)
+    api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
+    async with running(Answers(client, store).run()):
+        await api.until(f"DELETE {QUERIES}/q", count=1)
+    assert len(api.of(f"PATCH {QUERIES}/q/status")) == 4
     store.close()
 
 

@@ -1,5 +1,8 @@
 """Both databases keep the same promises."""
 
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +12,9 @@ import msgspec
 import pytest
 import sqlalchemy as sql
 
-from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
+from dovetail.api.historyquery import OTHERS, Grouping, HistoryQuerySpec, HistorySums, JobRecord
 from dovetail_operator.history_store import HistoryError, HistoryStore
-from tests.operator_ import postgres
+from tests.operator_ import history_model, postgres
 from tests.operator_.builders import at
 
 
@@ -86,7 +89,7 @@ def test_a_question_narrows_by_namespace_time_user_name_number_and_phase(store: 
     assert names(store, names=["job-1"], numbers=[3]) == ["job-3", "job-1"]
     assert names(store, phases=["Failed"]) == ["job-3"]
     assert names(store, "other") == ["job-4"]
-    assert [each.name for each in store.all("team", HistoryQuerySpec(limit=1))] == ["job-1", "job-2", "job-3"]
+    assert [each.jobs for each in store.sums("team", HistoryQuerySpec(limit=1))] == [3]
 
 
 def test_times_of_other_zones_mean_the_same_moment(store: HistoryStore) -> None:
@@ -170,8 +173,8 @@ def test_records_are_found_and_summed_by_project(store: HistoryStore) -> None:
     store.write([record(1, project="vision"), record(2, project="speech"), record(3), record(4, project="vision")])
     assert sorted(names(store, projects=["vision"])) == ["job-1", "job-4"]
     assert sorted(names(store, projects=["vision", "speech"])) == ["job-1", "job-2", "job-4"]
-    found = store.all("team", HistoryQuerySpec(projects=["vision"]))
-    assert {each.project for each in found} == {"vision"}
+    found = store.sums("team", HistoryQuerySpec(projects=["vision"], group_by="Project"))
+    assert [(each.group, each.jobs) for each in found] == [("vision", 2)]
 
 
 def test_a_user_may_have_the_longest_name_of_a_service_account(store: HistoryStore) -> None:
@@ -193,10 +196,108 @@ def test_a_record_that_cannot_be_read_hides_no_other(store: HistoryStore) -> Non
     broken(store, "uid-2")
     broken(store, "uid-4")
     assert [each.uid for each in store.unfinished()] == ["uid-5"]
-    assert [each.name for each in store.all("team", HistoryQuerySpec())] == ["job-1", "job-3"]
     seen, after = store.find("team", HistoryQuerySpec(limit=2))
     assert [each.name for each in seen] == ["job-3"]
     assert names(store, after=after) == ["job-1"]
+
+
+@pytest.mark.parametrize("by", ["Nothing", "User", "Name", "Project", "Day"])
+def test_the_database_adds_up_as_plain_python_does(store: HistoryStore, by: Grouping) -> None:
+    rng = random.Random(f"records by {by}")
+    records = [drawn(number, rng=rng) for number in range(1, 301)]
+    store.write(records)
+    for question in ({}, {"users": ["ada"]}, {"since": at(86_400)}, {"users": ["nobody"]}):
+        asked = HistoryQuerySpec(**question, group_by=by)
+        meant = [each for each in records if meets(each, question)]
+        assert_alike(store.sums("team", asked), history_model.summed(meant, by=by))
+
+
+def drawn(number: int, *, rng: random.Random) -> JobRecord:
+    """A record as chance has it: of few users, names and days, with and without waits and measurements."""
+    return record(
+        number,
+        ended=rng.randrange(4 * 86_400),
+        user=rng.choice(["ada", "bob", "", "u" * 300]),
+        name=rng.choice("abc"),
+        project=rng.choice(["", "vision"]),
+        phase=rng.choice(["Succeeded", "Failed", "TimedOut"]),
+        gpuSeconds=rng.choice([0.0, rng.random() * 1e6]),
+        runSeconds=rng.random() * 1e5,
+        waitSeconds=rng.choice([None, 0.0, rng.random() * 1e4]),
+        peakMiB=rng.randrange(80_000),
+        meanUtilization=rng.choice([None, rng.random()]),
+    )
+
+
+def meets(each: JobRecord, question: dict[str, Any]) -> bool:
+    by_user = "users" not in question or each.user in question["users"]
+    return by_user and ("since" not in question or (each.ended or "") >= question["since"])
+
+
+def assert_alike(found: list[HistorySums], expected: list[HistorySums]) -> None:
+    assert [each.group for each in found] == [each.group for each in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.by_phase == other.by_phase
+        numbers = [{**msgspec.to_builtins(each), "byPhase": None} for each in (one, other)]
+        assert numbers[0] == pytest.approx(numbers[1])
+
+
+def test_waits_are_summed_up_over_those_that_ran(store: HistoryStore) -> None:
+    store.write([*(record(each, waitSeconds=each) for each in range(1, 101)), record(101)])
+    (found,) = store.sums("team", HistoryQuerySpec(group_by="Nothing"))
+    assert (found.mean_wait_seconds, found.median_wait_seconds, found.p95_wait_seconds) == (50.5, 50.5, 95)
+
+
+def test_beyond_the_largest_groups_all_others_are_one_that_comes_last(store: HistoryStore) -> None:
+    store.write([record(number, name=f"n-{number}", gpuSeconds=float(number)) for number in range(1, 8)])
+    # Of equals the first by name has a row of its own.
+    store.write([record(8, name="n-0", gpuSeconds=5.0, phase="Failed", waitSeconds=3.0)])
+    found = store.sums("team", HistoryQuerySpec(group_by="Name"), most=3)
+    assert [(each.group, each.jobs, each.gpu_seconds) for each in found] == [
+        ("n-7", 1, 7.0),
+        ("n-6", 1, 6.0),
+        ("n-0", 1, 5.0),
+        (OTHERS, 5, 15.0),
+    ]
+    assert (found[2].by_phase, found[3].by_phase) == ({"Failed": 1}, {"Succeeded": 5})
+
+
+def test_a_table_of_an_earlier_version_gets_what_is_summed_also_what_that_version_writes_later(
+    store: HistoryStore,
+) -> None:
+    store.write([record(1, project="vision", runSeconds=7.0), record(2, waitSeconds=3.0), record(3)])
+    forget_columns(store, "uid-1", "uid-2")
+    broken(store, "uid-3")
+    forget_columns(store, "uid-3")
+    assert store.sums("team", HistoryQuerySpec()) == []
+    store.open()
+    (found,) = store.sums("team", HistoryQuerySpec())
+    assert (found.jobs, found.run_seconds, found.mean_wait_seconds) == (2, 7.0, 3.0)
+    assert names(store, projects=["vision"]) == ["job-1"]
+
+
+def forget_columns(store: HistoryStore, *uids: str) -> None:
+    """As the version before wrote them."""
+    changes = "project = NULL, run_seconds = NULL, wait_seconds = NULL, peak_mib = NULL, mean_utilization = NULL"
+    with store._engine.begin() as connection:
+        for uid in uids:
+            connection.execute(sql.text(f"UPDATE dovetail_jobs SET {changes} WHERE uid = :uid"), {"uid": uid})
+
+
+def test_a_table_without_the_newer_columns_is_taken_over(tmp_path: Path) -> None:
+    before = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    before.open()
+    before.write([record(1, runSeconds=7.0, project="vision")])
+    with before._engine.begin() as connection:
+        for name in ("project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization"):
+            connection.execute(sql.text(f"ALTER TABLE dovetail_jobs DROP COLUMN {name}"))
+    before.close()
+    after = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    after.open()
+    after.write([record(2)])
+    assert [each.run_seconds for each in after.sums("team", HistoryQuerySpec(projects=["vision"]))] == [7.0]
+    assert names(after) == ["job-1", "job-2"]
+    after.close()
 
 
 def test_a_file_that_was_deleted_under_it_is_made_anew(tmp_path: Path) -> None:
@@ -221,3 +322,12 @@ def test_a_network_that_swallows_all_is_noticed_within_a_minute_unless_the_url_s
     store.close()
     expected = {"connect_timeout": "10", "tcp_user_timeout": "30000", "keepalives_idle": "7", "keepalives_count": "3"}
     assert {name: said[name] for name in expected} == expected
+
+
+def test_what_questions_cost_does_not_grow_with_the_number_of_records() -> None:
+    """A million records may cost 200 MiB; by Python objects they would cost two thousand, and these here 90."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.operator_.history_rows", "50000"],
+        capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    assert float(done.stdout.splitlines()[-1]) < 40

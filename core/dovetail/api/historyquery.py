@@ -16,6 +16,9 @@ KIND: Final = "HistoryQuery"
 # So much of each job's record fits an object with room to spare: etcd takes 1.5 MiB.
 MOST_RECORDS: Final = 1000
 MOST_LOGS: Final = 10
+# So many groups of sums at most; the rest is one more, of this name.
+MOST_GROUPS: Final = 1000
+OTHERS: Final = "(others)"
 Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 Grouping = Literal["Nothing", "User", "Name", "Project", "Day"]
 
@@ -90,7 +93,13 @@ class JobRecord(Described, frozen=True, kw_only=True):
 class HistorySums(Described, frozen=True, kw_only=True):
     """What jobs add up to."""
 
-    group: Annotated[str, Meta(description="The user, the name, the project or the day (UTC); empty for all together.")]
+    group: Annotated[
+        str,
+        Meta(
+            description="The user, the name, the project or the day (UTC); empty for all together. Beyond the "
+            f"{MOST_GROUPS} groups with the most GPU time all others are one, {OTHERS}."
+        ),
+    ]
     jobs: Annotated[int, Meta(description="Number of jobs.")]
     by_phase: Annotated[dict[str, int], Meta(description="Number of jobs by how they ended.")]
     gpu_seconds: Annotated[float, Meta(description="GPUs times run time in seconds, summed.")]
@@ -110,9 +119,9 @@ class HistoryQueryStatus(Described, frozen=True, kw_only=True):
     """The answer. Every field is the operator's."""
 
     answered: Annotated[bool, Meta(description="Whether this is the answer.")] = False
-    message: Annotated[str, Meta(description="What was wrong with the question; empty when nothing was.")] = ""
+    message: Annotated[str, Meta(description="Why there is no answer; empty when there is one.")] = ""
     records: Annotated[list[JobRecord], Meta(description="The jobs, the latest end first.")] = []
-    sums: Annotated[list[HistorySums], Meta(description="Sums by group, the most GPU time first.")] = []
+    sums: Annotated[list[HistorySums], Meta(description=f"Sums by group, the most GPU time first; {OTHERS} last.")] = []
     next: Annotated[str, Meta(description="Where the next page begins; empty when this is all.")] = ""
 
 

@@ -292,12 +292,19 @@ class Client:
         namespace: str,
         container: str | None = None,
         tail_lines: int | None = None,
+        limit_bytes: int | None = None,
         deadline_seconds: float | None = None,
     ) -> bytes:
-        """The last lines that a container of a pod has printed. Raises `NotFound`, and what its kubelet answers."""
+        """The last lines that a container of a pod has printed, of these the first `limit_bytes`.
+
+        Raises `NotFound`, and what its kubelet answers.
+        """
         path = PODS.path(namespace=namespace, name=pod, subresource="log")
         return await self._transport.send(
-            "GET", path, query=_log_query(container, tail_lines=tail_lines), deadline_seconds=deadline_seconds
+            "GET",
+            path,
+            query=_log_query(container, tail_lines=tail_lines, limit_bytes=limit_bytes),
+            deadline_seconds=deadline_seconds,
         )
 
     @asynccontextmanager
@@ -352,9 +359,9 @@ def selectors(label_selector: str | None, field_selector: str | None) -> dict[st
     return {name: value for name, value in both.items() if value is not None}
 
 
-def _log_query(container: str | None, *, tail_lines: int | None) -> dict[str, str]:
-    both = {"container": container, "tailLines": None if tail_lines is None else str(tail_lines)}
-    return {name: value for name, value in both.items() if value is not None}
+def _log_query(container: str | None, *, tail_lines: int | None, limit_bytes: int | None = None) -> dict[str, str]:
+    asked = {"container": container, "tailLines": tail_lines, "limitBytes": limit_bytes}
+    return {name: str(value) for name, value in asked.items() if value is not None}
 
 
 def typed(body: Any, *, resource: Resource) -> dict[str, Any]:

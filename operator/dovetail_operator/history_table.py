@@ -1,0 +1,84 @@
+"""The table of records, and how a table of an earlier version gets the columns that it lacks. Statements alone."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from dovetail.api.historyquery import JobRecord
+from dovetail.decoding import Decoder, UnreadableError
+
+METADATA: Final = sql.MetaData()
+# A service account's name alone may have more; the record has all of it.
+USER_LENGTH: Final = 253
+# Times as sortable text in UTC, as they come; the whole record as JSON beside what is searched for and summed.
+JOBS: Final = sql.Table(
+    "dovetail_jobs",
+    METADATA,
+    sql.Column("uid", sql.String(64), primary_key=True),
+    sql.Column("namespace", sql.String(63), nullable=False),
+    sql.Column("name", sql.String(253), nullable=False),
+    sql.Column("number", sql.Integer),
+    sql.Column("user", sql.String(USER_LENGTH), nullable=False),
+    sql.Column("phase", sql.String(32), nullable=False),
+    sql.Column("ended", sql.String(32)),
+    sql.Column("gpu_seconds", sql.Float, nullable=False),
+    sql.Column("record", sql.Text, nullable=False),
+    sql.Column("log", sql.Text, nullable=False, server_default=""),
+    # Since version 2 of the table. Rows that an earlier operator wrote have NULL in all of them until they are filled,
+    # those whose record cannot be read for good.
+    sql.Column("project", sql.String(63)),
+    sql.Column("run_seconds", sql.Float),
+    sql.Column("wait_seconds", sql.Float),
+    sql.Column("peak_mib", sql.BigInteger),
+    sql.Column("mean_utilization", sql.Float),
+    sql.Index("dovetail_jobs_by_end", "namespace", "ended"),
+)
+_ADDED: Final = ("project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization")
+_CHUNK: Final = 500
+_DECODER: Final = Decoder(JobRecord)
+
+
+def prepare(engine: sql.Engine) -> None:
+    """Make the table, or add the columns that it lacks and fill them. Raises SQLAlchemy's errors."""
+    METADATA.create_all(engine)
+    there = {column["name"] for column in sql.inspect(engine).get_columns(JOBS.name)}
+    missing = [name for name in _ADDED if name not in there]
+    with engine.begin() as connection:
+        for name in missing:
+            kind = JOBS.c[name].type.compile(engine.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {JOBS.name} ADD COLUMN {name} {kind}")
+    # Also without a missing column: an operator of an earlier version may have written since.
+    after = ""
+    while rows := _unfilled(engine, after=after):
+        with engine.begin() as connection:
+            for values in _filled(rows):
+                connection.execute(sql.update(JOBS).where(JOBS.c.uid == sql.bindparam("row")), values)
+        after = rows[-1].uid
+
+
+def summed_columns(record: JobRecord) -> dict[str, Any]:
+    """What of a record is summed."""
+    return {
+        "project": record.project[:63],
+        "run_seconds": record.run_seconds,
+        "wait_seconds": record.wait_seconds,
+        "peak_mib": record.peak_mib,
+        "mean_utilization": record.mean_utilization,
+    }
+
+
+def _unfilled(engine: sql.Engine, *, after: str) -> list[sql.Row[Any]]:
+    wanted = sql.select(JOBS.c.uid, JOBS.c.record).where(JOBS.c.run_seconds.is_(None), JOBS.c.uid > after)
+    with engine.connect() as connection:
+        return list(connection.execute(wanted.order_by(JOBS.c.uid).limit(_CHUNK)))
+
+
+def _filled(rows: list[sql.Row[Any]]) -> Iterator[Mapping[str, Any]]:
+    for row in rows:
+        try:
+            record = _DECODER.decode(row.record)
+        except UnreadableError:
+            # It stands in no sum, as it stands in no answer.
+            continue
+        yield {"row": row.uid, **summed_columns(record)}
