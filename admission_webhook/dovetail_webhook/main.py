@@ -48,7 +48,12 @@ def _parser() -> argparse.ArgumentParser:
 async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     certificate = Certificate(args.certificates)
     metrics = Metrics()
-    reviewer = Reviewer(policy=settings.policy, vendors=settings.vendors, mps_directory=settings.mps_directory)
+    reviewer = Reviewer(
+        policy=settings.policy,
+        vendors=settings.vendors,
+        mps_directory=settings.mps_directory,
+        limits=settings.job_limits,
+    )
     clients = Connections()
     app = application(reviewer, metrics=metrics, connections=clients)
     health = web.Application()

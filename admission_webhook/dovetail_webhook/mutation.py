@@ -17,6 +17,7 @@ from dovetail.api.gpujob import Policy, job_of
 from dovetail.api.meta import Described
 from dovetail.asks import agree, ask_of_pod
 from dovetail.decoding import UnreadableError, convert, decode
+from dovetail.joblimits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
 from dovetail.kube.objects import Pod
 from dovetail.kube.quantity import QuantityError
 from dovetail.pods.completion import EPHEMERAL, KINDS, Manifest, completed
@@ -26,7 +27,6 @@ from dovetail.pods.vendor import plugin_for, refuse_no_devices, vendor_devices, 
 from dovetail.requests import RequestError
 from dovetail.tasks import TasksError, tasks_of
 from dovetail.vendor import Vendors
-from dovetail_webhook.weight import depth_of
 
 Patch = list[dict[str, Any]]
 
@@ -36,8 +36,6 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
-# Kubernetes' own types are some 15 levels deep. The API server takes 10,000, and its JSON patches fewer.
-MAX_DEPTH: Final = 64
 # An empty container is two bytes, and 500 once it is complete. Kubelet is tested with far fewer.
 MAX_CONTAINERS: Final = 256
 
@@ -138,10 +136,27 @@ def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch
 def read_job(text: msgspec.Raw) -> Job:
     """A GPUJob. Raises `UnreadableError` for one whose shape no schema allows, or that is nested too deeply."""
     job = decode(text, as_type=Job)
-    depth = depth_of(bytes(job.spec.template)) if job.spec and job.spec.template else 0
-    if depth > MAX_DEPTH:
-        raise UnreadableError(f"spec.template is nested {depth} levels deep, and {MAX_DEPTH} are allowed")
+    template = job.spec.template if job.spec else msgspec.Raw()
+    if (refusal := refusal_of_depth(template, field="spec.template")) is not None:
+        raise UnreadableError(refusal)
     return job
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> None:
+    """Refuse a GPUJob beyond the limits. Raises `JobLimitError`; `UnreadableError` for what is no object.
+
+    One that was beyond them `before` may be changed all the same: it may be older than the limits, and is to be
+    cancelled or made smaller.
+    """
+    refusal = refusal_of_spec(decode(job, as_type=_Spec).spec, limits=limits)
+    if refusal is None:
+        return
+    if bytes(before) == b"null" or refusal_of_spec(decode(before, as_type=_Spec).spec, limits=limits) is None:
+        raise JobLimitError(refusal)
 
 
 def patch_of_job(job: Job, *, user: str | None) -> Patch:

@@ -40,6 +40,10 @@ class UserInfo(Described, frozen=True, kw_only=True):
     username: str = ""
 
 
+# What stands in the place of an object that is not there.
+NONE: Final = msgspec.Raw(b"null")
+
+
 class Request(Described, frozen=True, kw_only=True):
     """One object on its way into the API server; `object` stays JSON until something of it is needed."""
 
@@ -48,6 +52,7 @@ class Request(Described, frozen=True, kw_only=True):
     operation: str = "CREATE"
     sub_resource: str = ""
     object: msgspec.Raw
+    old_object: msgspec.Raw = NONE
     user_info: UserInfo = UserInfo()
 
 

@@ -1,11 +1,12 @@
 """One review from its text to its answer, whatever the text is. Pure but for its log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
 from dovetail.decoding import UnreadableError
+from dovetail.joblimits import JobLimitError, JobLimits
 from dovetail.requests import RequestError
 from dovetail.tasks import TasksError
 from dovetail.vendor import Vendors
@@ -36,6 +37,7 @@ class Reviewer:
     policy: Policy
     vendors: Vendors
     mps_directory: str = ""
+    limits: JobLimits = field(default_factory=JobLimits)
 
     def answer(self, body: bytes | bytearray) -> Answer:
         """The answer to a review. Raises `ReviewError` where there is no uid to answer to, and nothing else."""
@@ -55,7 +57,7 @@ class Reviewer:
             patch = self._patch(request)
             outcome: Outcome = "patched" if patch else "unchanged"
             return Answer(body=review.allowed(request.uid, patch=patch), kind=kind, outcome=outcome)
-        except (RequestError, TasksError) as error:
+        except (RequestError, TasksError, JobLimitError) as error:
             log.info("denied", kind=kind, error=str(error))
             return Answer(body=review.denied(request.uid, message=str(error)), kind=kind, outcome="denied")
         except UnreadableError as error:
@@ -71,6 +73,7 @@ class Reviewer:
 
     def _patch(self, request: Request) -> mutation.Patch:
         if request.kind.kind == KIND:
+            mutation.check_size(request.object, before=request.old_object, limits=self.limits)
             user = request.user_info.username if request.operation == "CREATE" else None
             return mutation.patch_of_job(mutation.read_job(request.object), user=user)
         return mutation.patch_of_pod(

@@ -1,12 +1,10 @@
-"""How much memory a JSON text takes at most, and how deep it is nested: from the text alone. Pure.
+"""How much memory a JSON text takes at most, from the text alone. Pure.
 
 Three bytes of JSON (`{},`) become 72 bytes of Python, and 3.5 MiB of them 84 MiB: the size of a body says nothing of
 the memory that its values take. Every value begins with one of three characters or follows a comma, and counting these
 takes a millisecond for the largest body. Texts may hold the characters too: then the answer is too high, never too low.
 """
 
-import itertools
-import re
 from typing import Final
 
 # sys.getsizeof in CPython 3.11, with the slot in the list or dictionary around it, rounded up.
@@ -20,14 +18,3 @@ _COPIES: Final = 5
 def memory_of(body: bytes | bytearray) -> int:
     """Bytes that a JSON text's values take at most once they are Python's, with the text and the answer."""
     return _COPIES * len(body) + _OBJECT * body.count(b"{") + _ARRAY * body.count(b"[") + _VALUE * body.count(b",")
-
-
-# Possessive, so that a text without an end costs one pass.
-_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_STEPS: Final = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-
-
-def depth_of(text: bytes) -> int:
-    """How many objects and arrays of a JSON text are inside each other at most."""
-    brackets = re.sub(rb"[^][{}]+", b"", _TEXT.sub(b"", text))
-    return max(itertools.accumulate(_STEPS[bracket] for bracket in brackets), default=0)

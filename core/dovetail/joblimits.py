@@ -28,6 +28,10 @@ _LONGEST_VALUE: Final = 1 << 10
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
+class JobLimitError(ValueError):
+    """A GPUJob that is larger than is allowed, in a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
     """`spec_bytes` of one GPUJob, `array_bytes` of the specs of all tasks of an array or a sweep."""
@@ -55,7 +59,7 @@ def refusal_of_spec(spec: bytes | msgspec.Raw, *, limits: JobLimits) -> str | No
             f"the specs of {tasks:,} tasks with {size:,} bytes each have {size * tasks:,} bytes and may have "
             f"{limits.array_bytes:,} at most (gpujobs.max_array_bytes): make the template smaller, or several arrays"
         )
-    return refusal_of_depth(spec, field="spec")
+    return refusal_of_depth(spec, field="spec.template", within=1)
 
 
 def refusal_of_job(job: GPUJob, *, limits: JobLimits) -> str | None:
@@ -65,19 +69,19 @@ def refusal_of_job(job: GPUJob, *, limits: JobLimits) -> str | None:
     return refusal_of_spec(msgspec.json.encode(job.spec), limits=limits)
 
 
-def refusal_of_depth(text: bytes | msgspec.Raw, *, field: str) -> str | None:
-    """The sentence for JSON that is nested more than `MAX_DEPTH` levels deep; None for any other."""
-    depth = depth_of(text)
+def refusal_of_depth(text: bytes | msgspec.Raw, *, field: str, within: int = 0) -> str | None:
+    """Why a `field` that is `within` that many levels of this JSON is nested too deeply; None where it is not."""
+    content = bytes(text)
+    if content.count(b"[") + content.count(b"{") <= MAX_DEPTH:
+        return None
+    depth = depth_of(content) - within
     return None if depth <= MAX_DEPTH else f"{field} is nested {depth:,} levels deep and may be {MAX_DEPTH} at most"
 
 
 def depth_of(text: bytes | msgspec.Raw) -> int:
-    """How many levels deep JSON is nested, without recursion; at most `MAX_DEPTH` where it cannot be more."""
-    content = bytes(text)
-    if (most := content.count(b"[") + content.count(b"{")) <= MAX_DEPTH:
-        return most
+    """How many levels deep JSON is nested, without recursion."""
     # Without escaped backslashes and quotes, every second part between quotes is a string.
-    unquoted = content.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    unquoted = bytes(text).replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     brackets = b"".join(unquoted).translate(None, delete=_NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 

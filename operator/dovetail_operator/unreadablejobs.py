@@ -125,7 +125,7 @@ def sentence_of(problem: str) -> str | None:
     if where.startswith("status"):
         return None
     if "nested" in what:
-        return f"spec is nested too deeply: it may be {MAX_DEPTH} levels deep at most"
+        return f"spec.template is nested too deeply: it may be {MAX_DEPTH} levels deep at most"
     field = where or "spec"
     return f"{field} cannot be read: {what}; `kubectl explain gpujob.{_plain(field)}` says what is allowed"
 

@@ -47,7 +47,8 @@ def test_all_versions_with_the_same_template_share_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "said"), [(LARGE, "spec has 1,048,"), (DEEP, "spec is nested 83 levels deep and may be 64 at most")]
+    ("template", "said"),
+    [(LARGE, "spec has 1,048,"), (DEEP, "spec.template is nested 82 levels deep and may be 64 at most")],
 )
 def test_a_job_beyond_a_limit_is_invalid_and_none_of_its_template_is_kept(template: Any, said: str) -> None:
     state = make_state(a=1)

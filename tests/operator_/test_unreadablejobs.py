@@ -18,7 +18,7 @@ STATUS = "PATCH /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
 META = ObjectMeta(name="x", namespace="team", uid="uid-x", generation=2, resource_version="11")
 DEEP = "cannot be read: it is nested too deeply"
 EXPLAIN = "`kubectl explain gpujob.spec.dependencies.name` says what is allowed"
-SAID = "spec is nested too deeply: it may be 64 levels deep at most"
+SAID = "spec.template is nested too deeply: it may be 64 levels deep at most"
 
 
 class Rig:

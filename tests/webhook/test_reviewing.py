@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import names
+from dovetail.joblimits import MAX_DEPTH, depth_of
 from dovetail.vendor import DEFAULT_VENDORS
 from dovetail_webhook import mutation
 from dovetail_webhook.review import ReviewError
 from dovetail_webhook.reviewing import MAX_MEMORY, Reviewer, too_heavy
-from dovetail_webhook.weight import depth_of, memory_of
+from dovetail_webhook.weight import memory_of
 from tests.webhook.test_app import make_review
 
 REVIEWER = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")
@@ -124,7 +125,7 @@ def test_a_job_with_a_deep_template_is_denied_with_a_sentence(levels: int) -> No
 
 
 def test_a_template_of_the_greatest_depth_comes_in() -> None:
-    body = deep_review("GPUJob", f'{{"metadata":{{}},"spec":{{"template":{deep(mutation.MAX_DEPTH)}}}}}')
+    body = deep_review("GPUJob", f'{{"metadata":{{}},"spec":{{"template":{deep(MAX_DEPTH)}}}}}')
     assert response(body)["allowed"]
 
 
@@ -200,3 +201,30 @@ def test_a_pod_of_the_largest_size_that_etcd_takes_is_not_too_heavy() -> None:
 
 def test_a_text_of_small_values_is_too_heavy_whatever_its_size() -> None:
     assert "values, which take more than the" in too_heavy(b"{}," * (MAX_MEMORY // 240))
+
+
+def sized(size: int, *, cancel: bool = False) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "x" * size}]
+    return {"metadata": {"name": "j"}, "spec": {"cancel": cancel, "template": {"spec": {"containers": containers}}}}
+
+
+@pytest.mark.parametrize(
+    ("job", "before", "is_allowed"),
+    [
+        (sized(1_000), None, True),
+        (sized(300_000), None, False),
+        (sized(300_000), sized(1_000), False),
+        # Older than the limit: it may be cancelled, and made smaller.
+        (sized(300_000, cancel=True), sized(300_000), True),
+        (sized(1_000), sized(300_000), True),
+    ],
+)
+def test_a_job_has_a_largest_size_when_it_is_made_and_when_it_is_changed(
+    job: dict[str, Any], before: dict[str, Any] | None, is_allowed: bool
+) -> None:
+    operation = "CREATE" if before is None else "UPDATE"
+    body = make_review(kind="GPUJob", operation=operation, object=job, oldObject=before)
+    said = response(json.dumps(body).encode())
+    assert said["allowed"] is is_allowed
+    if not is_allowed:
+        assert "262,144 at most (gpujobs.max_spec_bytes)" in said["status"]["message"]
