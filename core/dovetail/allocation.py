@@ -12,13 +12,11 @@ from dovetail import names
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, decode
-from dovetail.requests import WHOLE_MILLI
+from dovetail.requests import MAX_MEMORY_MIB, WHOLE_MILLI
 
 ALLOCATION_VERSION: Final = 1
 # The highest weight in turns, as in a GPUJob's spec.priority.
 MAX_PRIORITY: Final = 255
-# Beyond every device. A text that somebody forged must not bring sums that no column of the ledger could hold.
-_MOST_MIB: Final = 1 << 40
 
 
 class AllocationError(ValueError):
@@ -31,7 +29,7 @@ class AllocatedDevice(Described, frozen=True, kw_only=True, omit_defaults=False)
     uuid: str
     index: Annotated[int, msgspec.Meta(ge=0)]
     share_milli: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_MILLI)]
-    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=_MOST_MIB)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)]
 
 
 class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=False):

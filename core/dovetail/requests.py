@@ -22,6 +22,8 @@ from dovetail.models import VENDORS
 
 WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
+# Beyond every machine, and such that no sum of the engine leaves its 64 bits.
+MAX_MEMORY_MIB: Final = 1 << 40
 # Characters of a text that errors repeat (the schema takes half as many), and of what is wrong with it.
 _TEXT_SHOWN: Final = 256
 _PROBLEM_SHOWN: Final = 1024
@@ -182,6 +184,8 @@ class _Reader:
         memory = number * factor
         if memory.denominator != 1 or memory < 1:
             raise self._error("memory must be a whole number of MiB, at least 1", at=start)
+        if memory > MAX_MEMORY_MIB:
+            raise self._error(f"memory may be {MAX_MEMORY_MIB} MiB at most", at=start)
         self._skip_spaces()
         if not self._take(","):
             raise self._error("memory needs a share after a comma, such as 8G,0.5")

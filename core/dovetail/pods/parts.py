@@ -14,7 +14,7 @@ from dovetail import names
 from dovetail.api.gpujob import Mode
 from dovetail.kube.objects import Container, Pod, PodSpec
 from dovetail.kube.quantity import Quantity, whole
-from dovetail.requests import WHOLE_MILLI, GPURequest, RequestError, parse
+from dovetail.requests import MAX_COUNT, MAX_MEMORY_MIB, WHOLE_MILLI, GPURequest, RequestError, parse
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _NAMED: Final = f"{names.REQUEST}."
@@ -191,9 +191,15 @@ def _request_from(asked: Mapping[str, int]) -> GPURequest:
     """The request that bare resources mean: whole devices in thousands, or one share."""
     total = asked.get(names.GPU_MILLI, WHOLE_MILLI * asked.get(names.GPU_TURN, 0))
     memory_mib = asked.get(names.GPU_MEMORY_MIB)
+    if memory_mib is not None and memory_mib > MAX_MEMORY_MIB:
+        raise RequestError(
+            str(memory_mib), problem=f"{names.GPU_MEMORY_MIB} may be {MAX_MEMORY_MIB} at most", example="8192"
+        )
     if total < WHOLE_MILLI:
         return GPURequest(share_milli=total, memory_mib=memory_mib) if total else _no_share(asked)
     count, rest = divmod(total, WHOLE_MILLI)
+    if count > MAX_COUNT:
+        raise RequestError(str(count), problem=f"the number of GPUs may be {MAX_COUNT} at most", example="2")
     if rest:
         raise RequestError(
             str(total), problem=f"{names.GPU_MILLI} above 1000 must be a multiple of 1000 without "

@@ -1,0 +1,100 @@
+"""Whatever a user stores, the operator's handlers take it, and the other jobs are decided on all the same."""
+
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail.kube.objects import Event, Job, Pod
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, JOBS, PODS
+from dovetail_operator.admission import decide, survey
+from dovetail_operator.controller import Controller
+from dovetail_operator.metrics import make_counters
+from dovetail_operator.numbers import Numbers
+from dovetail_operator.reconcile import reconcile
+from tests.core import hostile
+from tests.operator_.builders import NOW, make_job, make_state
+
+HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+
+
+class Followed:
+    """The operator's handlers behind reflectors of their own, without an API server."""
+
+    def __init__(self) -> None:
+        client = Client(Connection(server="http://127.0.0.1:1"))
+        state = make_state(a=2)
+        registry = CollectorRegistry()
+        controller = Controller(
+            client,
+            state,
+            numbers=Numbers(client, namespace="dovetail-system"),
+            counters=make_counters(registry),
+            post=lambda _: None,
+            now=lambda: NOW,
+            rng=random.Random(1),
+            pod=lambda _namespace, _name: None,
+        )
+        changes = controller.changes
+        self.state = state
+        self.jobs = Reflector(client, GPUJOBS, GPUJob, on_event=changes.job_event, transform=state.lean)
+        self.pods = Reflector(client, PODS, Pod, on_event=changes.pod_event)
+        self.children = Reflector(client, JOBS, Job, on_event=changes.child_event)
+        self.events = Reflector(client, EVENTS, Event, on_event=changes.refusal_event)
+        self.gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event)
+
+    @property
+    def unhandled(self) -> list[str]:
+        reflectors: tuple[Reflector[Any], ...] = self.jobs, self.pods, self.children, self.events, self.gpunodes
+        return [problem for each in reflectors for problem in hostile.unhandled(each)]
+
+    def decide(self) -> None:
+        """A look of the queue, and one at each job."""
+        cycle = survey(self.state, now=NOW)
+        list(decide(self.state, cycle))
+        for key in list(self.state.jobs):
+            seen = self.state.observe(key, now=NOW)
+            assert seen is not None
+            reconcile(seen)
+
+
+@HOSTILE
+@given(
+    jobs=st.lists(hostile.gpujobs(), max_size=2),
+    pods=st.lists(hostile.pods(), max_size=2),
+    children=st.lists(hostile.jobs(), max_size=1),
+    events=st.lists(hostile.events(), max_size=1),
+)
+async def test_no_object_ends_a_handler_or_keeps_another_job_from_being_decided(
+    jobs: list[bytes], pods: list[bytes], children: list[bytes], events: list[bytes]
+) -> None:
+    followed = Followed()
+    fed: list[tuple[Reflector[Any], list[bytes]]] = [
+        (followed.jobs, jobs), (followed.pods, pods), (followed.children, children), (followed.events, events),
+    ]  # fmt: skip
+    for reflector, texts in fed:
+        for text in texts:
+            hostile.feed(reflector, text)
+    followed.state.put_job(make_job())
+    followed.decide()
+    assert followed.unhandled == []
+    for reflector, texts in fed:
+        for text in texts:
+            hostile.feed(reflector, text, event="DELETED")
+    assert followed.unhandled == []
+
+
+@HOSTILE
+@given(gpunode=hostile.gpunodes())
+async def test_no_report_ends_a_handler(gpunode: bytes) -> None:
+    followed = Followed()
+    hostile.feed(followed.gpunodes, gpunode)
+    followed.decide()
+    assert followed.unhandled == []
