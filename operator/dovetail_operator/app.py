@@ -41,6 +41,7 @@ from dovetail_operator.idle import IdleWatch
 from dovetail_operator.keeping import ServiceKeeper
 from dovetail_operator.kueue import KueueWatch
 from dovetail_operator.lasting import LastingMisses
+from dovetail_operator.mail_limits import MailRules
 from dovetail_operator.memory import Learning
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.notifying import Notifier
@@ -78,6 +79,7 @@ class Options:
     history_days: int = 400
     notify_url: str = ""
     notify_from: str = "dovetail@localhost"
+    mail_rules: MailRules = field(default_factory=MailRules)
     mps_directory: str = ""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
     preemption: Rules = field(default_factory=Rules)
@@ -158,6 +160,7 @@ class Operator:
             post=self._poster.post,
             registry=registry,
             rng=rng,
+            rules=options.mail_rules,
         )
         self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)

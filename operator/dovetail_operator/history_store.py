@@ -13,29 +13,18 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import make_url
 
 from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.decoding import UnreadableError, decode
 from dovetail.logs import get_logger
-from dovetail_operator import history_sums
+from dovetail_operator import history_sums, history_url
 from dovetail_operator.history_table import JOBS, USER_LENGTH, prepare, summed_columns
+from dovetail_operator.history_url import HistoryURLError
 
 log = get_logger("dovetail.operator.history")
 
 _CHUNK: Final = 500
-_LOCK_SECONDS: Final = 10
-# What libpq does about a network that swallows what is sent: else a connection that is dead takes hours to be known as
-# such, and all records wait for it.
-_PATIENCE: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "connect_timeout": _LOCK_SECONDS,
-        "tcp_user_timeout": 30_000,
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-    }
-)
+_MOST_WORDS: Final = 300
 _UTC: Final = "%Y-%m-%dT%H:%M:%SZ"
 UsedBy = Mapping[tuple[str, str], float]
 
@@ -53,12 +42,13 @@ class HistoryStore:
     def __init__(self, url: str) -> None:
         """Raises `HistoryError` for a URL that is none, or names a database whose driver is not there."""
         try:
-            parsed = _parsed(url)
-            self.where = parsed.render_as_string()
+            self._url = parsed = history_url.parse(url)
+            self.where = history_url.shown(parsed)
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-            patience = {name: value for name, value in _PATIENCE.items() if name not in parsed.query}
-            waiting = {"timeout": _LOCK_SECONDS} if self._file else patience
-            self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=waiting)
+            told = {"timeout": history_url.LOCK_SECONDS} if self._file else history_url.connect_args(parsed)
+            self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=told)
+        except HistoryURLError as error:
+            raise HistoryError(error.where, problem=error.problem) from error
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error
         self._opened: tuple[int, int] | None = None
@@ -77,7 +67,7 @@ class HistoryStore:
             prepare(self._engine)
             self._opened = self._file_there()
         except (OSError, sql.exc.SQLAlchemyError) as error:
-            raise HistoryError(self.where, problem=_brief(error)) from error
+            raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -93,7 +83,7 @@ class HistoryStore:
             with self._engine.begin() as connection:
                 return [record for record in records if self._upsert(connection, record) and record.ended]
         except sql.exc.SQLAlchemyError as error:
-            raise HistoryError(self.where, problem=_brief(error)) from error
+            raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def _file_there(self) -> tuple[int, int] | None:
         """Which file is there under our name by now; None where there is none, and of PostgreSQL."""
@@ -152,7 +142,7 @@ class HistoryStore:
                     most=most,
                 )
         except sql.exc.SQLAlchemyError as error:
-            raise HistoryError(self.where, problem=_brief(error)) from error
+            raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def used(self) -> UsedBy:
         """GPU seconds of all records by namespace and user."""
@@ -167,31 +157,19 @@ class HistoryStore:
                 old = JOBS.c.ended < before.strftime(_UTC)
                 return connection.execute(sql.delete(JOBS).where(old)).rowcount
         except sql.exc.SQLAlchemyError as error:
-            raise HistoryError(self.where, problem=_brief(error)) from error
+            raise HistoryError(self.where, problem=self._problem(error)) from error
+
+    def _problem(self, error: Exception) -> str:
+        """In a few words, without what the URL keeps secret."""
+        text = " ".join(str(getattr(error, "orig", None) or error).split())
+        return history_url.without_secrets(text, url=self._url)[:_MOST_WORDS]
 
     def _read(self, statement: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
         try:
             with self._engine.connect() as connection:
                 return connection.execute(statement).all()
         except sql.exc.SQLAlchemyError as error:
-            raise HistoryError(self.where, problem=_brief(error)) from error
-
-
-def _parsed(url: str) -> sql.URL:
-    """What the URL says, with the driver that we have. Raises `HistoryError`."""
-    try:
-        parsed = make_url(url)
-    except ValueError as error:
-        # Its own words may have a piece of the password.
-        problem = "the port is no number: in a password write %40 for @, %3A for : and %2F for /"
-        raise HistoryError("url", problem=problem) from error
-    backend = parsed.get_backend_name()
-    # libpq takes both names.
-    if backend in {"postgresql", "postgres"}:
-        return parsed.set(drivername="postgresql+psycopg")
-    if backend != "sqlite" or not parsed.database:
-        raise HistoryError(parsed.render_as_string(), problem="allowed are sqlite:///FILE and postgresql://…")
-    return parsed
+            raise HistoryError(self.where, problem=self._problem(error)) from error
 
 
 def _whole_user(*, in_sqlite: bool) -> sql.ColumnElement[Any]:
@@ -263,7 +241,3 @@ def _records(rows: Iterable[sql.Row[Any]]) -> list[JobRecord]:
 def _utc(text: str) -> str:
     """An RFC 3339 time such that times compare as text. Raises `ValueError` for what is none."""
     return datetime.fromisoformat(text).astimezone(UTC).strftime(_UTC)
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(str(getattr(error, "orig", None) or error).split())[:300]

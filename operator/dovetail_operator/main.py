@@ -22,6 +22,7 @@ from dovetail.queue.rules import rules_of
 from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.history_store import HistoryError
+from dovetail_operator.mail_limits import MailRules
 from dovetail_operator.overuse_check import EndingRules
 from dovetail_operator.runtimes import RunTimes
 
@@ -80,6 +81,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         history_days=settings.history_days,
         notify_url=settings.notify_url,
         notify_from=settings.notify_from,
+        mail_rules=MailRules(domains=settings.notify_domains, per_hour=settings.notify_per_hour),
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),

@@ -6,7 +6,9 @@ a while, then given up with an event.
 """
 
 import random
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
@@ -21,7 +23,8 @@ from dovetail.logs import get_logger
 from dovetail.workqueue import WorkQueue
 from dovetail_operator import history_gone
 from dovetail_operator.announce import Announcement
-from dovetail_operator.letters import Change, due, letter, noted
+from dovetail_operator.letters import Change, Letter, due, letter, noted
+from dovetail_operator.mail_limits import ANYBODY, Allowance, MailRules
 from dovetail_operator.senders import Sender, SendError
 
 log = get_logger("dovetail.operator.notify")
@@ -44,9 +47,13 @@ class Notifier:
         post: Callable[[Announcement], None],
         registry: CollectorRegistry,
         rng: random.Random,
+        rules: MailRules = ANYBODY,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._sender = sender
+        self._rules = rules
+        self._allowance = Allowance(per_hour=rules.per_hour, clock=clock)
         self._post = post
         self._rng = rng
         self._queue = WorkQueue()
@@ -60,7 +67,7 @@ class Notifier:
         self._count = Counter(
             "dovetail_notifications", "Notifications by what became of them.", ["outcome"], registry=registry
         )
-        for outcome in ("sent", "retried", "failed"):
+        for outcome in ("sent", "retried", "failed", "limited"):
             self._count.labels(outcome)
 
     def put(self, job: GPUJob) -> None:
@@ -118,8 +125,41 @@ class Notifier:
             if not found:
                 return False
             change = found[0]
-        await self._sender.send(letter(job, change))
+        return await self._deliver_letter(job, self._addressed(job, letter(job, change)))
+
+    def _addressed(self, job: GPUJob, found: Letter) -> Letter:
+        """The letter to those that mails may go to. Raises `SendError` where it is to none of them."""
+        admitted = [address for address in found.to if self._rules.admits(address)]
+        if len(admitted) == len(found.to):
+            return found
+        refused = ", ".join(address for address in found.to if address not in admitted)
+        problem = f"{refused}: mails go to {', '.join(self._rules.domains)} alone (notify_domains)"
+        if not admitted:
+            raise SendError(problem, final=True)
+        if job.metadata.uid not in self._tries:
+            self._tell_of(job, "NotificationFailed", f"Not everybody was told: {problem}")
+        return replace(found, to=admitted)
+
+    async def _deliver_letter(self, job: GPUJob, found: Letter) -> bool:
+        """Send it, unless the job's namespace has sent too many."""
+        namespace, mails = job.metadata.namespace, max(1, len(found.to))
+        if not self._allowance.take(namespace, mails):
+            self._count.labels("limited").inc()
+            if self._allowance.is_news(namespace):
+                log.warning("notifications are dropped", namespace=namespace, per_hour=self._rules.per_hour)
+                message = f"This and further notifications of namespace {namespace} are dropped: it has sent "
+                message += f"{self._rules.per_hour} within an hour, as many as it may (notify_per_hour)"
+                self._tell_of(job, "NotificationsLimited", message)
+            return False
+        try:
+            await self._sender.send(found)
+        except SendError:
+            self._allowance.give_back(namespace, mails)
+            raise
         return True
+
+    def _tell_of(self, job: GPUJob, reason: str, message: str) -> None:
+        self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))
 
     async def _is_lost(self, job: GPUJob) -> bool:
         uid = job.metadata.uid
@@ -166,8 +206,7 @@ class Notifier:
     def _give_up(self, job: GPUJob, change: Change, *, problem: str) -> None:
         self._count.labels("failed").inc()
         log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
-        message = f"Nobody was told of {change.event}: {problem}"
-        self._post(Announcement(about=job.metadata, severity="Warning", reason="NotificationFailed", message=message))
+        self._tell_of(job, "NotificationFailed", f"Nobody was told of {change.event}: {problem}")
 
     def _failed(self, uid: str, error: Exception, wait: float) -> None:
         if isinstance(error, SendError):

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
 from dovetail.vendor import DEFAULT_VENDORS
 from tests.chart.conftest import Helm, Render
@@ -177,6 +178,33 @@ def test_by_what_people_are_told_of_jobs_comes_from_a_secret_where_one_is_named(
 
     assert urls() == []
     assert urls(notify__secretName="mail") == [{"secretKeyRef": {"name": "mail", "key": "url"}}]
+
+
+@pytest.mark.parametrize(("key", "url", "found", "secret"), [
+    ("history_url", "postgresql://me:geheim@db/x", "a password before its host", "history.secretName"),
+    ("history_url", "postgresql://me@db/x?password=geheim", "a password in its query", "history.secretName"),
+    ("notify_url", "smtp://me:geheim@mail:587", "a password before its host", "notify.secretName"),
+    ("notify_url", "https://hooks.example.org/services/geheim", "a path, which is what", "notify.secretName"),
+])  # fmt: skip
+def test_a_url_with_a_credential_is_refused_where_every_account_could_read_it(
+    helm: Helm, key: str, url: str, found: str, secret: str
+) -> None:
+    done = helm("template", "dovetail", str(CHART), f"--set-json=config.{key}={json.dumps(url)}")
+    assert done.returncode != 0
+    assert f"config.{key} has {found}" in done.stderr
+    assert f"name that in {secret}" in done.stderr
+    # The loader refuses the same.
+    assert found in exposed({key: url})
+
+
+@pytest.mark.parametrize(("key", "url"), [
+    ("history_url", "postgresql://me@/x?host=/run/postgresql"), ("history_url", "sqlite:////var/lib/dovetail/history.db"),
+    ("notify_url", "smtp://mail.example.org:25"), ("notify_url", "https://hooks.example.org:8443/"), ("notify_url", ""),
+])  # fmt: skip
+def test_a_url_without_a_credential_may_be_in_the_configuration(render: Render, key: str, url: str) -> None:
+    config = named(render(**{f"config__{key}": url}), "ConfigMap", "dovetail-config")["data"]["gpu_config.yaml"]
+    assert yaml.safe_load(config)[key] == url
+    assert exposed({key: url}) == ""
 
 
 def test_the_history_is_on_a_volume_or_in_a_database_where_that_is_asked_for(render: Render) -> None:

@@ -149,6 +149,10 @@ def leases(**others: Any) -> dict[str, Any]:
         ({"config": ConfigMap(data={"gpu_config.yaml": "polcy: Pack"})}, "error", "configuration", "polcy"),
         ({"config": ConfigMap(data={"gpu_config.yaml": "a: ["})}, "error", "configuration", "refused"),
         (
+            {"config": ConfigMap(data={"gpu_config.yaml": "notify_url: smtp://me:geheim@mail"})},
+            "error", "configuration", "notify_url has a password before its host",
+        ),
+        (
             {"cluster_policies": [{"metadata": {"name": "p"}, "spec": {"cdi": {"nriPluginEnabled": True}}}]},
             "error", "cdi", "it removes the RuntimeClass nvidia",
         ),

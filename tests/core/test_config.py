@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dovetail.config.credentials import exposed
 from dovetail.config.document import default_yaml
 from dovetail.config.errors import ConfigError
 from dovetail.config.groups import PreemptionRules, ScoreWeights
@@ -149,6 +150,46 @@ def test_variables_that_kubernetes_sets_for_services_are_left_alone(monkeypatch:
     monkeypatch.setenv("DOVETAIL_EXTENDER_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("DOVETAIL_POLICY", "")
     assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "history_url: postgresql://me:geheim@db/x",
+        "history_url: postgresql://me:a/b@db/x",
+        "history_url: postgresql://me@db/x?password=geheim",
+        "history_url: postgresql://me@db/x?pass%77ord=geheim",
+        "history_url: postgresql://me@db/x?dbname=password%3Dgeheim",
+        "notify_url: smtps://me:geheim@mail",
+        "notify_url: https://hooks.example.org/services/geheim",
+        "notify_url: https://hooks.example.org/?key=geheim",
+        "notify_url: HTTPS://geheim@hooks.example.org",
+    ],
+)
+def test_a_credential_in_the_file_is_refused_with_where_it_belongs_and_never_repeated(write, text: str) -> None:
+    path, (key, _, url) = write(text), text.partition(": ")
+    with pytest.raises(ConfigError) as refused:
+        load_settings(path)
+    assert str(refused.value).startswith(f"{path}: {key} has a pa")
+    assert f"the environment variable DOVETAIL_{key.upper()}" in str(refused.value)
+    assert "geheim" not in str(refused.value)
+    assert exposed({key: url})
+
+
+def test_a_credential_in_the_environment_is_taken_also_where_the_file_has_none(
+    write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVETAIL_HISTORY_URL", "postgresql://me:geheim@db/x")
+    monkeypatch.setenv("DOVETAIL_NOTIFY_URL", "https://hooks.example.org/services/geheim")
+    settings = load_settings(write("notify_url: smtp://mail\nhistory_url: postgresql://me@/x?host=/run\n"))
+    assert (settings.history_url[-11:], settings.notify_url[-6:]) == ("geheim@db/x", "geheim")
+
+
+def test_a_domain_for_mails_is_a_domain(write) -> None:
+    assert load_settings(write("notify_domains: [example.org, '*.example.org']")).notify_domains[1] == "*.example.org"
+    for wrong in ("ada@example.org", "EXAMPLE.org", "*", "*.*.org", ".org"):
+        with pytest.raises(ConfigError, match="notify_domains"):
+            load_settings(write(f"notify_domains: ['{wrong}']"))
 
 
 def test_a_namespace_may_have_a_policy_of_its_own(write) -> None:

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sql
 
 from dovetail.api.historyquery import OTHERS, Grouping, HistoryQuerySpec, HistorySums, JobRecord
+from dovetail_operator import history_url
 from dovetail_operator.history_store import HistoryError, HistoryStore
 from tests.operator_ import history_model, postgres
 from tests.operator_.builders import at
@@ -331,3 +332,46 @@ def test_what_questions_cost_does_not_grow_with_the_number_of_records() -> None:
         capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     assert float(done.stdout.splitlines()[-1]) < 40
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:geheim@db/x", "postgresql+psycopg://u:***@db/x"),
+        (
+            "postgresql://u@db/x?password=geheim&sslmode=require",
+            "postgresql+psycopg://u@db/x?password=***&sslmode=require",
+        ),
+        ("postgresql://u@db/x?pass%77ord=geheim", "postgresql+psycopg://u@db/x?password=***"),
+        ("postgresql://u@db/x?sslpassword=geheim", "postgresql+psycopg://u@db/x?sslpassword=***"),
+        ("postgresql://u@db/x?dbname=user%3Dme+password%3Dgeheim", "postgresql+psycopg://u@db/x?dbname=***"),
+    ],
+)
+def test_no_password_of_a_url_is_shown(url: str, shown: str) -> None:
+    parsed = history_url.parse(url)
+    assert history_url.shown(parsed) == shown
+    problem = " ".join(each for each in (parsed.password, *parsed.query.values()) if each)
+    assert "geheim" not in history_url.without_secrets(problem, url=parsed)
+
+
+@pytest.mark.parametrize(
+    ("url", "sslmode"),
+    [
+        ("postgresql://u:p@db.example.org/x", "require"),
+        ("postgresql://u:p@10.0.0.7/x", "require"),
+        ("postgresql:///x?host=db.example.org", "require"),
+        ("postgresql://localhost/x?hostaddr=10.0.0.7", "require"),
+        ("postgresql:///x?host=/run/postgresql,db.example.org", "require"),
+        ("postgresql://localhost.example.org/x", "require"),
+        ("postgresql://db/x?sslmode=verify-full", None),
+        ("postgresql://db/x?sslmode=disable", None),
+        ("postgresql://db/x?service=history", None),
+        ("postgresql:///x", None),
+        ("postgresql:///x?host=/run/postgresql", None),
+        ("postgresql://127.0.0.1:5432/x", None),
+        ("postgresql://[::1]/x", None),
+        ("postgresql://localhost/x", None),
+    ],
+)
+def test_over_a_network_postgresql_is_reached_by_tls_unless_the_url_says_otherwise(url: str, sslmode: str) -> None:
+    assert history_url.connect_args(history_url.parse(url)).get("sslmode") == sslmode

@@ -16,6 +16,7 @@ from dovetail.kube.client import Client
 from dovetail_operator import notifying
 from dovetail_operator.announce import Announcement
 from dovetail_operator.letters import due, letter
+from dovetail_operator.mail_limits import ANYBODY, HOUR_SECONDS, MailRules
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.reconcile import reconcile
 from dovetail_operator.senders import sender_of
@@ -97,7 +98,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Told:
     """A notifier at work with a real SMTP server, and the API server that keeps what it notes."""
 
-    def __init__(self, client: Client, api: Api, url: str) -> None:
+    def __init__(self, client: Client, api: Api, url: str, *, rules: MailRules = ANYBODY) -> None:
+        self.now = 0.0
         self.events: list[Announcement] = []
         self.registry = CollectorRegistry()
         self.api = api
@@ -107,6 +109,8 @@ class Told:
             post=self.events.append,
             registry=self.registry,
             rng=random.Random(7),
+            rules=rules,
+            clock=lambda: self.now,
         )
 
     def count(self, outcome: str) -> float | None:
@@ -123,9 +127,9 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def at_work(client: Client, api: Api) -> AsyncIterator[tuple[Told, Mailbox]]:
+async def at_work(client: Client, api: Api, *, rules: MailRules = ANYBODY) -> AsyncIterator[tuple[Told, Mailbox]]:
     async with mail.serving() as box:
-        told = Told(client, api, f"smtp://127.0.0.1:{box.port}")
+        told = Told(client, api, f"smtp://127.0.0.1:{box.port}", rules=rules)
         async with told.running():
             yield told, box
 
@@ -302,3 +306,61 @@ async def test_jobs_that_tell_nobody_cost_nothing(client: Client, api: Api) -> N
         await asyncio.sleep(0)
         assert box.mails == []
     assert api.seen == []
+
+
+async def test_mails_go_to_the_domains_that_are_allowed_and_the_job_says_who_was_not_told(
+    client: Client, api: Api
+) -> None:
+    asked = {"emails": ["ada@Example.org", "eve@example.org.evil.com", "bob@lab.example.org"], "events": ["Started"]}
+    job = told_job(asked, **RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api, rules=MailRules(domains=["example.org", "*.example.org"])) as (told, box):
+        box.answers = ["451 later"]
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert [each["To"] for each in box.mails] == ["ada@Example.org, bob@lab.example.org"]
+    (event,) = told.events
+    who = "eve@example.org.evil.com: mails go to example.org, *.example.org alone (notify_domains)"
+    assert (event.reason, event.message) == ("NotificationFailed", f"Not everybody was told: {who}")
+
+
+async def test_where_no_address_is_allowed_nothing_is_sent(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api, rules=MailRules(domains=["example.com"])) as (told, box):
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert (box.mails, told.count("failed")) == ([], 1)
+    assert [each.message[:35] for each in told.events] == ["Nobody was told of Started: ada@exa"]
+
+
+async def test_beyond_its_rate_a_namespace_sends_nothing_until_an_hour_has_passed_and_says_so_once(
+    client: Client, api: Api
+) -> None:
+    async with at_work(client, api, rules=MailRules(per_hour=2)) as (told, box):
+        for name in ("a", "b", "c", "d"):
+            job = make_job(name, notify=ALL, status=RUNS)
+            path = STATUS.replace("/x/", f"/{name}/")
+            api.answer(path, body(with_noted("Started/1.0", job=job)))
+            told.notifier.put(job)
+            await api.until(path, count=1)
+        assert box.subjects == ["Job 7 (a) has started", "Job 7 (b) has started"]
+        assert (told.count("sent"), told.count("limited")) == (2, 2)
+        assert [each.reason for each in told.events] == ["NotificationsLimited"]
+        assert "namespace team are dropped: it has sent 2 within an hour" in told.events[0].message
+        told.now = HOUR_SECONDS
+        job = make_job("e", notify=ALL, status=RUNS)
+        api.answer(STATUS.replace("/x/", "/e/"), body(with_noted("Started/1.0", job=job)))
+        told.notifier.put(job)
+        await api.until(STATUS.replace("/x/", "/e/"), count=1)
+        assert box.subjects[2:] == ["Job 7 (e) has started"]
+
+
+async def test_a_mail_that_did_not_go_out_counts_once_however_often_it_is_tried(client: Client, api: Api) -> None:
+    job = told_job(**RUNS)
+    api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
+    async with at_work(client, api, rules=MailRules(per_hour=1)) as (told, box):
+        box.answers = ["451 later"] * 3
+        told.notifier.put(job)
+        await api.until(STATUS, count=1)
+        assert (box.subjects, told.count("limited")) == (["Job 7 (x) has started"], 0)

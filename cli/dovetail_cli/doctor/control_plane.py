@@ -7,6 +7,7 @@ from typing import Final
 import yaml
 from pydantic import ValidationError
 
+from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
 from dovetail_cli.doctor.looking import LEASED, Picture, Right
@@ -155,12 +156,17 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
         yield Finding(level="error", check="configuration", message=message, mend=INSTALL)
         return
     try:
-        Settings.model_validate(yaml.safe_load(config.data.get("gpu_config.yaml", "")) or {})
+        values = yaml.safe_load(config.data.get("gpu_config.yaml", "")) or {}
+        Settings.model_validate(values)
     except (ValidationError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else _first(error)
         message = f"gpu_config.yaml is refused by every component: {first}"
         mend = "put it right in the value `config` of the chart (docs/install.md has all keys)"
         yield Finding(level="error", check="configuration", message=message, mend=mend)
+        return
+    if problem := exposed(values):
+        mend = "change that password, and take the URL out of the value `config` of the chart"
+        yield Finding(level="error", check="configuration", message=f"gpu_config.yaml: {problem}", mend=mend)
     else:
         yield Finding(level="ok", check="configuration", message="gpu_config.yaml is in order")
 

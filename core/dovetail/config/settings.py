@@ -17,6 +17,7 @@ from pydantic_settings import (
 
 from dovetail import models
 from dovetail.api.gpujob import ADDRESS_PATTERN, MemoryStrategy, Policy
+from dovetail.config.credentials import exposed
 from dovetail.config.errors import ConfigError, suggestion
 from dovetail.config.explain import Source, explain
 from dovetail.config.groups import (
@@ -43,6 +44,7 @@ StrangerPolicy = Literal["Taint", "Report"]
 BadCardPolicy = Literal["Report", "Restart"]
 
 ENV_PREFIX: Final = "DOVETAIL_"
+_DOMAIN: Final = r"^(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 _RESOURCE_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _NAMESPACE: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
@@ -278,8 +280,8 @@ class Settings(BaseSettings):
     )
     history_url: str = Field(
         default="sqlite:////var/lib/dovetail/history.db",
-        description="Where records of jobs that have ended are kept. A URL with a password belongs in the environment "
-        "(DOVETAIL_HISTORY_URL).",
+        description="Where records of jobs that have ended are kept. A URL with a password is refused here: it belongs "
+        "in a Secret (history.secretName of the chart, or DOVETAIL_HISTORY_URL).",
         json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
     )
     history_days: WholeNumber = number(
@@ -288,14 +290,31 @@ class Settings(BaseSettings):
     notify_url: str = Field(
         default="",
         description="By what people are told what becomes of their jobs (spec.notify); empty: nobody is. A URL with a "
-        "password belongs in the environment (DOVETAIL_NOTIFY_URL).",
-        json_schema_extra={"unit": "URL", "allowed": "smtp://HOST:PORT, smtps://HOST:PORT or https://HOST/PATH"},
+        "password, or a webhook's with a path, is refused here: it belongs in a Secret (notify.secretName of the "
+        "chart, or DOVETAIL_NOTIFY_URL).",
+        json_schema_extra={"unit": "URL", "allowed": "smtp://HOST:PORT, smtps://HOST:PORT or https://HOST"},
     )
     notify_from: str = Field(
         default="dovetail@localhost",
         description="Which mail address mails come from.",
         pattern=ADDRESS_PATTERN,
         json_schema_extra={"unit": "mail address", "allowed": "an address such as dovetail@example.org"},
+    )
+    notify_domains: list[Annotated[str, Field(pattern=_DOMAIN)]] = Field(
+        default_factory=list,
+        description="The domains that mails may go to; *.example.org means every domain below example.org. Empty: any.",
+        json_schema_extra={
+            "unit": "domain",
+            "allowed": "a list of domains",
+            "entry": "a domain such as example.org or *.example.org, in lower case",
+        },
+    )
+    notify_per_hour: WholeNumber = number(
+        60,
+        low=1,
+        high=100000,
+        unit="mails",
+        description="How many mails the jobs of one namespace may send within an hour; further ones are dropped.",
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = choice(
         "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
@@ -403,7 +422,7 @@ def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | No
     """Settings from `overrides` (the command line), else the environment, else the file, else the defaults.
 
     The environment says `DOVETAIL_LOG_LEVEL=debug`, `DOVETAIL_SCORE_WEIGHTS__CPU=0.3`, and maps as JSON. Raises
-    `ConfigError`; overrides that are None count as not given.
+    `ConfigError`, also for a file with a credential; overrides that are None count as not given.
     """
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     sources = (
@@ -411,6 +430,8 @@ def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | No
         Source("environment", values=_environment(), env_prefix=ENV_PREFIX),
         Source(str(path) if path else "gpu_config.yaml", values={} if path is None else _file(path)),
     )
+    if problem := exposed(sources[2].values):
+        raise ConfigError(sources[2].name, problem=problem)
     merged = _merge(_merge(sources[2].values, sources[1].values), sources[0].values)
     try:
         return Settings(**merged)

@@ -108,7 +108,24 @@ readinessProbe:
 {{- end }}
 
 {{/* gpu_config.yaml: one file for all, so that operator, extender and agent agree. */}}
+{{- /* The ConfigMap is for every account of the cluster. As dovetail.config.credentials has it, which refuses the file too. */ -}}
+{{- define "dovetail.refuseCredentials" -}}
+{{- $why := "every account of the cluster may read the ConfigMap dovetail-config: put the URL into a Secret of the release's namespace, key url, and name that in" -}}
+{{- range $key, $secret := dict "history_url" "history.secretName" "notify_url" "notify.secretName" -}}
+{{- $url := dig $key "" $.Values.config | toString -}}
+{{- $query := regexReplaceAll "^[^?]*" $url "" -}}
+{{- if regexMatch "://[^@]*:[^@]*@" $url -}}
+{{- fail (printf "config.%s has a password before its host, and %s %s" $key $why $secret) -}}
+{{- else if regexMatch "(?i)pass(word|wd|phrase)|secret|token" $query -}}
+{{- fail (printf "config.%s has a password in its query, and %s %s" $key $why $secret) -}}
+{{- else if and (regexMatch "(?i)^https?://" $url) (not (regexMatch "(?i)^https?://[^/?#@]+/?$" $url)) -}}
+{{- fail (printf "config.%s has a path, which is what authorizes the caller of a webhook, and %s %s" $key $why $secret) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "dovetail.config" -}}
+{{- include "dovetail.refuseCredentials" . -}}
 {{- $config := .Values.config -}}
 {{- $exempt := concat (include "dovetail.exemptNamespaces" . | fromYamlArray) (dig "exempt_namespaces" list $config) | uniq -}}
 {{- $config = merge (dict "exempt_namespaces" $exempt) $config -}}

@@ -1,0 +1,111 @@
+"""The URL of the history's database: what it names, what of it may be shown, by what it is reached. Pure."""
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import sqlalchemy as sql
+from sqlalchemy.engine import make_url
+
+LOCK_SECONDS: Final = 10
+# What libpq does about a network that swallows what is sent: else a connection that is dead takes hours to be known as
+# such, and all records wait for it.
+_PATIENCE: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "connect_timeout": LOCK_SECONDS,
+        "tcp_user_timeout": 30_000,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+)
+_SECRET_WORDS: Final = ("pass", "secret", "token")
+_MASK: Final = "***"
+
+
+class HistoryURLError(ValueError):
+    """A URL that names no database of ours: where it says, and what is wrong, without its password."""
+
+    def __init__(self, where: str, *, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{where}: {problem}")
+
+
+def parse(url: str) -> sql.URL:
+    """What the URL says, with the driver that we have. Raises `HistoryURLError`."""
+    try:
+        parsed = make_url(url)
+    except sql.exc.ArgumentError as error:
+        raise HistoryURLError("url", problem=str(error)) from error
+    except ValueError as error:
+        # Its own words may have a piece of the password.
+        problem = "the port is no number: in a password write %40 for @, %3A for : and %2F for /"
+        raise HistoryURLError("url", problem=problem) from error
+    backend = parsed.get_backend_name()
+    # libpq takes both names.
+    if backend in {"postgresql", "postgres"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite" or not parsed.database:
+        raise HistoryURLError(shown(parsed), problem="allowed are sqlite:///FILE and postgresql://…")
+    return parsed
+
+
+def shown(url: sql.URL) -> str:
+    """The URL for people and logs: without its password, whether before the host or in the query."""
+    masked = {name: _MASK if _is_secret(name, value) else value for name, value in url.query.items()}
+    return url.set(query=masked).render_as_string().replace("%2A%2A%2A", _MASK)
+
+
+def without_secrets(text: str, *, url: sql.URL) -> str:
+    """A text of a driver or server, such as an error, without the URL's passwords."""
+    for secret in _secrets(url):
+        text = text.replace(secret, _MASK)
+    return text
+
+
+def connect_args(url: sql.URL) -> dict[str, Any]:
+    """What the driver is told beside the URL, for PostgreSQL; what the URL says itself holds.
+
+    Over a network only by TLS. libpq's own default, `prefer`, sends everything in clear where the server, or somebody
+    between, says that it has no TLS. The certificate is not checked unless the URL says sslmode=verify-full.
+    """
+    told = dict(_PATIENCE) if _is_local(url) else {**_PATIENCE, "sslmode": "require"}
+    # A service file may say what it likes.
+    known = {*url.query, *(["sslmode"] if "service" in url.query else [])}
+    return {name: value for name, value in told.items() if name not in known}
+
+
+def _is_secret(name: str, value: str | tuple[str, ...]) -> bool:
+    # libpq takes a whole connection string in place of the database's name.
+    return any(word in text.lower() for text in (name, *_texts(value)) for word in _SECRET_WORDS)
+
+
+def _secrets(url: sql.URL) -> Iterator[str]:
+    if url.password:
+        yield str(url.password)
+    for name, value in url.query.items():
+        if _is_secret(name, value):
+            yield from (text for text in _texts(value) if text)
+
+
+def _is_local(url: sql.URL) -> bool:
+    """Whether the server is reached without a network: by a socket in the file system, or on this machine."""
+    said = url.query.get("hostaddr") or url.query.get("host") or url.host or ""
+    hosts = [host for text in _texts(said) for host in text.split(",")]
+    return all(_is_on_this_machine(host) for host in hosts)
+
+
+def _is_on_this_machine(host: str) -> bool:
+    # Empty is libpq's own socket, @ an abstract one.
+    if not host or host[0] in "/@" or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value

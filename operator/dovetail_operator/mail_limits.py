@@ -1,0 +1,84 @@
+"""Whom an installation lets jobs mail to, and how much. Pure: the clock is an argument."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+HOUR_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailRules:
+    """`domains` that mails may go to, any where it is empty; `*.example.org` means every domain below example.org.
+
+    `per_hour` is how many mails each namespace may send within an hour; one to several addresses counts as several.
+    """
+
+    domains: Sequence[str] = ()
+    per_hour: int = 60
+
+    def admits(self, address: str) -> bool:
+        """Whether mails may go to that address."""
+        domain = address.rpartition("@")[2].lower()
+        return not self.domains or any(
+            domain.endswith(allowed[1:]) if allowed.startswith("*.") else domain == allowed for allowed in self.domains
+        )
+
+
+ANYBODY: Final = MailRules()
+
+
+@dataclass(slots=True)
+class _Sent:
+    # When how many mails went out, the latest last.
+    batches: deque[tuple[float, int]]
+    total: int = 0
+
+
+class Allowance:
+    """How many mails each namespace may still send. Holds at most one entry for each mail of the last hour."""
+
+    def __init__(self, *, per_hour: int, clock: Callable[[], float]) -> None:
+        self._per_hour = per_hour
+        self._clock = clock
+        self._sent: dict[str, _Sent] = {}
+        # When it was said last that a namespace has sent too many.
+        self._said: dict[str, float] = {}
+
+    def take(self, namespace: str, mails: int) -> bool:
+        """Count these mails, if there is room for all of them."""
+        self._tidy()
+        sent = self._sent.get(namespace)
+        if (sent.total if sent else 0) + mails > self._per_hour:
+            return False
+        if sent is None:
+            sent = self._sent[namespace] = _Sent(deque())
+        sent.batches.append((self._clock(), mails))
+        sent.total += mails
+        return True
+
+    def give_back(self, namespace: str, mails: int) -> None:
+        """The mails that were counted last did not go out."""
+        sent = self._sent.get(namespace)
+        if sent is not None and sent.batches and sent.batches[-1][1] == mails:
+            sent.batches.pop()
+            sent.total -= mails
+
+    def is_news(self, namespace: str) -> bool:
+        """Whether to say that the namespace has sent too many: once an hour. Asking counts as saying it."""
+        self._tidy()
+        if namespace in self._said:
+            return False
+        self._said[namespace] = self._clock()
+        return True
+
+    def _tidy(self) -> None:
+        before = self._clock() - HOUR_SECONDS
+        for namespace in list(self._sent):
+            sent = self._sent[namespace]
+            while sent.batches and sent.batches[0][0] <= before:
+                sent.total -= sent.batches.popleft()[1]
+            if not sent.batches:
+                del self._sent[namespace]
+        self._said = {namespace: at for namespace, at in self._said.items() if at > before}
