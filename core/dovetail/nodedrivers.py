@@ -127,7 +127,8 @@ def drivers_now(slices: Iterable[ResourceSlice]) -> NodeDrivers:
 def _reaches(found: ResourceSlice) -> Iterator[Reach]:
     """Where the devices of a slice can be used from; each of its devices says so where the slice itself does not."""
     spec = found.spec
-    for said in (spec, *spec.devices, *(device.basic for device in spec.devices if device.basic is not None)):
+    devices = spec.devices or ()
+    for said in (spec, *devices, *(device.basic for device in devices if device.basic is not None)):
         if said.node_name:
             yield Reach(driver=spec.driver, node=said.node_name)
         elif said.node_selector is not None:

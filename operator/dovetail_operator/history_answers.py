@@ -37,13 +37,36 @@ _MOST_BYTES: Final = 900_000
 _MOST_WORDS: Final = 500
 
 
+class _Waiting:
+    """Questions that wait, by namespace: one of each in turn, so that a flood in one delays no other."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, deque[HistoryQuery]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_namespace)
+
+    def add(self, query: HistoryQuery) -> None:
+        """The question waits behind those of its namespace."""
+        self._by_namespace.setdefault(query.metadata.namespace, deque()).append(query)
+
+    def take(self) -> HistoryQuery:
+        """The next one. Its namespace comes last now."""
+        namespace, queries = next(iter(self._by_namespace.items()))
+        del self._by_namespace[namespace]
+        query = queries.popleft()
+        if queries:
+            self._by_namespace[namespace] = queries
+        return query
+
+
 class Answers:
-    """Answers each question once, in the order in which they come."""
+    """Answers each question once, namespace by namespace, in each in the order in which they come."""
 
     def __init__(self, client: Client, store: HistoryStore) -> None:
         self._client = client
         self._store = store
-        self._asked: deque[HistoryQuery] = deque()
+        self._asked = _Waiting()
         self._arrived = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         # How often the API server did not take an answer, by the question's UID.
@@ -72,7 +95,7 @@ class Answers:
             self._ask(query)
 
     def _ask(self, query: HistoryQuery) -> None:
-        self._asked.append(query)
+        self._asked.add(query)
         self._arrived.set()
 
     async def _answer_always(self) -> None:
@@ -80,7 +103,7 @@ class Answers:
             await self._arrived.wait()
             self._arrived.clear()
             while self._asked:
-                await self._answer_or_give_up(self._asked.popleft())
+                await self._answer_or_give_up(self._asked.take())
 
     async def _answer_or_give_up(self, query: HistoryQuery) -> None:
         """Answer; a refusal is the answer then, and what cannot be sent now is sent later, but not for ever."""

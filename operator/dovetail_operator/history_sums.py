@@ -14,7 +14,7 @@ from dovetail.api.historyquery import MOST_GROUPS, OTHERS, Grouping, HistorySums
 from dovetail_operator.history_table import JOBS, USER_LENGTH
 
 Conditions = Sequence[sql.ColumnElement[bool]]
-# What stands in a row for the groups that are not among the largest. No group has it: names and users have no control
+# The label of records whose group is not among the largest. No group has it: names and users have no control
 # characters, and PostgreSQL takes this one, other than NUL.
 _REST: Final = "\x01others"
 

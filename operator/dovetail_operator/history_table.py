@@ -11,7 +11,7 @@ from dovetail.decoding import Decoder, UnreadableError
 METADATA: Final = sql.MetaData()
 # A service account's name alone may have more; the record has all of it.
 USER_LENGTH: Final = 253
-# Times as sortable text in UTC, as they come; the whole record as JSON beside what is searched for and summed.
+# Times as sortable text in UTC; the whole record as JSON, and columns for what is searched for and summed.
 JOBS: Final = sql.Table(
     "dovetail_jobs",
     METADATA,
@@ -79,6 +79,6 @@ def _filled(rows: list[sql.Row[Any]]) -> Iterator[Mapping[str, Any]]:
         try:
             record = _DECODER.decode(row.record)
         except UnreadableError:
-            # It stands in no sum, as it stands in no answer.
+            # No sum counts it, as no answer has it.
             continue
         yield {"row": row.uid, **summed_columns(record)}

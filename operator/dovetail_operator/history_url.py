@@ -66,15 +66,15 @@ def without_secrets(text: str, *, url: sql.URL) -> str:
 
 
 def connect_args(url: sql.URL) -> dict[str, Any]:
-    """What the driver is told beside the URL, for PostgreSQL; what the URL says itself holds.
+    """The parameters that PostgreSQL's driver gets in addition to those of the URL, which win.
 
-    Over a network only by TLS. libpq's own default, `prefer`, sends everything in clear where the server, or somebody
-    between, says that it has no TLS. The certificate is not checked unless the URL says sslmode=verify-full.
+    Over a network the connection uses TLS. With libpq's own default, `prefer`, an attacker in the network answers that
+    the server has no TLS and reads everything. The certificate is checked only where the URL says sslmode=verify-full.
     """
-    told = dict(_PATIENCE) if _is_local(url) else {**_PATIENCE, "sslmode": "require"}
+    added = dict(_PATIENCE) if _is_local(url) else {**_PATIENCE, "sslmode": "require"}
     # A service file may say what it likes.
     known = {*url.query, *(["sslmode"] if "service" in url.query else [])}
-    return {name: value for name, value in told.items() if name not in known}
+    return {name: value for name, value in added.items() if name not in known}
 
 
 def _is_secret(name: str, value: str | tuple[str, ...]) -> bool:

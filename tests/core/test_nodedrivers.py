@@ -112,6 +112,8 @@ def test_a_node_that_is_not_managed_or_comes_later_is_judged_by_the_slices_that_
         ),
         ({"perDeviceNodeSelection": True, "devices": [{"name": "0", "nodeName": "a"}, {"name": "1"}]}, ["a"]),
         ({"perDeviceNodeSelection": True, "devices": [{"name": "0", "basic": {"nodeName": "b"}}]}, ["b"]),
+        ({"perDeviceNodeSelection": True, "devices": None}, []),
+        ({"nodeName": "a", "devices": None, "nodeSelector": None, "allNodes": None}, ["a"]),
         # As without perDeviceNodeSelection only the slice itself says where its devices are.
         ({"nodeName": "a", "devices": [{"name": "0", "nodeName": "b"}]}, ["a"]),
     ],
@@ -185,7 +187,7 @@ def test_channels_between_nodes_are_no_gpu_driver_s() -> None:
 
 def test_a_slice_keeps_no_devices_in_memory() -> None:
     found = make_slice(nodeName="a", devices=[{"name": str(at), "attributes": {}} for at in range(128)])
-    assert found.spec.devices == []
+    assert found.spec.devices is None
 
 
 def test_drivers_at_one_moment_are_those_of_the_slices() -> None:
@@ -195,7 +197,7 @@ def test_drivers_at_one_moment_are_those_of_the_slices() -> None:
 
 
 class Machine(RuleBasedStateMachine):
-    """Beside a model that remembers when each node was last covered."""
+    """Compared with a model that remembers when each node was last covered."""
 
     @initialize()
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What records add up to, by plain Python: the model beside the database's own sums."""
+"""What records add up to, by plain Python: the model that the database's own sums are compared with."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

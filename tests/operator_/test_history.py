@@ -374,6 +374,25 @@ async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
     store.close()
 
 
+async def test_a_flood_of_questions_in_one_namespace_delays_no_other(
+    api: Api, client: Client, store: HistoryStore
+) -> None:
+    store.open()
+    asked = [(f"q{at}", "flood") for at in range(5)] + [("late", "team")]
+    items = []
+    for name, namespace in asked:
+        meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "5"}
+        items.append({"metadata": meta, "spec": {}})
+        path = QUERIES.replace("/team/", f"/{namespace}/")
+        api.answer(f"PATCH {path}/{name}/status", Answer(body=items[-1]))
+    api.answer("GET /apis/dovetail.dev/v1alpha1/historyqueries", Answer(body={"metadata": {}, "items": items}))
+    async with running(Answers(client, store).run()):
+        await until(lambda: sum(seen.method == "PATCH" for seen in api.seen) == len(asked))
+    order = [seen.path.split("/")[-2] for seen in api.seen if seen.method == "PATCH"]
+    assert order == ["q0", "late", "q1", "q2", "q3", "q4"]
+    store.close()
+
+
 @pytest.mark.parametrize("troubles", [0, 2])
 async def test_each_question_is_answered_once_and_deleted_after_a_while(
     api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch, troubles: int

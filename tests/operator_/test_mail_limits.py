@@ -1,4 +1,4 @@
-"""How many mails a namespace may send within an hour: beside a model that keeps all of them."""
+"""How many mails a namespace may send within an hour, compared with a model that keeps all of them."""
 
 from hypothesis import given
 from hypothesis import strategies as st

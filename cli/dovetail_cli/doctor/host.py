@@ -101,7 +101,8 @@ def _runtime(root: Path) -> Iterator[Finding]:
             yield Finding(level="ok", check="container-runtime", message="nvidia is there, and is not the default")
     else:
         message = "no runtime named nvidia is configured: pods of the RuntimeClass nvidia do not start"
-        mend = "nvidia-ctk runtime configure --runtime=containerd, and restart it"
+        mend = "nvidia-ctk runtime configure --runtime=containerd, and restart it; where NVIDIA's GPU operator looks "
+        mend += "after the node, cdi.nriPluginEnabled=false in its ClusterPolicy"
         yield Finding(level="error", check="container-runtime", message=message, mend=mend)
 
 

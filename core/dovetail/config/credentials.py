@@ -15,7 +15,7 @@ SECRETS: Final = {"history_url": "history.secretName", "notify_url": "notify.sec
 _USER_AND_PASSWORD: Final = re.compile(r"://[^@]*:[^@]*@")
 _IN_QUERY: Final = re.compile(r"pass(word|wd|phrase)|secret|token", re.IGNORECASE)
 _WEBHOOK: Final = re.compile(r"https?://", re.IGNORECASE)
-# A host alone: whoever knows the path of a webhook may use it.
+# A host alone: to know the path of a webhook is to be allowed to call it.
 _BARE_WEBHOOK: Final = re.compile(r"https?://[^/?#@]+/?", re.IGNORECASE)
 
 
@@ -31,7 +31,7 @@ def credential_in(url: str) -> str:
 
 
 def exposed(values: Mapping[str, Any]) -> str:
-    """Why these values may not stand in a file that everybody may read; empty where they may."""
+    """Why these values may not be in a file that every account may read; empty where they may."""
     for key, secret in SECRETS.items():
         url = values.get(key)
         if isinstance(url, str) and (found := credential_in(url)):

@@ -309,12 +309,13 @@ class ResourceSliceSpec(_Reach, frozen=True, kw_only=True):
 
     driver: str
     per_device_node_selection: bool | None = None
-    devices: list[SliceDevice] = []
+    # v1beta1 writes null for none.
+    devices: list[SliceDevice] | None = None
 
     def __post_init__(self) -> None:
         # Up to 128 devices, each of which says nothing unless all do.
         if not self.per_device_node_selection:
-            force_setattr(self, "devices", [])
+            force_setattr(self, "devices", None)
 
 
 class ResourceSlice(_Read, frozen=True, kw_only=True):

@@ -1,8 +1,10 @@
 """What would have to change: each kind on a cluster where it alone helps, and the smallest of its kind."""
 
+import msgspec
 import pytest
 
 from dovetail.explain.question import Holder
+from dovetail.kube.objects import ResourceSlice
 from tests.core.engine.builders import hold_devices, make_ask
 from tests.core.explain.builders import Cluster, kinds, make_node, texts, the_one
 
@@ -74,6 +76,18 @@ def test_no_more_devices_are_uncordoned_than_needed() -> None:
 def test_what_is_broken_is_to_be_repaired(ready: bool, healthy: bool, text: str) -> None:
     cluster = Cluster().add(make_node("a", ready=ready), gpus=1, healthy=healthy)
     assert texts(cluster.question(make_ask("1"))) == [text]
+
+
+def test_a_node_that_a_dra_driver_serves_too_is_to_be_left_to_one_side() -> None:
+    cluster = Cluster()
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "a"}
+    cluster.view.slice_changed(msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice))
+    cluster.add(make_node("a"), gpus=1)
+    served_twice = "both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs"
+    assert texts(cluster.question(make_ask("1"))) == [
+        f"node a would have to be served by one side alone: {served_twice}"
+    ]
+    assert texts(cluster.question(make_ask("1"), workers=2))[-1].startswith("add ")
 
 
 def test_strangers_on_a_card_are_told_with_their_memory() -> None:
