@@ -282,6 +282,12 @@ async def test_while_the_webhook_is_away_pods_that_ask_and_new_jobs_are_refused_
                 await asyncio.sleep(0.1)
         users = {each.metadata.annotations[names.USER] for each in await tasks(client, namespace=namespace)}
         assert users == {f"system:serviceaccount:{namespace}:mallory"}
+        for spec in ({"priority": 11}, {"suspend": True}, {"cancel": True}):
+            await mallory.patch(GPUJOBS, "array", {"spec": spec}, as_type=GPUJob, namespace=namespace)
+        with pytest.raises(KubeError, match="failed calling webhook"):
+            await mallory.patch(
+                GPUJOBS, "array", {"spec": {"activeDeadlineSeconds": 9}}, as_type=GPUJob, namespace=namespace
+            )
     finally:
         await asyncio.to_thread(sandbox.start, "operator")
         await asyncio.to_thread(sandbox.start, "webhook")
