@@ -82,8 +82,10 @@ class Bodies:
     def _give_up_oldest(self, *, besides: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time()
         for deadline in self._coming:
-            when = deadline.when()
-            if deadline is not besides and when is not None and now < when <= now + self._seconds - _BURST_SECONDS:
+            ends = deadline.when()
+            is_given_up = ends is None or ends <= now
+            is_young = ends is not None and ends > now + self._seconds - _BURST_SECONDS
+            if deadline is not besides and not is_given_up and not is_young:
                 deadline.reschedule(now)
                 return
 
