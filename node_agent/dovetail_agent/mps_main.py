@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail.guarding import Guard
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.kube.objects import Pod
@@ -115,24 +116,32 @@ class Work:
     async def run(self) -> None:
         """A step every few seconds, and whenever a tenant comes or goes; never before the pods are known."""
         await self.pods.synced.wait()
+        # The end of this process is the end of the daemon, and of every client of the node. A state that no step
+        # renews grows old, and counts no longer.
+        guard = Guard("a step of MPS")
         while True:
             self._changed.clear()
-            tenants = tuple(self._tenants.values())
-            done = await asyncio.to_thread(self.supervisor.step, tenants)
-            self.state = done.state
-            mps_state.write(self._file, done.state)
-            await self._tell(done.lost)
+            with guard.around():
+                await self._step()
             try:
                 await asyncio.wait_for(self._changed.wait(), _EVERY_SECONDS)
             except TimeoutError:
                 continue
 
+    async def _step(self) -> None:
+        done = await asyncio.to_thread(self.supervisor.step, tuple(self._tenants.values()))
+        self.state = done.state
+        mps_state.write(self._file, done.state)
+        await self._tell(done.lost)
+
     async def list_tenants(self) -> None:
         """Keep the list of tenants for the volume driver, also while a step blocks; never before the pods are known."""
         await self.pods.synced.wait()
+        guard = Guard("the list of tenants")
         while True:
             self._unlisted.clear()
-            mps_tenants.write(self._list, self._tenants.values())
+            with guard.around():
+                mps_tenants.write(self._list, self._tenants.values())
             await self._unlisted.wait()
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:

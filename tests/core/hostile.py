@@ -161,8 +161,8 @@ def gpunodes(draw: st.DrawFn, *, node: str = "a") -> bytes:
         "memoryMiB": draw(st.integers(0, 2**31)),
     }
     overuse = {
-        "namespace": "evil", "name": draw(_ODD), "uid": draw(_ODD), "device": "a-0", "promisedMiB": 1, "usedMiB": 2,
-        "evict": True,
+        "namespace": "evil", "name": draw(_ODD), "uid": draw(_ODD), "device": "a-0", "index": draw(_MIB),
+        "promisedMiB": 1, "usedMiB": 2, "since": draw(_ODD), "evict": True,
     }  # fmt: skip
     assignment = {"namespace": "evil", "name": "x", "uid": draw(_ODD), "devices": [draw(_ODD)]}
     status = {

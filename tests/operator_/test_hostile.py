@@ -85,6 +85,7 @@ async def test_no_object_ends_a_handler_or_keeps_another_job_from_being_decided(
     followed.state.put_job(make_job())
     followed.decide()
     assert followed.unhandled == []
+    assert [key for each in (followed.pods, followed.children, followed.events) for key in each.unreadable] == []
     for reflector, texts in fed:
         for text in texts:
             hostile.feed(reflector, text, event="DELETED")
@@ -97,4 +98,4 @@ async def test_no_report_ends_a_handler(gpunode: bytes) -> None:
     followed = Followed()
     hostile.feed(followed.gpunodes, gpunode)
     followed.decide()
-    assert followed.unhandled == []
+    assert not followed.gpunodes.unreadable
