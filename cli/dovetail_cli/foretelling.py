@@ -16,7 +16,7 @@ from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.foresight import Start, play
 from dovetail.queue.preemption import Evictor
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail.quotas import Counted
+from dovetail.quotause import Counted
 from dovetail.reach import reach
 from dovetail.requests import RequestError
 from dovetail_cli.picture import Picture

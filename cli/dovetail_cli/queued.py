@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.asks import ask_of_job
 from dovetail.cluster import ClusterView
@@ -17,12 +16,13 @@ from dovetail.moments import moment
 from dovetail.plans import nodes_by_worker
 from dovetail.queue.admission import Look
 from dovetail.queue.candidates import Candidate, Leaving
-from dovetail.queue.gate import Refused
 from dovetail.queue.limits import LimitGate, milli_of
 from dovetail.queue.preemption import Evictor
-from dovetail.quotas import Counted, Quotas, subject_of
+from dovetail.quotas import Quotas, subject_of
+from dovetail.quotause import Counted
 from dovetail.requests import RequestError
 from dovetail.reservations import windows_of
+from dovetail.tenancy import Child, child_of, job_of
 from dovetail.vendor import asks_by_kind
 from dovetail_cli.picture import Picture, claim_for_starting, its_nodes
 
@@ -48,7 +48,7 @@ class Queue:
     leaving: Sequence[Leaving]
     quotas: Quotas
     counted: Sequence[Counted]
-    children: frozenset[str]
+    children: frozenset[Child]
 
     def gate(self, asked: Counted) -> LimitGate | None:
         """The limits, with one more who asks; None where nothing is limited."""
@@ -114,7 +114,7 @@ def counted_as(job: GPUJob, *, picture: Picture, quotas: Quotas) -> Counted | No
 
 
 def _counted(job: GPUJob, *, uid: str, milli: int, queued: bool, quotas: Quotas) -> Counted:
-    start, pools = job.status.start_time, quotas.pools_of(job)
+    start = job.status.start_time
     return Counted(
         uid=uid,
         subject=subject_of(job),
@@ -125,17 +125,17 @@ def _counted(job: GPUJob, *, uid: str, milli: int, queued: bool, quotas: Quotas)
         least=job.spec.min_workers,
         group=job.spec.group or "",
         max_concurrent=job.spec.max_concurrent,
-        refused=pools if isinstance(pools, Refused) else None,
+        refused=quotas.refusal_of(job),
     )
 
 
-def _children(picture: Picture) -> Iterator[str]:
-    """The UIDs of the batch Jobs that are GPUJobs' own: those of their names."""
+def _children(picture: Picture) -> Iterator[Child]:
+    """The batch Jobs that are GPUJobs' own: those of their names."""
     jobs = {key_of(job.metadata) for job in picture.jobs}
     for pod in picture.pods:
-        name = pod.metadata.labels.get(names.LABEL_JOB, "")
-        if f"{pod.metadata.namespace}/{name}" in jobs:
-            yield from (each.uid for each in pod.metadata.owner_references if each.controller and each.name == name)
+        child = child_of(pod)
+        if child is not None and f"{pod.metadata.namespace}/{job_of(pod)}" in jobs:
+            yield child
 
 
 def _stands_in_the_queue(job: GPUJob) -> bool:
@@ -169,6 +169,7 @@ def _candidate(
     """The job as the queue sees it. Raises `RequestError`."""
     ask = ask_of_job(job, default_policy=picture.settings.policy_in(job.metadata.namespace), vendors=view.vendors)
     first, *others = asks_by_kind(estimated(ask, use=job.status.memory), vendors=view.vendors)
+    rank = quotas.rank_of(job)
     sites[key] = its_nodes(job, picture=picture, view=view)
     return Candidate(
         key=key,
@@ -176,7 +177,8 @@ def _candidate(
         others=tuple(others),
         workers=job.spec.workers,
         least=job.spec.min_workers,
-        priority=job.spec.priority,
+        priority=rank.priority,
+        may_preempt=rank.may_preempt,
         created=created,
         number=job.status.number or 0,
         name=key_of(job.metadata),

@@ -61,6 +61,8 @@ def record(quota: GPUQuota) -> dict[str, Any]:
         "per": spec.per,
         "shares": spec.shares,
         "pools": list(spec.pools),
+        "max_priority": spec.max_priority,
+        "may_preempt": spec.may_preempt,
         "limits": {"gpus": spec.gpus, "running_jobs": spec.running_jobs, "queued_jobs": spec.queued_jobs},
         "used": {"gpus": status.gpus, "running_jobs": status.running_jobs, "queued_jobs": status.queued_jobs},
         "uses": [

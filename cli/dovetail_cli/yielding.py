@@ -10,7 +10,9 @@ from dovetail.kube.reflector import key_of
 from dovetail.moments import moment, timestamp
 from dovetail.queue.preemption import ENDING_SECONDS, Evictor, Rules
 from dovetail.queue.proofs import Running
+from dovetail.queue.ranks import bound_of, within
 from dovetail.queue.rules import rules_now, rules_of
+from dovetail.quotas import subject_of
 from dovetail_cli.picture import Picture
 from dovetail_cli.queued import ASKED, holds
 from dovetail_cli.times import brief
@@ -92,7 +94,7 @@ def _running(picture: Picture, *, now: datetime) -> Iterator[Running]:
         bound = [pod.metadata.uid for pod in pods_of.get(key_of(job.metadata), ()) if holds(pod)]
         yield Running(
             key=uid,
-            priority=job.spec.priority,
+            priority=within(job.spec.priority, bound=bound_of(picture.quotas or (), subject_of(job))),
             run_seconds=(now - moment(status.start_time)).total_seconds() if at_work and status.start_time else 0.0,
             claims=(*bound, *(f"{uid}/{worker}" for worker in range(job.spec.workers))),
             preempted=0 if made is None else made.count,

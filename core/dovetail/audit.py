@@ -21,6 +21,7 @@ from dovetail.kube.objects import Container, Node, Pod, ResourceSlice
 from dovetail.models import normalise
 from dovetail.moving import host_room_mib
 from dovetail.requests import WHOLE_MILLI, RequestError, parse
+from dovetail.tenancy import job_of, tenancy_in
 from dovetail.vendor import DEFAULT_VENDORS
 
 # The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
@@ -370,10 +371,10 @@ def _of_jobs(
     for pod in pods:
         allocation = allocations.get(_name(pod))
         if allocation is not None:
-            owner = pod.metadata.labels.get(names.LABEL_JOB, "")
+            owner = tenancy_in(pod, allocation=allocation).job
             held[pod.metadata.namespace, owner] |= {device.uuid for device in allocation.devices}
     for pod in by_vendor.pods:
-        owner = pod.metadata.labels.get(names.LABEL_JOB, "")
+        owner = job_of(pod)
         held[pod.metadata.namespace, owner] |= {card_of(each) for each in by_vendor.given(pod)}
     for job in jobs:
         if job.status.phase not in _HOLDING:

@@ -5,7 +5,6 @@ All of it is derived from objects of the API server; what was used before is not
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -14,48 +13,24 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, KeptOnNode
-from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
+from dovetail.asks import priority_in
+from dovetail.engine.claims import Ask
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
-from dovetail.moments import moment, timestamp
-from dovetail.queue import fairshare, limits
+from dovetail.moments import moment
+from dovetail.queue import fairshare, limits, ranks
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import CounterKey, Subject, Terms
 from dovetail.queue.pools import in_pools, pools_of
+from dovetail.quotause import Counted, spell_of, status_of
 from dovetail.requests import WHOLE_MILLI
+from dovetail.tenancy import Child, child_of
 
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
-_MOST_USES: Final = 1024
 # Whoever asked last is remembered with what binds them: thousands of jobs are a few users'.
 _REMEMBERED: Final = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """What one job or pod takes: `milli` thousandths of GPUs from `start` on. It is `queued` while it waits.
-
-    One that waits and may start with no more than `least` of its `workers` would take less then.
-    """
-
-    uid: str
-    subject: Subject
-    milli: int
-    start: datetime | None = None
-    end: datetime | None = None
-    queued: bool = False
-    group: str = ""
-    max_concurrent: int | None = None
-    refused: Refused | None = None
-    workers: int = 1
-    least: int | None = None
-    # Of a pod: the batch Job that it says it is of.
-    owner: str = ""
-
-    @property
-    def is_job(self) -> bool:
-        """Whether it is a GPUJob."""
-        return self.subject.user is not None
 
 
 class Quotas:
@@ -73,6 +48,7 @@ class Quotas:
         self.version = 0
         self._pools_of = lru_cache(_REMEMBERED)(self._find_pools)
         self._account_of = lru_cache(_REMEMBERED)(self._find_account)
+        self._bound_of = lru_cache(_REMEMBERED)(self._find_bound)
         self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
         # Until when each quota with shares has noted what was used; None where it has noted nothing yet.
         self._as_of: list[datetime | None] = []
@@ -105,6 +81,7 @@ class Quotas:
         self.version += 1
         self._pools_of.cache_clear()
         self._account_of.cache_clear()
+        self._bound_of.cache_clear()
         self._terms_of.cache_clear()
 
     def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
@@ -122,7 +99,7 @@ class Quotas:
             subject=Subject(namespace=pod.metadata.namespace),
             milli=milli,
             start=None if start is None else moment(start),
-            owner=next((owner.uid for owner in pod.metadata.owner_references if owner.controller), ""),
+            owner=child_of(pod),
         )
 
     def departed(self, counted: Counted) -> None:
@@ -152,6 +129,22 @@ class Quotas:
     def _find_pools(self, subject: Subject, asked: str | None) -> tuple[str, ...] | Refused:
         return pools_of(self._quotas.values(), subject, asked=asked)
 
+    def rank_of(self, job: GPUJob) -> ranks.Rank:
+        """What counts of the job's priority, and whether it may take the place of others."""
+        bound, may_preempt = self._bound_of(subject_of(job))
+        return ranks.Rank(priority=ranks.within(job.spec.priority, bound=bound), may_preempt=may_preempt)
+
+    def refusal_of(self, job: GPUJob) -> Refused | None:
+        """Why its quotas keep the job back whatever is free: its priority, or the pool that it asks for."""
+        bound, _ = self._bound_of(subject_of(job))
+        beyond = None if bound is None else bound.refusal(job.spec.priority, field="spec.priority")
+        pools = self.pools_of(job)
+        return beyond or (pools if isinstance(pools, Refused) else None)
+
+    def _find_bound(self, subject: Subject) -> tuple[ranks.Bound | None, bool]:
+        quotas = self._quotas.values()
+        return ranks.bound_of(quotas, subject), ranks.may_preempt(quotas, subject)
+
     def level_of(self, job: GPUJob) -> float:
         """How much of its due the job's account has used of late, as far as was last reckoned."""
         return fairshare.level_of(self._account_of(subject_of(job)), known=self._levels)
@@ -159,10 +152,11 @@ class Quotas:
     def _find_account(self, subject: Subject) -> fairshare.Account | None:
         return fairshare.account_of(self._quotas.values(), subject)
 
-    def gate(self, counted: Sequence[Counted], *, children: Container[str] = ()) -> limits.LimitGate | None:
+    def gate(self, counted: Sequence[Counted], *, children: Container[Child] = ()) -> limits.LimitGate | None:
         """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited.
 
-        `children` are the UIDs of the batch Jobs whose pods count as their GPUJobs: what a pod says is not enough.
+        `children` are the batch Jobs, by namespace and UID, whose pods count as their GPUJobs: what a pod says is not
+        enough.
         """
         terms = {each.uid: found for each in counted if (found := self._terms(each))}
         if not terms:
@@ -197,21 +191,21 @@ class Quotas:
             start = (*start, limits.group_limit(subject.namespace, group, most=most))
         return Terms(start=start, queue=found.queue, refused=refused)
 
-    def _used_by_pods(self, children: Container[str]) -> Counter[CounterKey]:
+    def _used_by_pods(self, children: Container[Child]) -> Counter[CounterKey]:
         used: Counter[CounterKey] = Counter()
         for pod in self._alone(children):
             for limit in limits.limits_of(self._quotas.values(), pod.subject, milli=pod.milli, jobs=0).start:
                 used[limit.counter] += limit.need
         return used
 
-    def _alone(self, children: Container[str]) -> list[Counted]:
+    def _alone(self, children: Container[Child]) -> list[Counted]:
         """The pods that hold devices and are no GPUJob's."""
         return [pod for pod in self._pods.values() if pod.owner not in children]
 
     # --- what was used -----------------------------------------------------------------------------------------
 
     def reckon(
-        self, counted: Iterable[Counted], *, now: datetime, children: Container[str] = ()
+        self, counted: Iterable[Counted], *, now: datetime, children: Container[Child] = ()
     ) -> dict[str, GPUQuotaStatus]:
         """What each quota's status should say, by name; the levels of accounts follow what was used."""
         self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
@@ -223,7 +217,7 @@ class Quotas:
             self._levels = levels
             self.version += 1
         return {
-            name: msgspec.structs.replace(_status(quota, everyone, used=used, now=now), kept=self.kept.get(name, []))
+            name: msgspec.structs.replace(status_of(quota, everyone, used=used, now=now), kept=self.kept.get(name, []))
             for name, quota in self._quotas.items()
         }
 
@@ -234,7 +228,7 @@ class Quotas:
         noted = {(each.metadata.name, use.who): use.gpu_seconds for each in sharing for use in each.status.uses}
         as_of = {each.metadata.name: moment(each.status.as_of) for each in sharing if each.status.as_of}
         noted = {account: amount for account, amount in noted.items() if account[0] in as_of}
-        spells = [spell for each in counted if (spell := _spell(each, sharing)) is not None]
+        spells = [spell for each in counted if (spell := spell_of(each, sharing)) is not None]
         return fairshare.usage(noted, spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
 
 
@@ -248,50 +242,17 @@ def _subject(namespace: str, user: str) -> Subject:
     return Subject(namespace=namespace, user=user)
 
 
+def weight_refusal(annotations: Mapping[str, str], *, ask: Ask, bound: ranks.Bound | None) -> Refused | None:
+    """Why a pod of no GPUJob may not have the weight in turns that its annotation asks; one without gets what it may.
+
+    Raises `RequestError`.
+    """
+    if bound is None or ask.gpu is None or ask.resource:
+        return None
+    weight = priority_in(annotations)
+    return None if weight is None else bound.refusal(weight, field=f"annotation {names.PRIORITY}")
+
+
 def spec_in_pools(spec: Mapping[str, Any], pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:
     """The pod's spec for nodes of these pools; as it is where the job may not use the one it asks for."""
     return spec if isinstance(pools, Refused) else in_pools(spec, pools)
-
-
-def _spell(counted: Counted, quotas: Iterable[GPUQuota]) -> fairshare.Spell | None:
-    if counted.start is None or counted.queued or not counted.milli:
-        return None
-    account = fairshare.account_of(quotas, counted.subject)
-    if account is None:
-        return None
-    return fairshare.Spell(account=account, gpus=counted.milli / WHOLE_MILLI, start=counted.start, end=counted.end)
-
-
-def _status(
-    quota: GPUQuota, everyone: Iterable[Counted], *, used: Mapping[fairshare.Account, float], now: datetime
-) -> GPUQuotaStatus:
-    uses = {who: QuotaUse(who=who, gpu_seconds=round(amount, 3)) for (name, who), amount in used.items()
-            if name == quota.metadata.name}  # fmt: skip
-    total = QuotaUse(who="")
-    for each in everyone:
-        if each.end is not None or not limits.binds(quota.spec, each.subject):
-            continue
-        total = _added(total, each)
-        who = limits.whom(quota.spec, each.subject)
-        if who is not None:
-            uses[who] = _added(uses.get(who, QuotaUse(who=who)), each)
-    listed = sorted(uses.values(), key=lambda use: (-use.gpus, -use.gpu_seconds, -use.queued_jobs, use.who))
-    return GPUQuotaStatus(
-        observed_generation=quota.metadata.generation,
-        gpus=total.gpus,
-        running_jobs=total.running_jobs,
-        queued_jobs=total.queued_jobs,
-        as_of=timestamp(now) if quota.spec.shares is not None else None,
-        uses=listed[:_MOST_USES],
-    )
-
-
-def _added(use: QuotaUse, counted: Counted) -> QuotaUse:
-    queued = int(counted.queued)
-    running = int(counted.is_job and not queued)
-    return msgspec.structs.replace(
-        use,
-        gpus=use.gpus + (0 if queued else counted.milli / WHOLE_MILLI),
-        running_jobs=use.running_jobs + running,
-        queued_jobs=use.queued_jobs + queued,
-    )

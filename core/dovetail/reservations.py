@@ -17,7 +17,8 @@ from dovetail.moments import moment, timestamp
 from dovetail.queue.candidates import Leaving
 from dovetail.queue.limits import Subject, binds
 from dovetail.queue.windows import Window, Windows, kept_of, placed
-from dovetail.quotas import Counted, Quotas
+from dovetail.quotas import Quotas
+from dovetail.quotause import Counted
 from dovetail.requests import WHOLE_MILLI
 
 _NOW: Final = 0.0

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail import names
-from dovetail.allocation import Allocation
+from dovetail.allocation import Allocation, AllocationError, allocation_in
+from dovetail.api.meta import OwnerReference
 from dovetail.kube.objects import Pod
 
 # As a GPUJob has it that names none.
 DEFAULT_PRIORITY: Final = 10
-_JOB_APIS: Final = ("batch/v1", "Job")
+_JOB: Final = ("batch/v1", "Job")
+# A batch Job, by namespace and UID: an owner of another namespace is none.
+Child = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,28 @@ def job_of(pod: Pod) -> str:
     A GPUJob and its batch Job share one name. With the chart's policies only the Job controller creates a pod with that
     label, and only the operator a Job whose template has it.
     """
-    name = pod.metadata.labels.get(names.LABEL_JOB, "")
-    owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
-    is_proven = owner is not None and (owner.api_version, owner.kind, owner.name) == (*_JOB_APIS, name)
+    name, owner = pod.metadata.labels.get(names.LABEL_JOB, ""), controller_of(pod)
+    is_proven = owner is not None and (owner.api_version, owner.kind, owner.name) == (*_JOB, name)
     return name if is_proven else ""
+
+
+def job_it_was_of(pod: Pod) -> str:
+    """The same of a pod that its batch Job may have left behind: what its allocation says then counts."""
+    if name := job_of(pod):
+        return name
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError:
+        return ""
+    return "" if allocation is None else allocation.job
+
+
+def child_of(pod: Pod) -> Child | None:
+    """The batch Job of the GPUJob that the pod is of; None for a pod of none."""
+    owner = controller_of(pod)
+    return (pod.metadata.namespace, owner.uid) if owner is not None and job_of(pod) else None
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """What looks after the pod, as its owner references say it."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

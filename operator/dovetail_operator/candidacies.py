@@ -16,6 +16,7 @@ from dovetail.kube.objects import Job
 from dovetail.kube.reflector import key_of
 from dovetail.queue.candidates import Candidate
 from dovetail.queue.gate import Refused
+from dovetail.queue.ranks import Rank
 from dovetail.queue.verdicts import Admitted
 from dovetail.quotas import spec_in_pools
 from dovetail_operator.remembered import Remembered
@@ -65,10 +66,11 @@ class Candidacies(Remembered[_Kept]):
         uid, child, pools = job.metadata.uid, state.child_of(job), state.quotas.pools_of(job)
         verdict, learned = state.verdicts.get(uid), state.expectations.learned_of(job)
         plan = verdict if isinstance(verdict, Admitted) else None
-        values = (workers, nodes, pools, state.number_of(job) or 0, state.estimate_of(job))
+        rank = state.quotas.rank_of(job)
+        values = (workers, nodes, pools, rank, state.number_of(job) or 0, state.estimate_of(job))
         known = self.get(uid)
         if known is None or not _is_same(known, job, child, plan, values):
-            made = _made(job, child, state=state, pools=pools, workers=workers, nodes=nodes)
+            made = _made(job, child, state=state, pools=pools, rank=rank, workers=workers, nodes=nodes)
         elif known.learned != learned:
             made = _expecting(known.candidate, job, state=state)
         else:
@@ -132,6 +134,7 @@ def _made(
     *,
     state: "State",
     pools: tuple[str, ...] | Refused,
+    rank: Rank,
     workers: int,
     nodes: tuple[str, ...],
 ) -> Candidate | None:
@@ -151,7 +154,8 @@ def _made(
         least=job.spec.min_workers,
         likely_seconds=state.expectations.run_seconds(job),
         likely_range=state.expectations.range_seconds(job),
-        priority=job.spec.priority,
+        priority=rank.priority,
+        may_preempt=rank.may_preempt,
         created=job.metadata.creation_timestamp,
         number=state.number_of(job) or 0,
         name=key_of(job.metadata),

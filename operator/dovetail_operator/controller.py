@@ -67,7 +67,7 @@ class Controller:
         )
         self._evictions = PodEvictions(
             client,
-            is_of_a_job=state.pods.is_of_a_job,
+            is_of_a_job=state.is_of_a_job,
             pod=pod,
             rules=state.endings,
             count=counters.overuse_evictions,

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Job
-from dovetail.queue.gate import Refused
 from dovetail.queue.limits import milli_of
 from dovetail.queue.verdicts import Admitted
-from dovetail.quotas import Counted, subject_of
+from dovetail.quotas import subject_of
+from dovetail.quotause import Counted
 from dovetail.runs import end_of_run, workers_of
+from dovetail.tenancy import Child
 from dovetail_operator.durations import moment
 from dovetail_operator.observed import is_finished, is_on_the_way
 from dovetail_operator.plans import sized
@@ -79,13 +80,15 @@ def _counted_now(state: "State", job: GPUJob, *, plan: Admitted | None, waits: b
     return _counted(state, sized(job, child=None, verdict=plan), child=None, queued=plan is None)
 
 
-def children_of_jobs(state: "State") -> frozenset[str]:
-    """The UIDs of the batch Jobs that are GPUJobs' own; none where nobody asks."""
-    return frozenset(child.metadata.uid for child in state.children()) if state.quotas.all else frozenset()
+def children_of_jobs(state: "State") -> frozenset[Child]:
+    """The batch Jobs that are GPUJobs' own; none where nobody asks."""
+    if not state.quotas.all:
+        return frozenset()
+    return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.children())
 
 
 def _counted(state: "State", job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
-    start, pools = job.status.start_time, state.quotas.pools_of(job)
+    start = job.status.start_time
     workers = child.spec.parallelism if child is not None else None
     return Counted(
         uid=job.metadata.uid,
@@ -97,7 +100,7 @@ def _counted(state: "State", job: GPUJob, *, child: Job | None, queued: bool = F
         least=job.spec.min_workers,
         group=job.spec.group or "",
         max_concurrent=job.spec.max_concurrent,
-        refused=pools if isinstance(pools, Refused) else None,
+        refused=state.quotas.refusal_of(job),
     )
 
 

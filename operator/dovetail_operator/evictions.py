@@ -78,7 +78,7 @@ def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now
         return None
     return Running(
         key=job.metadata.uid,
-        priority=job.spec.priority,
+        priority=state.quotas.rank_of(job).priority,
         run_seconds=run_seconds,
         claims=(*_claims(pods), *(f"{job.metadata.uid}/{worker}" for worker in range(job.spec.workers))),
         preempted=made.count if made is not None else 0,

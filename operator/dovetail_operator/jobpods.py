@@ -8,6 +8,7 @@ from dovetail.engine.claims import DeviceClaim
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType
+from dovetail.tenancy import job_it_was_of
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -16,7 +17,7 @@ class JobPods:
     """The pods of GPUJobs, and whatever pod is being deleted. Feed it every change of a pod."""
 
     def __init__(self) -> None:
-        # All that have the label of a GPUJob, by its key; and that key by the pod's UID.
+        # All that prove to be of a GPUJob, by its key; and that key by the pod's UID.
         self._labelled: dict[str, dict[str, Pod]] = {}
         self._keys: dict[str, str] = {}
         # Those of them that a batch Job looks after, by its UID and their own.
@@ -31,9 +32,9 @@ class JobPods:
     def changed(self, type_: EventType, pod: Pod) -> str | None:
         """A pod has changed; the key of its GPUJob, None for a pod that belongs to none."""
         self._note_going(type_, pod)
-        uid, name = pod.metadata.uid, pod.metadata.labels.get(names.LABEL_JOB)
+        uid = pod.metadata.uid
         # It stays its job's, whoever takes the label off it.
-        key = self._keys.get(uid) or (f"{pod.metadata.namespace}/{name}" if name else None)
+        key = self._keys.get(uid) or _key_of(pod)
         if key is None:
             return None
         owner, before = _controller_of(pod), self._labelled.get(key, {}).get(uid)
@@ -106,7 +107,7 @@ class JobPods:
         ]
 
     def are_there(self, key: str) -> bool:
-        """Whether there is any pod with the label of the GPUJob of that key."""
+        """Whether there is any pod of the GPUJob of that key."""
         return key in self._labelled
 
     def leaving(self, *, running: Container[str]) -> list[Pod]:
@@ -118,9 +119,10 @@ class JobPods:
         """The key of the GPUJob whose pod that is; None for a pod of none."""
         return self._keys.get(uid)
 
-    def is_of_a_job(self, uid: str) -> bool:
-        """Whether that is a GPUJob's pod."""
-        return uid in self._keys
+
+def _key_of(pod: Pod) -> str | None:
+    name = job_it_was_of(pod)
+    return f"{pod.metadata.namespace}/{name}" if name else None
 
 
 def _controller_of(pod: Pod) -> str | None:

@@ -439,6 +439,11 @@ class State:
         jobs = ((self._job_of(uid), peak) for uid, peak in peaks_in(gpunode, claims=claims))
         return [key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak)]
 
+    def is_of_a_job(self, uid: str) -> bool:
+        """Whether that is a pod of a GPUJob's own batch Job, so that the job ends where the pod has to."""
+        job = self._job_of(uid)
+        return job is not None and any(pod.metadata.uid == uid for pod in self.pods.of(self.child_of(job)))
+
     def _job_of(self, uid: str) -> GPUJob | None:
         """The GPUJob whose pod that is."""
         return self.jobs.get(self.pods.job_of(uid) or "")

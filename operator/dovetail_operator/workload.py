@@ -36,6 +36,10 @@ _NOT_THE_USERS: Final = (
     names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST, names.PLAN,
     names.PREEMPTING_AT,
 )  # fmt: skip
+# By which a pod proves what it is.
+_PROOFS: Final = frozenset(
+    {names.LABEL_JOB, names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK}
+)
 
 
 def build_job(
@@ -123,7 +127,8 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
             annotations.pop(name, None)
             annotations |= {name: said} if said else {}
     hosts = rendezvous.pod_annotations(job, gpus=ask.gpu.count if ask.gpu else 0)
-    return {"labels": {**metadata.labels, **labels}, "annotations": annotations | hosts}
+    theirs = {name: value for name, value in metadata.labels.items() if name not in _PROOFS}
+    return {"labels": {**theirs, **labels}, "annotations": annotations | hosts}
 
 
 def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail import names
-from dovetail.api import gpujob
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.fit import Fit, check
 from dovetail.engine.ledger import Ledger
 from dovetail.kube.objects import Pod
 from dovetail.requests import RequestError
+from dovetail.tenancy import job_it_was_of
 from dovetail_extender.nominations import Intended, Nominations, priority_of
 from dovetail_extender.wire import MetaPod, MetaVictims, PreemptArgs
 
@@ -104,9 +103,8 @@ class Preempting:
 
 
 def of_gpujob(pod: Pod) -> bool:
-    """Whether the pod belongs to a GPUJob."""
-    meta = pod.metadata
-    return names.LABEL_JOB in meta.labels or any(owner.kind == gpujob.KIND for owner in meta.owner_references)
+    """Whether the pod belongs to a GPUJob; one that only says so may be evicted as any other."""
+    return bool(job_it_was_of(pod))
 
 
 def _victims(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: PreemptArgs) -> list[Pod]:

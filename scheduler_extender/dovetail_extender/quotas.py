@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dovetail import names
-from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
 from dovetail.engine.claims import Ask, Claim
 from dovetail.engine.ledger import Ledger
 from dovetail.engine.refusals import Refusal
@@ -17,6 +17,8 @@ from dovetail.kube.reflector import EventType
 from dovetail.queue.gate import Refused
 from dovetail.queue.limits import Subject, binds, limits_of, milli_of
 from dovetail.queue.pools import pools_of
+from dovetail.queue.ranks import bound_of
+from dovetail.quotas import weight_refusal
 from dovetail.requests import WHOLE_MILLI
 
 
@@ -38,7 +40,7 @@ class PodQuotas:
         name = quota.metadata.name
         if event == "DELETED":
             self._quotas.pop(name, None)
-        elif quota.spec.users or (quota.spec.gpus is None and not quota.spec.pools):
+        elif quota.spec.users or not _says_anything(quota.spec):
             # Nothing that binds a pod.
             self._quotas.pop(name, None)
         else:
@@ -72,6 +74,8 @@ class PodQuotas:
         pools = pools_of(quotas, subject)
         if isinstance(pools, Refused):
             return _refusal(pools)
+        if (beyond := weight_refusal(pod.metadata.annotations, ask=ask, bound=bound_of(quotas, subject))) is not None:
+            return _refusal(beyond)
         for limit in limits_of(quotas, subject, milli=milli_of(ask, workers=1), jobs=0).start:
             used = self._used(self._quotas[limit.quota], subject=subject, but=pod.metadata.uid)
             refused = limit.refusal(used)
@@ -109,6 +113,10 @@ class PodQuotas:
         ]
         claims = (self.ledger.claim(key) for key in (*pods, *planned))
         return sum(_milli(claim) for claim in claims if claim is not None)
+
+
+def _says_anything(spec: GPUQuotaSpec) -> bool:
+    return bool(spec.pools) or spec.gpus is not None or spec.max_priority is not None
 
 
 def _milli(claim: Claim) -> int:

@@ -187,6 +187,7 @@ class Extender:
 
     def _on_quota(self, event: EventType, quota: GPUQuota) -> None:
         self.quotas.quota_event(event, quota)
+        self._decisions.tenancies.quota_event(event, quota)
         kept = [] if event == "DELETED" else quota.status.kept
         room = ReservedRoom(time="", nodes=[], kept=kept) if kept else None
         self.plans.reserved.job_changed(f"quota/{quota.metadata.name}", room)

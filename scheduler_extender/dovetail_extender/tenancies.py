@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass, field
 
+from dovetail import names
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.asks import priority_in
 from dovetail.kube.objects import Pod
-from dovetail.kube.reflector import key_of
+from dovetail.kube.reflector import EventType, key_of
 from dovetail.plans import worker_of_plan
+from dovetail.queue.limits import Subject
+from dovetail.queue.ranks import bound_of, within
 from dovetail.requests import RequestError
 from dovetail.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
 from dovetail_extender.plans import PlannedJob
@@ -13,9 +17,10 @@ from dovetail_extender.plans import PlannedJob
 
 @dataclass(slots=True, kw_only=True)
 class Tenancies:
-    """The GPUJobs by `namespace/name`. Feed it every change of them."""
+    """The GPUJobs by `namespace/name`, and the GPUQuotas that bound priorities. Feed it every change of both."""
 
     _jobs: dict[str, PlannedJob] = field(default_factory=dict)
+    _quotas: dict[str, GPUQuota] = field(default_factory=dict)
 
     def job_changed(self, job: PlannedJob) -> None:
         """A GPUJob was added or modified."""
@@ -28,13 +33,24 @@ class Tenancies:
         if known is not None and known.metadata.uid == job.metadata.uid:
             del self._jobs[key]
 
+    def quota_event(self, event: EventType, quota: GPUQuota) -> None:
+        """A GPUQuota has changed."""
+        if event == "DELETED" or quota.spec.max_priority is None:
+            self._quotas.pop(quota.metadata.name, None)
+        else:
+            self._quotas[quota.metadata.name] = quota
+
     def of(self, pod: Pod) -> Tenancy:
-        """What the pod is: as its GPUJob says, else as its own annotation does."""
+        """What the pod is: as its GPUJob says, else as its own annotation does, within the bounds of its quotas."""
         job = self._job_of(pod)
-        if job is not None:
-            spec = job.spec
-            return Tenancy(job=job.metadata.name, priority=spec.priority, reservation=spec.reservation is not None)
-        return Tenancy(priority=_priority_in(pod))
+        namespace = pod.metadata.namespace
+        if job is None:
+            bound = bound_of(self._quotas.values(), Subject(namespace=namespace))
+            return Tenancy(priority=within(_priority_in(pod), bound=bound))
+        spec, user = job.spec, job.metadata.annotations.get(names.USER, "")
+        bound = bound_of(self._quotas.values(), Subject(namespace=namespace, user=user))
+        priority = within(spec.priority, bound=bound)
+        return Tenancy(job=job.metadata.name, priority=priority, reservation=spec.reservation is not None)
 
     def _job_of(self, pod: Pod) -> PlannedJob | None:
         """The GPUJob that the pod is of; None also where the pod is of a plan of another GPUJob of that name."""

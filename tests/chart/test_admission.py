@@ -16,10 +16,11 @@ from tests.chart.generated import CHART
 Objects = list[dict[str, Any]]
 # By policy, whose lease its terms are of.
 LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
-OURS = ("bindings", "allocations", "pods", "runtime-classes", "users", "job-pods", "owners")
+OURS = ("bindings", "allocations", "pods", "runtime-classes", "users", "job-pods", "owners", "priorities")
 POLICIES = {*LEASES, *(f"dovetail-{name}" for name in OURS)}
 # Of policies that look at another object too: which.
-PARAMETERS = {"dovetail-runtime-classes": {"selector": {}, "parameterNotFoundAction": "Allow"}}
+EVERY_ONE = {"selector": {}, "parameterNotFoundAction": "Allow"}
+PARAMETERS = {"dovetail-runtime-classes": EVERY_ONE, "dovetail-priorities": EVERY_ONE}
 # By which something says that it belongs to a GPUJob.
 CLAIMS = (names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK, names.PLAN)
 

@@ -70,7 +70,12 @@ def make_pod(
     guard: float | None = None,
     **changes: Any,
 ) -> Pod:
-    """A bound pod. `held` has index, share and memory of each device that its allocation names."""
+    """A bound pod. `held` has index, share and memory of each device that its allocation names.
+
+    One with a GPUJob's label is of the batch Job of that name.
+    """
+    labels = changes.pop("labels", {})
+    job = labels.get(names.LABEL_JOB, "")
     annotations = {} if request is None else {names.REQUEST: request}
     if held:
         place = changes.pop("allocated_on", node)
@@ -84,7 +89,12 @@ def make_pod(
                 "namespace": "default",
                 "uid": f"uid-{name}",
                 "annotations": {**annotations, **changes.pop("annotations", {})},
-                "labels": changes.pop("labels", {}),
+                "labels": labels,
+                "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"uid-job-{job}", "controller": True}
+                ]
+                if job
+                else [],
             },
             "spec": {
                 "nodeName": node,

@@ -19,8 +19,8 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import KubeError
-from dovetail.kube.objects import Job, Pod
-from dovetail.kube.resources import GPUJOBS, JOBS, NAMESPACES, PODS, SERVICEACCOUNTS, Resource
+from dovetail.kube.objects import Event, Job, Pod
+from dovetail.kube.resources import EVENTS, GPUJOBS, GPUQUOTAS, JOBS, NAMESPACES, PODS, SERVICEACCOUNTS, Resource
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import _until_pods_are_taken
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
@@ -269,3 +269,54 @@ async def test_a_job_that_has_a_task_s_name_is_named_and_keeps_that_task_alone(
         assert "task 1 is not made: A GPUJob named x-t1 exists and is no task of this job" in status.message
         await eve.delete(GPUJOBS, "x-t1", namespace=jobs.namespace)
         await jobs.phase("Succeeded")
+
+
+async def test_nobody_has_a_priority_beyond_what_a_quota_allows(
+    jobs: Jobs, mallory: Client, client: Client, namespace: str
+) -> None:
+    early = manifest("early", gpu="0.125", priority=255, suspend=True)
+    assert await refusal(mallory, GPUJOBS, early, namespace=namespace) == ""
+    quota = {"metadata": {"name": namespace}, "spec": {"namespaces": [namespace], "maxPriority": 50}}
+    await client.create(GPUQUOTAS, quota, as_type=Manifest)
+    try:
+        sentence = f"spec.priority is 51: GPUQuota {namespace} allows 0 to 50"
+        above = manifest("above", gpu="0.125", priority=51)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            # The API server hears of quotas by a watch of its own.
+            while sentence not in (told := await dry_refusal(mallory, above, namespace=namespace)):
+                assert told == "", told
+                await asyncio.sleep(0.05)
+        # What was there before waits, and says so; it may be lowered, and not raised.
+        assert await patch_refusal(mallory, GPUJOBS, "early", {"spec": {"suspend": False}}, namespace=namespace) == ""
+        status = await jobs.phase("Queued", "early", reason="Quota")
+        assert status.message == f"spec.priority is 255: GPUQuota {namespace} allows 0 to 50"
+        for priority, is_taken in ((50, True), (51, False), (49, True)):
+            patch = {"spec": {"priority": priority}}
+            told = await patch_refusal(mallory, GPUJOBS, "early", patch, namespace=namespace)
+            assert (told == "") == is_taken, told
+        await jobs.phase("Running", "early")
+        # The weight of a pod in turns has the same bound.
+        pod = make_pod(annotations=asking("0.125") | {names.PRIORITY: "51"})
+        await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
+        beyond = f"annotation dovetail.dev/gpu-priority is 51: GPUQuota {namespace} allows 0 to 50"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not any(beyond in each.message for each in await events_of(client, "p", namespace=namespace)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await mallory.delete(PODS, "p", namespace=namespace, grace_period_seconds=0)
+    finally:
+        await client.delete(GPUQUOTAS, namespace)
+
+
+async def dry_refusal(account: Client, body: Manifest, *, namespace: str) -> str:
+    """The sentence with which a GPUJob would be refused."""
+    try:
+        await account.create(GPUJOBS, body, as_type=Manifest, namespace=namespace, dry_run=True)
+    except KubeError as error:
+        return str(error)
+    return ""
+
+
+async def events_of(client: Client, pod: str, *, namespace: str) -> list[Event]:
+    """What is told of a pod."""
+    events, _ = await client.list(EVENTS, as_type=Event, namespace=namespace)
+    return [each for each in events if each.involved_object.name == pod]

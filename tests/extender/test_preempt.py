@@ -23,11 +23,11 @@ class Scene:
         self.api.put("gpunodes", make_gpunode("n", gpus=gpus))
         await eventually(lambda: "n" in self.face.ledger.nodes() and len(self.face.ledger.devices("n")) == gpus)
 
-    async def runs(self, name: str, milli: int = 500, *, labels: dict[str, str] | None = None, **spec: Any) -> None:
+    async def runs(self, name: str, milli: int = 500, *, meta: dict[str, Any] | None = None, **spec: Any) -> None:
         pod = (
             make_share(name, milli, **spec) if milli < 1000 else make_pod(name, str(milli // 1000), milli=milli, **spec)
         )
-        pod["metadata"]["labels"] = labels or {}
+        pod["metadata"] |= meta or {}
         self.api.put("pods", pod)
         assert await self.face.bind(pod, "n") == ""
         await self.is_seen_bound(name)
@@ -118,20 +118,24 @@ async def test_no_more_leave_than_must(scene: Scene) -> None:
 
 
 async def test_pods_of_gpujobs_are_never_offered(scene: Scene) -> None:
-    await scene.runs("job", 1000, labels={names.LABEL_JOB: "train"})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    await scene.runs("job", 1000, meta={"labels": {names.LABEL_JOB: "train"}, "ownerReferences": [owner]})
     await scene.runs("plain", 1000)
     assert await scene.victims(urgent(), "job") == {"plain"}
     assert await scene.victims(urgent(gpu="2"), "job", "plain") is None
 
 
-async def test_a_pod_that_a_gpujob_owns_is_never_offered_without_its_label(scene: Scene) -> None:
-    pod = make_pod("owned", "2", milli=2000)
-    owner = {"apiVersion": names.API_VERSION, "kind": "GPUJob", "name": "train", "uid": "u"}
-    pod["metadata"]["ownerReferences"] = [owner]
-    scene.api.put("pods", pod)
-    assert await scene.face.bind(pod, "n") == ""
-    await scene.is_seen_bound("owned")
-    assert await scene.victims(urgent(), "owned") is None
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"labels": {names.LABEL_JOB: "train"}},
+        {"ownerReferences": [{"apiVersion": names.API_VERSION, "kind": "GPUJob", "name": "train", "uid": "u"}]},
+        {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u", "controller": True}]},
+    ],
+)
+async def test_a_pod_that_only_says_it_is_a_job_s_is_offered_as_any_other(scene: Scene, meta: dict[str, Any]) -> None:
+    await scene.runs("forged", 2000, meta=meta)
+    assert await scene.victims(urgent(), "forged") == {"forged"}
 
 
 async def test_pods_of_the_same_or_a_higher_priority_are_never_offered(scene: Scene) -> None:

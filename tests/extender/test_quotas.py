@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from dovetail import names
+from dovetail.allocation import allocation_in
 from tests.extender.api_server import ApiServer
-from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
+from tests.extender.builders import asking, make_gpunode, make_node, make_pod, make_share
 from tests.extender.harness import Face, eventually
 from tests.extender.test_plans import make_job
 
@@ -111,3 +114,41 @@ async def test_what_is_kept_for_a_time_is_kept_from_pods_too_and_gone_with_the_q
     api.delete("gpuquotas", "class")
     await eventually(lambda: face.ledger.claim("quota/class/kept/a/0") is None)
     assert set((await face.filter(make_pod(), "a", "b"))["NodeNames"]) == {"a", "b"}
+
+
+def asking_weight(weight: str | None) -> dict[str, Any]:
+    pod = make_share("p", 500)
+    pod["metadata"]["annotations"] |= {} if weight is None else {names.PRIORITY: weight}
+    return pod
+
+
+async def test_a_pod_that_asks_for_more_weight_than_its_namespace_may_have_is_refused_with_both_numbers(
+    api: ApiServer, face: Face
+) -> None:
+    await limit(api, face, namespaces=["default"], maxPriority=50)
+    sentence = "annotation dovetail.dev/gpu-priority is 51: GPUQuota vision allows 0 to 50"
+    assert await refused(face, asking_weight("51")) == {sentence}
+    api.put("pods", asking_weight("51"))
+    assert sentence in await face.bind(asking_weight("51"), "a")
+    for weight in ("50", None):
+        assert await refused(face, asking_weight(weight)) == set()
+
+
+@pytest.mark.parametrize(("most", "weight"), [(5, 5), (20, 10)])
+async def test_a_pod_that_asks_for_no_weight_gets_what_it_may_have(
+    api: ApiServer, face: Face, most: int, weight: int
+) -> None:
+    await limit(api, face, per="Namespace", maxPriority=most)
+    api.put("pods", pod := asking_weight(None))
+    assert await face.bind(pod, "a") == ""
+    allocation = allocation_in(api.objects["pods"]["default/p"]["metadata"]["annotations"])
+    assert allocation is not None
+    assert allocation.priority == weight
+
+
+async def test_a_vendor_s_pod_takes_no_turns_so_its_weight_is_not_asked(api: ApiServer, face: Face) -> None:
+    await limit(api, face, namespaces=["default"], maxPriority=5)
+    pod = make_pod(limits={"nvidia.com/gpu": "1"})
+    pod["metadata"]["annotations"] = {names.PRIORITY: "x"}
+    status, _ = await face.ask("filter", asking(pod, "a", "b"))
+    assert status == 200

@@ -8,6 +8,7 @@ import pytest
 
 from dovetail import names
 from dovetail.allocation import allocation_in
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.objects import Pod
 from dovetail.tenancy import Tenancy
 from dovetail_extender.plans import PlannedJob
@@ -56,6 +57,20 @@ def test_a_worker_is_what_its_job_says_whatever_its_annotation_does() -> None:
 )
 def test_a_pod_that_only_says_so_is_of_no_job(forged: dict[str, Any]) -> None:
     assert tenancies(**HOLDING).of(pod_with(make_pod(), **forged)) == Tenancy()
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"), [({"users": ["ada"]}, 50), ({"namespaces": ["default"]}, 50), ({"users": ["bob"]}, 200)]
+)
+def test_a_worker_s_weight_is_bounded_by_what_its_user_may_have(spec: dict[str, Any], counts: int) -> None:
+    known, job = Tenancies(), make_job(("b", 1)) | {"spec": {"priority": 200}}
+    job["metadata"]["annotations"] = {names.USER: "ada"}
+    known.job_changed(msgspec.convert(job, PlannedJob))
+    quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"maxPriority": 50, **spec}}, GPUQuota)
+    known.quota_event("ADDED", quota)
+    assert known.of(pod_with(make_worker())).priority == counts
+    known.quota_event("DELETED", quota)
+    assert known.of(pod_with(make_worker())).priority == 200
 
 
 def test_a_worker_whose_job_is_gone_is_of_no_job() -> None:

@@ -118,14 +118,15 @@ def make_pod(
         }
     elif state is None and started is not None:
         state = {"running": {"startedAt": at(started)}}
+    job = (meta or {}).get("labels", {}).get(LABEL_JOB, "x")
     metadata = {
         "name": f"x-{worker}-{phase.lower()}",
         "namespace": "team",
         "uid": f"uid-pod-{worker}-{created}",
         "creationTimestamp": at(created),
-        "labels": {"dovetail.dev/job": "x"},
+        "labels": {LABEL_JOB: "x"},
         "annotations": annotations,
-        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": owner, "controller": True}],
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": owner, "controller": True}],
         **(meta or {}),
     }
     status = {

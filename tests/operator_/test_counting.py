@@ -10,7 +10,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.claims import Claim
 from dovetail.queue.verdicts import Admitted
-from dovetail.quotas import Counted
+from dovetail.quotause import Counted
 from dovetail_operator.counting import Counts, counted_jobs
 from dovetail_operator.state import State
 from tests.operator_.builders import at, make_child, make_job, make_state

@@ -10,10 +10,12 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.api.values import values_of
 from dovetail.kube.objects import Pod
+from dovetail.queue.preemption import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail.quotas import Quotas
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.counting import children_of_jobs, counted_jobs, departed
+from dovetail_operator.evictions import running_jobs
 from dovetail_operator.noting import is_news
 from dovetail_operator.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
@@ -259,3 +261,52 @@ def test_a_use_that_only_grows_is_noted_once_a_minute(seconds: float, news: bool
     before = GPUQuotaStatus(as_of=at(0), uses=[QuotaUse(who="", gpus=1, gpu_seconds=10)])
     after = GPUQuotaStatus(as_of=at(seconds), uses=[QuotaUse(who="", gpus=1, gpu_seconds=10 + seconds)])
     assert is_news(before, after, now=NOW + timedelta(seconds=seconds)) == news
+
+
+def test_a_job_beyond_the_priority_that_its_quota_allows_waits_and_says_so_and_keeps_nobody_else_back() -> None:
+    state = make_state(a=1)
+    state.quotas.put(make_quota(namespaces=["team"], maxPriority=50))
+    add(state, make_job("above", gpu=1, priority=51, meta={"creationTimestamp": at(-100)}))
+    add(state, make_job("within", gpu=1, priority=50))
+    found = verdicts(state)
+    assert isinstance(found["within"], Admitted)
+    above = found["above"]
+    assert isinstance(above, Waits)
+    assert (above.reason, above.message) == ("Quota", "spec.priority is 51: GPUQuota q allows 0 to 50")
+    state.quotas.put(make_quota(namespaces=["team"], maxPriority=51))
+    assert isinstance(verdicts(state)["above"], Admitted)
+
+
+def test_a_priority_that_is_raised_later_counts_no_more_than_the_bound() -> None:
+    state = make_state(a=1)
+    state.preemption = Rules(gap=10)
+    state.quotas.put(make_quota(namespaces=["team"], maxPriority=50))
+    running = {"phase": "Running", "startTime": at(-HOUR)}
+    add(state, make_job("runs", gpu=1, priority=255, status=running), runs=True)
+    assert [each.priority for each in running_jobs(state, now=NOW)] == [50]
+
+
+@pytest.mark.parametrize(("may", "leave"), [(True, {"uid-runs"}), (False, set())])
+def test_a_quota_says_who_may_take_the_place_of_others(may: bool, leave: set[str]) -> None:
+    state = make_state(a=1)
+    state.preemption = Rules(gap=10, min_run_seconds=0)
+    state.quotas.put(make_quota(users=["ada"], mayPreempt=may))
+    running = {"phase": "Running", "startTime": at(-HOUR)}
+    add(state, make_job("runs", gpu=1, priority=1, status=running), runs=True)
+    add(state, make_job("boss", gpu=1, priority=99, meta={"annotations": {"dovetail.dev/user": "ada"}}))
+    cycle = survey(state, now=NOW)
+    list(decide(state, cycle))
+    assert set(cycle.orders) == leave
+
+
+@pytest.mark.parametrize("meta", [{"labels": {}}, {"namespace": "elsewhere"}])
+def test_a_pod_that_names_a_job_s_batch_job_as_its_owner_counts_as_any_other(meta: dict[str, Any]) -> None:
+    state = make_state(a=8)
+    state.quotas.put(make_quota(gpus=2))
+    add(state, make_job("x", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)}), runs=True)
+    forged = {"uid": "pod-forged", "labels": {"dovetail.dev/job": "x"}} | meta
+    state.pod_changed("ADDED", make_pod(devices=1, node="a", owner="child-x", started=-HOUR, meta=forged))
+    add(state, make_job("next", gpu=1))
+    found = verdicts(state)["next"]
+    assert isinstance(found, Waits)
+    assert found.message == "GPUQuota q: all whom it binds may run 2 GPUs, 2 run, this job needs 1"

@@ -1,3 +1,8 @@
+from typing import Any
+
+import pytest
+
+from dovetail.allocation import Allocation, annotations_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.objects import Pod
 from dovetail_operator.observed import Obstacle
@@ -168,3 +173,40 @@ def told(state: State, job: GPUJob) -> str:
     assert found is not None
     assert found.reason == "Evaluating"
     return found.message
+
+
+@pytest.mark.parametrize(
+    "meta", [{"ownerReferences": []}, {"labels": {}}, {"namespace": "elsewhere"}, {"labels": {"dovetail.dev/job": "y"}}]
+)
+def test_a_pod_that_only_says_so_is_no_job_s(meta: dict[str, Any]) -> None:
+    state = make_state()
+    state.put_job(job := make_job(status={"number": 1}))
+    state.put_child(make_child(job, uid="uid-child"))
+    state.pod_changed("ADDED", make_pod(meta=NUMBERED, owner="uid-child"))
+    assert state.is_of_a_job("uid-pod-0--50")
+    forged = make_pod(meta={**NUMBERED, "uid": "uid-forged", **meta}, owner="uid-child")
+    state.pod_changed("ADDED", forged)
+    assert not state.is_of_a_job("uid-forged")
+
+
+def test_a_pod_that_only_has_its_label_keeps_no_job_waiting() -> None:
+    state = make_state()
+    state.put_job(job := make_job(status={"number": 1}))
+    state.pod_changed("ADDED", make_pod(meta={**NUMBERED, "ownerReferences": []}))
+    assert state.obstacle_of(job, now=NOW) is None
+
+
+def test_a_pod_whose_batch_job_is_no_gpujob_s_is_not_ended_with_one() -> None:
+    state = make_state()
+    state.put_job(make_job(status={"number": 1}))
+    state.pod_changed("ADDED", make_pod(meta=NUMBERED, owner="uid-of-a-job-of-somebody-s-own"))
+    assert not state.is_of_a_job("uid-pod-0--50")
+
+
+def test_a_pod_that_its_batch_job_left_behind_is_known_by_its_allocation_after_a_restart() -> None:
+    state = make_state(a=1)
+    state.put_job(job := make_job(status={"number": 1, "phase": "Running"}))
+    held = Allocation(node="a", mode="Exclusive", containers=[], priority=10, job="x")
+    left = {**NUMBERED, "ownerReferences": [], "annotations": annotations_of(held)}
+    state.pod_changed("ADDED", make_pod(meta=left))
+    assert "goes on without its Job" in told(state, job)

@@ -188,3 +188,10 @@ def test_the_users_template_is_left_as_it_is() -> None:
     before = msgspec.json.encode(job)
     build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)
     assert msgspec.json.encode(job) == before
+
+
+def test_a_template_s_own_labels_say_nothing_of_whose_its_pods_are() -> None:
+    forged = {"dovetail.dev/job": "y", "dovetail.dev/reservation": "true", "dovetail.dev/array": "z", "app": "a"}
+    made = build(template={"metadata": {"labels": forged}, **template()})
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert labels == {"dovetail.dev/job": "x", "dovetail.dev/job-number": "42", "app": "a"}

@@ -16,7 +16,8 @@ from dovetail_cli.liveness import judge_lease
 INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
 POLICIES: Final = (
-    "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "users", "terms", "operator-terms",
+    "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "priorities", "users", "terms",
+    "operator-terms",
 )  # fmt: skip
 _DOES: Final = {
     "operator": "no job starts or ends, and no status is true",

@@ -13,8 +13,10 @@ from dovetail.queue import limits
 from dovetail.queue.candidates import Candidate, order
 from dovetail.queue.gate import Refused
 from dovetail.queue.pools import in_pools, pools_of
+from dovetail.queue.ranks import bound_of
 from dovetail.queue.verdicts import Waits
-from dovetail.quotas import Counted, subject_of
+from dovetail.quotas import subject_of, weight_refusal
+from dovetail.quotause import Counted
 from dovetail.requests import RequestError
 from dovetail_cli.explain.subjects import Subject
 from dovetail_cli.picture import Picture
@@ -92,6 +94,17 @@ def _pools(subject: Subject, picture: Picture) -> tuple[str, ...] | Refused:
     return pools_of(picture.quotas or (), _whose(subject, picture), asked=asked)
 
 
+def _refused(subject: Subject, picture: Picture) -> Refused | None:
+    """Why its quotas keep a pod or a request back whatever is free."""
+    bound = bound_of(picture.quotas or (), _whose(subject, picture))
+    if subject.kind == "Pod" and subject.ask is not None:
+        for pod in subject.pods:
+            if (beyond := weight_refusal(pod.metadata.annotations, ask=subject.ask, bound=bound)) is not None:
+                return beyond
+    pools = _pools(subject, picture)
+    return pools if isinstance(pools, Refused) else None
+
+
 def _kept_back(subject: Subject, *, nodes: Sequence[str], picture: Picture, now: datetime) -> Waits | None:
     job = _job_of(subject, picture)
     queue = queue_of(picture, now=now, but="" if job is None else job.metadata.uid)
@@ -120,13 +133,12 @@ def _asked(
     assert subject.ask is not None, "what asks nothing is not limited"
     queue.sites[ASKED] = list(nodes)
     candidate = Candidate(key=ASKED, ask=subject.ask, workers=subject.workers, created="9", name="it", site=ASKED)
-    pools = _pools(subject, picture)
     return candidate, Counted(
         uid=ASKED,
         subject=_whose(subject, picture),
         milli=limits.milli_of(subject.ask, workers=subject.workers),
         queued=True,
-        refused=pools if isinstance(pools, Refused) else None,
+        refused=_refused(subject, picture),
     )
 
 

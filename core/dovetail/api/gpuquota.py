@@ -65,6 +65,20 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             "late for its shares. Unset: it takes no part."
         ),
     ] = None
+    max_priority: Annotated[
+        Annotated[int, Meta(ge=0, le=255)] | None,
+        Meta(
+            description="The highest spec.priority that each job may have, and the highest weight in turns of each "
+            "pod. A job beyond it is refused when it is created or changed; one that exists already waits. Unset: 255."
+        ),
+    ] = None
+    may_preempt: Annotated[
+        bool,
+        Meta(
+            description="Whether jobs whom it binds may take the place of running jobs, where preemption is on. If one "
+            "quota says false, they may not."
+        ),
+    ] = True
     pools: Annotated[
         list[Label],
         Meta(description="Only nodes of these pools (label dovetail.dev/pool). Empty: any node.", max_length=64),

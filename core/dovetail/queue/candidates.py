@@ -37,9 +37,9 @@ class Candidate:
     namespace is smaller. `site` names the nodes that its pods may go to in the `sites` of a
     cycle; a site that is not listed there is every node. It is taken to hold its devices for `run_seconds`; where
     it is `limited` it holds them no longer than that. Of one priority those go first whose `share` of what was used
-    of late is smaller. `nodes` are those of a plan that stands, one for each of `workers`. Where that is known, it
-    is likely to run for `likely_seconds`, and as long as each of `likely_range` with the same chance, from the shortest
-    to the longest: nothing but estimates rests on it.
+    of late is smaller. Only a job that `may_preempt` can take the place of others. `nodes` are those of a plan that
+    stands, one for each of `workers`. Where that is known, it is likely to run for `likely_seconds`, and as long as
+    each of `likely_range` with the same chance, from the shortest to the longest: nothing but estimates rests on it.
     """
 
     key: str
@@ -54,6 +54,7 @@ class Candidate:
     run_seconds: float = DAY_SECONDS
     limited: bool = False
     share: float = 0.0
+    may_preempt: bool = True
     nodes: tuple[str, ...] = ()
     least: int | None = None
     likely_seconds: float | None = None

@@ -114,7 +114,7 @@ class Evictor:
         """The proof over those that were told to make way already, without those that need not any more."""
         # A priority may have been changed since they were told.
         told = [each for each in self._told_for(proofs.job) if each.left or self._is_lower(each, proofs.job)]
-        if not told or not self.rules.gap:
+        if not told or not self.rules.gap or not proofs.job.may_preempt:
             return None
         proof = proofs.without(told)
         return None if proof is None else proofs.spared(proof)
@@ -142,7 +142,7 @@ class Evictor:
     def _willing(self, job: Candidate) -> list[Running]:
         """Those that may make way for `job`, the first to go first."""
         rules = self.rules
-        if not rules.gap:
+        if not rules.gap or not job.may_preempt:
             return []
         may = [
             each

@@ -56,6 +56,12 @@ def low(name: str, gpu: str = "4", *, priority: int = 10, **facts: object) -> tu
 
 
 CASES = (
+    Case(
+        says="who may not, sends nobody away",
+        running=(low("a"),),
+        leave=set(),
+        waiting=replace(BOSS, may_preempt=False),
+    ),
     Case(says="one is enough", running=(low("a"), low("b", priority=20)), leave={"a"}),
     Case(says="the lowest priority goes", running=(low("a", priority=30), low("b", priority=20)), leave={"b"}),
     Case(
