@@ -6,6 +6,7 @@ this process is an hour old or was killed a moment ago. The decisions are in `re
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from typing import Any, Final
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.objects import Node, Pod
+from dovetail.kube.objects import Node
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUNODES, NODES, PODS
+from dovetail.kube.resources import GPUNODES, NODES
 from dovetail.logs import get_logger
 from dovetail.nodekind import serving
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -30,7 +31,7 @@ from dovetail_agent.feature import Feature
 from dovetail_agent.looking import Eyes, Look
 from dovetail_agent.provider import Provider
 from dovetail_agent.publish import Pace, Why, worth_publishing
-from dovetail_agent.tenants import Tenant, tenant_of
+from dovetail_agent.tenant_source import TenantSource
 
 log = get_logger(__name__)
 
@@ -38,6 +39,8 @@ FIELD_MANAGER: Final = "dovetail-agent"
 _HANDS: Final = 16
 # Pods of a job come and go together: one look for all of them.
 _DEBOUNCE_SECONDS: Final = 0.2
+# The operator writes a new node's tenants within a second or two. One that is away must not keep devices unreported.
+_PATIENCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class Rules:
     pace: Pace
     turns_per_device: int
     vendors: Vendors = DEFAULT_VENDORS
+    reads_pods: bool = False
 
 
 class Agent:
@@ -75,7 +79,7 @@ class Agent:
         self._rules = rules
         self._clock = clock
         self._looks: dict[str, Look] = {}
-        self._tenants: dict[str, dict[str, Tenant]] = {}
+        self._waited_since: dict[str, float] = {}
         self._known: dict[str, GPUNode] = {}
         self._eyes = Eyes(provider, vendors=rules.vendors, beside=self.beside)
         named = None if node is None else f"metadata.name={node}"
@@ -86,19 +90,15 @@ class Agent:
             on_event=self._on_node,
             field_selector=named,
         )
-        self.pods = Reflector(
-            client,
-            PODS,
-            Pod,
-            on_event=self._on_pod,
-            field_selector="spec.nodeName!=" if node is None else f"spec.nodeName={node}",
+        self.tenants = TenantSource(
+            client, node=node, reads_pods=rules.reads_pods, vendors=rules.vendors, changed=self._ask_for
         )
         self.gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode, field_selector=named)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
         """The lists that it follows."""
-        return self.nodes, self.pods, self.gpunodes
+        return self.nodes, self.tenants.reflector, self.gpunodes
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -127,20 +127,11 @@ class Agent:
         name = node.metadata.name
         if event == "DELETED":
             self._looks.pop(name, None)
+            self._waited_since.pop(name, None)
+            self.tenants.forget(name)
             self._queue.forget(name)
         else:
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
-
-    def _on_pod(self, event: EventType, pod: Pod) -> None:
-        tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._rules.vendors)
-        tenants = self._tenants.setdefault(pod.spec.node_name, {})
-        if tenants.get(pod.metadata.uid) == tenant:
-            return
-        if tenant is None:
-            del tenants[pod.metadata.uid]
-        else:
-            tenants[pod.metadata.uid] = tenant
-        self._ask_for(pod.spec.node_name)
 
     def _on_gpunode(self, event: EventType, gpunode: GPUNode) -> None:
         name = gpunode.metadata.name
@@ -174,14 +165,29 @@ class Agent:
         if node is None or not (self._provider.serves(node) or capacity.advertises(node)):
             self._looks.pop(name, None)
             return
-        tenants = tuple(self._tenants.get(name, {}).values())
-        seen, look = self._eyes.look(node, gpunode=self._known.get(name), tenants=tenants, now=self._clock())
+        if self._waits_for_tenants(name):
+            self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
+            return
+        seen, look = self._eyes.look(
+            node,
+            gpunode=self._known.get(name),
+            tenants=self.tenants.of(name),
+            answers=self.tenants.answers(name),
+            now=self._clock(),
+        )
         self._announce(name, look)
         self._looks[name] = look
         self._queue.add_later(name, seconds=self._rules.look_every.total_seconds())
         await self._publish(node, look.status)
         await self._advertise(node, look)
         self.beside.act(seen, status=look.status)
+
+    def _waits_for_tenants(self, name: str) -> bool:
+        """Whether the operator may still be about to say who is there: a first report without them looks too full."""
+        if self.tenants.knows(name):
+            return False
+        now = time.monotonic()
+        return now - self._waited_since.setdefault(name, now) < _PATIENCE_SECONDS
 
     def _announce(self, name: str, look: Look) -> None:
         """Log a node's devices when they are first seen, and whenever they or their health change."""

@@ -22,13 +22,15 @@ Wake = Callable[[], None]
 class Seen:
     """One look at a node. `gpunode` is what the API server has; without a sample nothing could be read, see `problem`.
 
-    `tenants` have, on a node of a vendor's plugin, the devices that kubelet gave them.
+    `tenants` have, on a node of a vendor's plugin, the devices that kubelet gave them. `answers` is the question
+    (`status.tenantsAsked`) that their list answers, 0 for none; None where the agent reads the pods itself.
     """
 
     node: Node
     now: datetime
     gpunode: GPUNode | None = None
     tenants: tuple[Tenant, ...] = ()
+    answers: int | None = None
     inventory: Inventory | None = None
     sample: Sample | None = None
     problem: str = ""

@@ -43,10 +43,16 @@ class Eyes:
         self._said: set[str] = set()
 
     def look(
-        self, node: Node, *, gpunode: GPUNode | None, tenants: Sequence[Tenant], now: datetime
+        self,
+        node: Node,
+        *,
+        gpunode: GPUNode | None,
+        tenants: Sequence[Tenant],
+        now: datetime,
+        answers: int | None = None,
     ) -> tuple[Seen, Look]:
         """What there is to see, and what is to be reported of it."""
-        seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants))
+        seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants), answers=answers)
         provider, past = self._provider, Past.of(gpunode, boot_id=node.status.node_info.boot_id)
         try:
             answered = provider.inventory(node)

@@ -137,6 +137,7 @@ def rules_of(settings: Settings) -> Rules:
         ),
         turns_per_device=settings.tenants_per_device,
         vendors=settings.vendors,
+        reads_pods=settings.agents_read_pods,
     )
 
 

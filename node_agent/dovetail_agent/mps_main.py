@@ -1,4 +1,4 @@
-"""`dovetail-mps`: the process that keeps MPS at work on its node. It follows the node's pods and asks nobody else.
+"""`dovetail-mps`: the process that keeps MPS at work on its node. It follows who is on the node and asks nobody else.
 
 What it finds it leaves in a file for the node's agent, which reports it: a GPUNode has one writer.
 """
@@ -23,9 +23,6 @@ from dovetail.config.settings import Settings
 from dovetail.guarding import Guard
 from dovetail.kube.client import Client
 from dovetail.kube.connection import load_connection
-from dovetail.kube.objects import Pod
-from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import PODS
 from dovetail.kube.unreadable import UnreadableCollector
 from dovetail.logs import get_logger
 from dovetail_agent import mps_state, mps_tenants
@@ -36,7 +33,7 @@ from dovetail_agent.mps_probe import Verdict, probed
 from dovetail_agent.mps_state import State
 from dovetail_agent.mps_supervisor import Supervisor
 from dovetail_agent.telling import Teller
-from dovetail_agent.tenants import Tenant, tenant_of
+from dovetail_agent.tenant_source import TenantSource
 
 log = get_logger(__name__)
 
@@ -73,7 +70,7 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
         async with serving.listening(health(work), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("MPS supervisor started", node=args.node, directory=str(args.directory))
             try:
-                await serving.together(stop, work.pods.run(), work.run(), work.list_tenants())
+                await serving.together(stop, work.tenants.reflector.run(), work.run(), work.list_tenants())
             finally:
                 work.supervisor.stop()
                 work.disclaim("Stopped", "the supervisor was ended, and the control daemon with it")
@@ -96,15 +93,20 @@ class Work:
     def __init__(self, client: Client, *, args: argparse.Namespace, settings: Settings) -> None:
         self._file = args.directory / "state" / "mps.json"
         self._teller = Teller(client, component="dovetail-mps")
-        self._tenants: dict[str, Tenant] = {}
         self._list = mps_tenants.path_in(args.directory)
-        self._changed, self._unlisted = asyncio.Event(), asyncio.Event()
-        self._vendors = settings.vendors
+        self._changed, self._unlisted, self._told = asyncio.Event(), asyncio.Event(), asyncio.Event()
         before = mps_state.read(self._file) or State(at=0.0)
         self.supervisor = supervisor_of(args, kept=before.exclusive)
         self.state = before
         self.disclaim("Starting", "the supervisor has just begun")
-        self.pods = Reflector(client, PODS, Pod, on_event=self._on_pod, field_selector=f"spec.nodeName={args.node}")
+        self._node: str = args.node
+        self.tenants = TenantSource(
+            client,
+            node=self._node,
+            reads_pods=settings.agents_read_pods,
+            vendors=settings.vendors,
+            changed=self._tenants_changed,
+        )
 
     def disclaim(self, reason: str, message: str) -> None:
         """Leave word that nothing is enforced now; the cards that are closed stay so."""
@@ -114,8 +116,8 @@ class Work:
         mps_state.write(self._file, self.state)
 
     async def run(self) -> None:
-        """A step every few seconds, and whenever a tenant comes or goes; never before the pods are known."""
-        await self.pods.synced.wait()
+        """A step every few seconds, and whenever a tenant comes or goes; never before the tenants are known."""
+        await self._first_known()
         # The end of this process is the end of the daemon, and of every client of the node. A state that no step
         # renews grows old, and counts no longer.
         guard = Guard("a step of MPS")
@@ -129,35 +131,35 @@ class Work:
                 continue
 
     async def _step(self) -> None:
-        done = await asyncio.to_thread(self.supervisor.step, tuple(self._tenants.values()))
+        done = await asyncio.to_thread(self.supervisor.step, self.tenants.of(self._node))
         self.state = done.state
         mps_state.write(self._file, done.state)
         await self._tell(done.lost)
 
     async def list_tenants(self) -> None:
-        """Keep the list of tenants for the volume driver, also while a step blocks; never before the pods are known."""
-        await self.pods.synced.wait()
+        """Keep the list of tenants for the volume driver, also while a step blocks; never before they are known."""
+        await self._first_known()
         guard = Guard("the list of tenants")
         while True:
             self._unlisted.clear()
             with guard.around():
-                mps_tenants.write(self._list, self._tenants.values())
+                mps_tenants.write(self._list, self.tenants.of(self._node))
             await self._unlisted.wait()
 
-    def _on_pod(self, event: EventType, pod: Pod) -> None:
-        tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._vendors)
-        if self._tenants.get(pod.metadata.uid) == tenant:
-            return
-        if tenant is None:
-            del self._tenants[pod.metadata.uid]
-        else:
-            self._tenants[pod.metadata.uid] = tenant
-        self._changed.set()
-        self._unlisted.set()
+    async def _first_known(self) -> None:
+        """Wait until somebody has said who is there: without tenants every card would be opened to everybody."""
+        await self.tenants.reflector.synced.wait()
+        if not self.tenants.knows(self._node):
+            await self._told.wait()
+
+    def _tenants_changed(self, _node: str) -> None:
+        for event in (self._changed, self._unlisted, self._told):
+            event.set()
 
     async def _tell(self, lost: Mapping[str, str]) -> None:
+        tenants = {tenant.uid: tenant for tenant in self.tenants.of(self._node)}
         for uid, how in lost.items():
-            if tenant := self._tenants.get(uid):
+            if tenant := tenants.get(uid):
                 message = f"What it had on the card under MPS is lost: {how}"
                 await self._teller.pod(tenant, reason="MPSClientLost", message=message)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
@@ -26,6 +27,14 @@ _LABELS: Final = ("node", "index", "uuid", "model")
 Key = tuple[str, str, int, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstSight:
+    """When a possible stranger was seen first, and the question whose answer tells whether it is one."""
+
+    at: datetime
+    question: int
+
+
 class StrangersFeature(Feature):
     """Whoever is seen twice, `grace` apart, on a device that was not given to it is a stranger there."""
 
@@ -36,7 +45,7 @@ class StrangersFeature(Feature):
         self._policy = policy
         self._proc = proc
         self._grace = grace
-        self._first: dict[Key, datetime] = {}
+        self._first: dict[Key, FirstSight] = {}
         self._devices: dict[str, list[Device]] = {}
         self._fresh = asyncio.Event()
 
@@ -53,11 +62,11 @@ class StrangersFeature(Feature):
         if seen.inventory is None or seen.sample is None:
             return status
         told = any(state.used_by_tenant_mib is not None for state in seen.sample.devices)
-        found = self._judged(seen)
+        found, asked = self._judged(seen)
         devices = [self._marked(device, found.get(device.uuid, ())) for device in status.devices]
         self._devices[seen.node.metadata.name] = devices
         conditions = status.conditions if not devices else [*status.conditions, _seen(seen, told=told)]
-        return msgspec.structs.replace(status, devices=devices, conditions=conditions)
+        return msgspec.structs.replace(status, devices=devices, conditions=conditions, tenants_asked=asked)
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
         """Tell of those that were not in the last report: of the node, and of the pod that they belong to."""
@@ -88,11 +97,17 @@ class StrangersFeature(Feature):
                 tainted.add_metric(labels, 1.0 if device.taint else 0.0)
         return strangers, tainted
 
-    def _judged(self, seen: Seen) -> dict[str, list[Stranger]]:
-        """The strangers by device. Whom the last report had is believed at once: the agent may have started anew."""
+    def _judged(self, seen: Seen) -> tuple[dict[str, list[Stranger]], int]:
+        """The strangers by device, and what the operator is asked.
+
+        A process is judged only when the list of tenants is known to be newer than the process: an operator that is
+        slow or away makes no stranger. Whom the last report had is believed at once: the agent may have restarted.
+        """
         assert seen.inventory is not None, "looked at before"
         assert seen.sample is not None, "looked at before"
         node, known, found = seen.node.metadata.name, _keys(seen.previous), dict[str, list[Stranger]]()
+        asked = max(seen.previous.tenants_asked if seen.previous else 0, seen.answers or 0)
+        question = max([asked, *(first.question for first in self._first.values())]) + 1
         now_here: set[Key] = set()
         for device, processes in pairs(seen.inventory, seen.sample):
             commands = {each.pid: command_of(each.pid, proc=self._proc) for each in processes}
@@ -101,12 +116,16 @@ class StrangersFeature(Feature):
                 key = (node, uuid, pid, uid)
                 now_here.add(key)
                 if key not in self._first:
-                    self._first[key] = seen.now
+                    self._first[key] = FirstSight(at=seen.now, question=question)
                     self._fresh.set()
-                if (uuid, pid, uid) in known or seen.now - self._first[key] >= self._grace:
+                first = self._first[key]
+                confirmed = seen.answers is None or seen.answers >= first.question
+                if (uuid, pid, uid) in known or (confirmed and seen.now - first.at >= self._grace):
                     found.setdefault(device.uuid, []).append(stranger)
-        self._first = {key: at for key, at in self._first.items() if key[0] != node or key in now_here}
-        return found
+                elif not confirmed:
+                    asked = max(asked, first.question)
+        self._first = {key: first for key, first in self._first.items() if key[0] != node or key in now_here}
+        return found, asked
 
     def _marked(self, device: Device, strangers: Sequence[Stranger]) -> Device:
         shown = sorted(strangers, key=lambda each: each.pid)[:MOST]

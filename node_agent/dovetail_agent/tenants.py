@@ -1,20 +1,14 @@
 """The pods of a node as the agent sees them: who was promised what, and who runs. Pure."""
 
 from dataclasses import dataclass
-from typing import Final
 
-from dovetail.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
+from dovetail.allocation import AllocatedDevice
 from dovetail.api.gpujob import Mode, Workload
-from dovetail.asks import host_request
+from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.kube.objects import Pod
-from dovetail.logs import get_logger
-from dovetail.pods.vendor import vendor_devices
-from dovetail.tenancy import DEFAULT_PRIORITY, tenancy_in
+from dovetail.node_tenants import tenant_of_pod
+from dovetail.tenancy import DEFAULT_PRIORITY
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
-
-log = get_logger(__name__)
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,32 +41,36 @@ class Tenant:
     guard_fraction: float = 1.0
 
 
+def tenant_from(told: NodeTenant, *, node: str) -> Tenant:
+    """The tenant that the operator's object describes."""
+    return Tenant(
+        uid=told.uid,
+        node=node,
+        workload=f"{told.namespace}/{told.job or told.name}",
+        running=told.running,
+        cpu_milli=told.cpu_milli,
+        memory_mib=told.memory_mib,
+        mode=told.mode,
+        devices=tuple(
+            AllocatedDevice(uuid=each.uuid, index=each.index, share_milli=each.share_milli, memory_mib=each.memory_mib)
+            for each in told.devices
+        ),
+        namespace=told.namespace,
+        name=told.name,
+        by_vendor=told.vendor_devices,
+        priority=told.priority,
+        leaving=told.leaving,
+        reservation=told.reservation,
+        purpose=told.workload,
+        movable=told.movable,
+        guard_fraction=told.guard_fraction,
+    )
+
+
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
     """The tenant that a pod is, or None for one that is not bound or has ended."""
-    if not pod.spec.node_name or pod.status.phase in _ENDED:
-        return None
-    cpu_milli, memory_mib = host_request(pod.spec)
-    allocation = _allocation_of(pod)
-    tenancy = tenancy_in(pod, allocation=allocation)
-    return Tenant(
-        uid=pod.metadata.uid,
-        node=pod.spec.node_name,
-        workload=f"{pod.metadata.namespace}/{tenancy.job or pod.metadata.name}",
-        running=pod.status.phase == "Running",
-        cpu_milli=cpu_milli,
-        memory_mib=memory_mib,
-        mode=allocation.mode if allocation else "Exclusive",
-        devices=tuple(allocation.devices) if allocation else (),
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        by_vendor=sum(vendor_devices(pod.spec, vendors=vendors).values()),
-        priority=tenancy.priority,
-        leaving=pod.metadata.deletion_timestamp is not None,
-        reservation=tenancy.reservation,
-        purpose=allocation.workload if allocation else None,
-        movable=allocation is not None and allocation.movable,
-        guard_fraction=(allocation.guard_fraction if allocation else None) or 1.0,
-    )
+    told = tenant_of_pod(pod, vendors=vendors)
+    return None if told is None else tenant_from(told, node=pod.spec.node_name)
 
 
 def promised_mib(tenant: Tenant, *, uuid: str) -> int:
@@ -83,12 +81,3 @@ def promised_mib(tenant: Tenant, *, uuid: str) -> int:
 def promised_milli(tenant: Tenant, *, uuid: str) -> int:
     """Share of one device, in thousandths, that a tenant was promised."""
     return sum(device.share_milli for device in tenant.devices if device.uuid == uuid)
-
-
-def _allocation_of(pod: Pod) -> Allocation | None:
-    # The audit reports a broken allocation; here it must not keep the other tenants from being seen.
-    try:
-        return allocation_in(pod.metadata.annotations)
-    except AllocationError as error:
-        log.warning("broken allocation", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", problem=str(error))
-        return None

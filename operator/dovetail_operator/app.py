@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,7 +24,7 @@ from dovetail.joblimits import JobLimits
 from dovetail.kube.client import Client
 from dovetail.kube.lease import Leadership
 from dovetail.kube.objects import Job, Node, Pod
-from dovetail.kube.reflector import Reflector
+from dovetail.kube.reflector import EventType, Reflector
 from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.kube.slices import SliceWatch
 from dovetail.kube.unreadable import UnreadableCollector
@@ -32,7 +32,6 @@ from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.queue.preemption import Rules
 from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
-from dovetail_operator.changes import Changes
 from dovetail_operator.controller import Controller
 from dovetail_operator.history import History
 from dovetail_operator.history_answers import Answers
@@ -43,7 +42,8 @@ from dovetail_operator.kueue import KueueWatch
 from dovetail_operator.lasting import LastingMisses
 from dovetail_operator.mail_limits import MailRules
 from dovetail_operator.memory import Learning
-from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
+from dovetail_operator.node_tenants import NodeTenants
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.noting import QuotaNotes
 from dovetail_operator.numbers import Numbers
@@ -86,6 +86,7 @@ class Options:
     endings: EndingRules = field(default_factory=EndingRules)
     slices_absent_seconds: float = ABSENT_SECONDS
     job_limits: JobLimits = field(default_factory=JobLimits)
+    writes_tenants: bool = True
 
 
 def _state_of(options: Options) -> State:
@@ -164,7 +165,8 @@ class Operator:
         )
         self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
-        self._pods = Reflector(client, PODS, Pod, on_event=self._controller.changes.pod_event)
+        self._tenants = _tenants_of(client, options, pods=self._all_pods, rng=rng, registry=registry)
+        self._pods = Reflector(client, PODS, Pod, on_event=self._pod_event)
         changes = self._controller.changes
         self._unreadable = UnreadableJobs(
             client, jobs=state.jobs, found=changes.job_unreadable, post=self._poster.post, rng=rng
@@ -179,7 +181,11 @@ class Operator:
                 transform=state.lean,
             ),
             self._pods,
-            *_reflectors(client, changes),
+            Reflector(client, NODES, Node, on_event=self._node_event),
+            Reflector(client, GPUNODES, GPUNode, on_event=self._gpunode_event),
+            Reflector(client, JOBS, Job, on_event=changes.child_event, label_selector=names.LABEL_JOB),
+            Reflector(client, GPUQUOTAS, GPUQuota, on_event=changes.quota_event),
+            *([self._tenants.reflector] if self._tenants else []),
         ]
         self._slices = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._controller.changes.slice_event)
 
@@ -215,9 +221,29 @@ class Operator:
             tasks.create_task(self._notifier.run())
             tasks.create_task(self._kueue.run())
             tasks.create_task(self._services.run())
+            if self._tenants is not None:
+                tasks.create_task(self._tenants.run())
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         return self._pods.store.get(f"{namespace}/{name}")
+
+    def _all_pods(self) -> Iterable[Pod]:
+        return self._pods.store.values()
+
+    def _pod_event(self, type_: EventType, pod: Pod) -> None:
+        self._controller.changes.pod_event(type_, pod)
+        if self._tenants is not None:
+            self._tenants.pod_event(type_, pod)
+
+    def _node_event(self, type_: EventType, node: Node) -> None:
+        self._controller.changes.node_event(type_, node)
+        if self._tenants is not None:
+            self._tenants.node_event(type_, node)
+
+    def _gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
+        self._controller.changes.gpunode_event(type_, gpunode)
+        if self._tenants is not None:
+            self._tenants.gpunode_event(type_, gpunode)
 
     def _in_a_rush(self) -> bool:
         return self._controller.queue.load >= _RUSH
@@ -230,13 +256,20 @@ class Operator:
             tasks.create_task(self._answers.run())
 
 
-def _reflectors(client: Client, changes: Changes) -> list[Reflector[Any]]:
-    return [
-        Reflector(client, NODES, Node, on_event=changes.node_event),
-        Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event),
-        Reflector(client, JOBS, Job, on_event=changes.child_event, label_selector=names.LABEL_JOB),
-        Reflector(client, GPUQUOTAS, GPUQuota, on_event=changes.quota_event),
-    ]
+def _tenants_of(
+    client: Client,
+    options: Options,
+    *,
+    pods: Callable[[], Iterable[Pod]],
+    rng: random.Random,
+    registry: CollectorRegistry,
+) -> NodeTenants | None:
+    """What tells each node's programs of their pods; None where they read pods themselves."""
+    if not options.writes_tenants:
+        return None
+    tenants = NodeTenants(client, pods=pods, vendors=options.vendors, rng=rng)
+    registry.register(TenantsCollector(tenants))
+    return tenants
 
 
 def _check(what: str, synced: asyncio.Event) -> Callable[[], str | None]:

@@ -87,6 +87,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         preemption=rules_of(settings.preemption),
         endings=_endings(settings, namespace=namespace),
         job_limits=settings.job_limits,
+        writes_tenants=not settings.agents_read_pods,
     )
 
 

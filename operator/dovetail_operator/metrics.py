@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dovetail.api.gpujob import Phase, Reason
+from dovetail_operator.node_tenants import NodeTenants
 from dovetail_operator.state import State
 
 _WAITING: Final = frozenset({None, "Queued", "Preempted", "Held", "Suspended"})
@@ -50,6 +51,21 @@ def make_counters(registry: CollectorRegistry) -> Counters:
             registry=registry,
         ),
     )
+
+
+class TenantsCollector(Collector):
+    """How often the tenants of a node were written for its agent."""
+
+    def __init__(self, tenants: NodeTenants) -> None:
+        self._tenants = tenants
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """The family."""
+        yield CounterMetricFamily(
+            "dovetail_node_tenants_writes",
+            "Writes of the objects that tell a node's programs of its pods.",
+            value=self._tenants.writes_total,
+        )
 
 
 class JobsCollector(Collector):

@@ -25,6 +25,8 @@ from tests.core import hostile
 
 HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 NODE = "v100-0"
+# The agent that meets what users store; by default the operator does, in its place.
+READING = Settings(agents_read_pods=True)
 
 
 def nobody() -> Client:
@@ -35,19 +37,19 @@ def nobody() -> Client:
 @given(pods=st.lists(hostile.pods(node=NODE), min_size=1, max_size=3))
 async def test_no_pod_ends_the_agents_look_at_the_others(pods: list[bytes]) -> None:
     provider = SimulatedProvider()
-    agent = Agent(nobody(), provider=provider, rules=rules_of(Settings()), clock=lambda: NOON)
+    agent = Agent(nobody(), provider=provider, rules=rules_of(READING), clock=lambda: NOON)
     for text in pods:
-        hostile.feed(agent.pods, text)
-    assert hostile.unhandled(agent.pods) == []
-    agent._on_pod("ADDED", make_healthy(allocated(0)))
-    tenants = tuple(agent._tenants[NODE].values())
+        hostile.feed(agent.tenants.reflector, text)
+    assert hostile.unhandled(agent.tenants.reflector) == []
+    agent.tenants._on_pod("ADDED", make_healthy(allocated(0)))
+    tenants = agent.tenants.of(NODE)
     assert any(tenant.devices for tenant in tenants)
     eyes = Eyes(provider, vendors=DEFAULT_VENDORS, beside=Beside())
     _seen, look = eyes.look(make_node(), gpunode=None, tenants=tenants, now=NOON)
     assert len(look.status.devices) == 2
     for text in pods:
-        hostile.feed(agent.pods, text, event="DELETED")
-    assert hostile.unhandled(agent.pods) == []
+        hostile.feed(agent.tenants.reflector, text, event="DELETED")
+    assert hostile.unhandled(agent.tenants.reflector) == []
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +61,15 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> Namespace:
 @HOSTILE
 @given(pods=st.lists(hostile.pods(node=NODE), min_size=1, max_size=3))
 async def test_no_pod_ends_the_mps_supervisors_list_of_tenants(arguments: Namespace, pods: list[bytes]) -> None:
-    work = Work(nobody(), args=arguments, settings=Settings())
+    work = Work(nobody(), args=arguments, settings=READING)
     for text in pods:
-        hostile.feed(work.pods, text)
-    work._on_pod("ADDED", make_healthy(allocated(0)))
-    assert any(tenant.devices for tenant in work._tenants.values())
+        hostile.feed(work.tenants.reflector, text)
+    work.tenants._on_pod("ADDED", make_healthy(allocated(0)))
+    assert any(tenant.devices for tenant in work.tenants.of(NODE))
     listing: asyncio.Task[Any] = asyncio.create_task(work.list_tenants())
-    work.pods.synced.set()
+    work.tenants.reflector.synced.set()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not listing.done()
     listing.cancel()
-    assert hostile.unhandled(work.pods) == []
+    assert hostile.unhandled(work.tenants.reflector) == []

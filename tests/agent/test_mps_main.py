@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.gpunodetenants import GPUNodeTenants, GPUNodeTenantsSpec
+from dovetail.api.meta import ObjectMeta
 from dovetail.config.settings import Settings
+from dovetail.kube.objects import Pod
+from dovetail.node_tenants import tenant_of_pod
 from dovetail_agent import mps_state, mps_tenants
 from dovetail_agent.mps_main import MpsCollector, Work, health, parser
 from dovetail_agent.mps_state import State
@@ -15,6 +19,12 @@ from dovetail_agent.mps_tenants import KnownPod
 from tests.agent.builders import allocated, make_pod
 
 KEPT = State(at=1.0, live=True, reason="Probed", message="m", exclusive=["GPU-a"])
+
+
+def told_of(*pods: Pod) -> GPUNodeTenants:
+    """What the operator writes of the node `a` with these pods."""
+    tenants = [tenant for pod in pods if (tenant := tenant_of_pod(pod))]
+    return GPUNodeTenants(metadata=ObjectMeta(name="a"), spec=GPUNodeTenantsSpec(tenants=tenants))
 
 
 class Nobody:
@@ -60,34 +70,50 @@ def test_what_the_last_one_proved_is_not_claimed_of_a_daemon_that_is_yet_to_begi
 
 
 def test_pods_whose_clients_were_lost_are_told_how(work: Work) -> None:
-    work._on_pod("ADDED", make_pod())
+    work.tenants._on_object("ADDED", told_of(make_pod()))
     asyncio.run(work._tell({"pod-uid": "its MPS server has ended", "gone": "too"}))
     (event,) = work._teller._client.events  # type: ignore[attr-defined]
     assert (event["reason"], event["involvedObject"]["name"]) == ("MPSClientLost", "train-0")
     assert event["message"].endswith("is lost: its MPS server has ended")
 
 
-def test_tenants_come_and_go_with_their_pods(work: Work) -> None:
-    work._on_pod("ADDED", make_pod())
+def test_tenants_come_and_go_as_the_operator_says(work: Work) -> None:
+    work.tenants._on_object("ADDED", told_of(make_pod()))
     assert work._changed.is_set()
-    work._on_pod("DELETED", make_pod())
-    assert work._tenants == {}
+    assert [tenant.name for tenant in work.tenants.of("a")] == ["train-0"]
+    work.tenants._on_object("MODIFIED", told_of())
+    assert work.tenants.of("a") == ()
+
+
+async def test_no_card_is_opened_before_anybody_said_who_is_there(work: Work) -> None:
+    steps: list[object] = []
+    work.supervisor.step = steps.append  # type: ignore[method-assign,assignment]
+    work.tenants.reflector.synced.set()
+    task = asyncio.create_task(work.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert steps == []
+    work.tenants._on_object("ADDED", told_of())
+    async with asyncio.timeout(60):
+        while not steps:  # noqa: ASYNC110 - another thread steps
+            await asyncio.sleep(0.01)
+    task.cancel()
 
 
 async def test_the_volume_driver_finds_who_shares_devices_once_the_pods_are_known(work: Work, tmp_path: Path) -> None:
     listed = mps_tenants.path_in(tmp_path)
     task = asyncio.create_task(work.list_tenants())
     try:
-        work._on_pod("ADDED", make_pod())
-        await asyncio.sleep(0)
+        work.tenants.reflector.synced.set()
+        await asyncio.sleep(0.01)
         assert not listed.exists()
-        work.pods.synced.set()
+        work.tenants._on_object("ADDED", told_of(make_pod()))
         assert await known(listed, "pod-uid") == KnownPod(namespace="ml", name="train-0")
         assert listed.stat().st_mode & 0o777 == 0o600
         share = make_pod(allocated(0, share_milli=500), mode="Fractional")
-        work._on_pod("MODIFIED", share)
+        work.tenants._on_object("MODIFIED", told_of(share))
         assert await known(listed, "pod-uid") == KnownPod(namespace="ml", name="train-0", mode="Fractional")
-        work._on_pod("DELETED", share)
+        work.tenants._on_object("MODIFIED", told_of())
         assert await known(listed, "pod-uid") is None
     finally:
         task.cancel()

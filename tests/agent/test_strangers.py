@@ -85,12 +85,23 @@ class Told:
 INVENTORY = Inventory(devices=(CARD,))
 
 
-def seen(*processes: Process, later: timedelta = timedelta(0), reported: GPUNodeStatus | None = None) -> Seen:
+def seen(
+    *processes: Process,
+    later: timedelta = timedelta(0),
+    reported: GPUNodeStatus | None = None,
+    answers: int | None = None,
+) -> Seen:
     uses = {each.pod_uid: each.used_mib or 0 for each in processes if each.pod_uid}
     sample = Sample(devices=(DeviceSample(used_mib=100, used_by_tenant_mib=uses, processes=processes),))
     gpunode = None if reported is None else GPUNode(metadata=ObjectMeta(name="v100-0"), status=reported)
     return Seen(
-        node=make_node(), now=NOON + later, gpunode=gpunode, tenants=(OWNER, OTHER), inventory=INVENTORY, sample=sample
+        node=make_node(),
+        now=NOON + later,
+        gpunode=gpunode,
+        tenants=(OWNER, OTHER),
+        inventory=INVENTORY,
+        sample=sample,
+        answers=answers,
     )
 
 
@@ -184,3 +195,46 @@ def test_what_strangers_there_are_is_a_metric(tmp_path: Path) -> None:
     amended(feature, seen(LOGIN, of("gone"), later=GRACE))
     values = {sample.name: sample.value for metric in feature.metrics() for sample in metric.samples}
     assert values == {"dovetail_device_strangers": 2, "dovetail_device_tainted": 1}
+
+
+@pytest.mark.parametrize("process", [LOGIN, of("new"), of("other")], ids=["of no pod", "of a new pod", "of another"])
+def test_nobody_is_a_stranger_while_the_operator_has_not_answered(tmp_path: Path, process: Process) -> None:
+    feature, reported = watching(tmp_path), None
+    for looks in range(10):
+        reported = amended(feature, seen(process, later=looks * GRACE, reported=reported, answers=0))
+        assert (reported.devices[0].strangers, reported.devices[0].taint) == ([], "")
+    assert reported is not None
+    assert reported.tenants_asked == 1
+
+
+def test_who_is_no_tenant_in_the_answer_is_a_stranger_after_the_grace(tmp_path: Path) -> None:
+    feature = watching(tmp_path)
+    asked = amended(feature, seen(of("gone"), answers=4))
+    assert asked.tenants_asked == 5
+    early = amended(feature, seen(of("gone"), later=GRACE / 2, reported=asked, answers=5))
+    assert early.devices[0].strangers == []
+    (device,) = amended(feature, seen(of("gone"), later=GRACE, reported=early, answers=5)).devices
+    assert [each.uid for each in device.strangers] == ["gone"]
+
+
+def test_an_answer_to_an_earlier_question_convicts_nobody_who_came_later(tmp_path: Path) -> None:
+    feature = watching(tmp_path)
+    first = amended(feature, seen(LOGIN, answers=0))
+    both = amended(feature, seen(LOGIN, of("new"), later=GRACE, reported=first, answers=0))
+    assert (first.tenants_asked, both.tenants_asked) == (1, 2)
+    answered = amended(feature, seen(LOGIN, of("new"), later=3 * GRACE, reported=both, answers=1))
+    assert [each.pid for each in answered.devices[0].strangers] == [4242]
+    assert answered.tenants_asked == 2
+
+
+def test_a_question_is_asked_once_and_not_again_when_all_is_well(tmp_path: Path) -> None:
+    feature = watching(tmp_path)
+    asked = amended(feature, seen(of("new"), answers=0))
+    later = amended(feature, seen(of("owner"), later=GRACE, reported=asked, answers=1))
+    assert (asked.tenants_asked, later.tenants_asked) == (1, 1)
+
+
+def test_a_new_agent_asks_a_new_question(tmp_path: Path) -> None:
+    asked = amended(watching(tmp_path), seen(of("new"), answers=0))
+    again = amended(watching(tmp_path), seen(of("new"), later=GRACE, reported=asked, answers=1))
+    assert (again.tenants_asked, again.devices[0].strangers) == (2, [])

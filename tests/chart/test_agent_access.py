@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail_cli.doctor.control_plane import POLICIES
 from tests.chart.conftest import Render
@@ -80,3 +81,72 @@ def test_an_agent_may_write_what_the_policy_fences_and_nothing_else(render: Rend
 def test_the_doctor_looks_for_every_policy_of_the_chart(render: Render) -> None:
     made = {each["metadata"]["name"] for each in render() if each["kind"] == "ValidatingAdmissionPolicy"}
     assert made == {f"dovetail-{name}" for name in (*POLICIES, "agents")}
+
+
+def reads_of(chart: list[dict[str, Any]], account: str) -> set[str]:
+    """The resources that a cluster role reads."""
+    rules = named(chart, "ClusterRole", f"dovetail-{account}")["rules"]
+    return {name for rule in rules for name in rule["resources"] if {"list", "watch"} & set(rule["verbs"])}
+
+
+def config_of(chart: list[dict[str, Any]], *, namespace: str = "dovetail-system") -> dict[str, Any]:
+    (found,) = (
+        each for each in chart
+        if (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace"))
+        == ("ConfigMap", "dovetail-config", namespace)
+    )  # fmt: skip
+    config: dict[str, Any] = yaml.safe_load(found["data"]["gpu_config.yaml"])
+    return config
+
+
+@pytest.mark.parametrize("reads_pods", [False, True])
+def test_what_runs_on_nodes_reads_pods_only_where_a_value_says_so(render: Render, reads_pods: bool) -> None:
+    chart = render(agent__readPods=reads_pods, mps__enabled=True)
+    mine, other = ("pods", "gpunodetenants") if reads_pods else ("gpunodetenants", "pods")
+    for account in ("agent", "mps"):
+        reads = reads_of(chart, account)
+        assert (mine in reads, other in reads) == (True, False), account
+    assert ("gpunodetenants" in reads_of(chart, "operator")) is not reads_pods
+    assert config_of(chart)["agents_read_pods"] is reads_pods
+
+
+ON_NODES = {"dovetail-agent", "dovetail-mps", "dovetail-mps-csi", "dovetail-thaw"}
+WITH_ALL = {"mps__enabled": True, "agent__turns__enabled": True, "agent__hostPID": True,
+            "agent__podResources__enabled": True}  # fmt: skip
+
+
+def test_what_runs_on_nodes_has_a_namespace_of_its_own_where_one_is_named(render: Render) -> None:
+    chart = render(agent__namespace="dovetail-nodes", **WITH_ALL)
+    there = {
+        (each["kind"], each["metadata"]["name"]) for each in chart
+        if each["metadata"].get("namespace") == "dovetail-nodes"
+    }  # fmt: skip
+    assert {name for kind, name in there if kind == "DaemonSet"} == ON_NODES
+    assert {name for kind, name in there if kind == "ServiceAccount"} == {"dovetail-agent", "dovetail-mps"}
+    assert config_of(chart, namespace="dovetail-nodes") == config_of(chart)
+    for account in ("agent", "mps"):
+        (subject,) = named(chart, "ClusterRoleBinding", f"dovetail-{account}")["subjects"]
+        assert subject["namespace"] == "dovetail-nodes"
+    policy = named(chart, "ValidatingAdmissionPolicy", "dovetail-agents")["spec"]["matchConditions"]
+    accounts = [f"system:serviceaccount:dovetail-nodes:dovetail-{name}" for name in ("agent", "mps")]
+    assert policy[0]["expression"] == f"request.userInfo.username in ['{accounts[0]}', '{accounts[1]}']"
+    assert "dovetail-nodes" in config_of(chart)["exempt_namespaces"]
+
+
+def test_the_control_planes_namespace_can_be_restricted_then(render: Render) -> None:
+    chart = render(agent__namespace="dovetail-nodes", **WITH_ALL)
+    workloads = [
+        each for each in chart
+        if each["kind"] in {"Deployment", "DaemonSet"} and each["metadata"]["namespace"] == "dovetail-system"
+    ]  # fmt: skip
+    assert {each["metadata"]["name"] for each in workloads} & ON_NODES == set()
+    assert len(workloads) >= 3
+    for each in workloads:
+        spec = each["spec"]["template"]["spec"]
+        assert (host_paths(spec), spec.get("hostPID", False)) == ({}, False), each["metadata"]["name"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+
+
+def test_by_default_all_is_in_the_releases_namespace(render: Render) -> None:
+    of_nodes = [each for each in render(**WITH_ALL) if each["metadata"]["name"] in ON_NODES]
+    assert {each["metadata"].get("namespace", "dovetail-system") for each in of_nodes} == {"dovetail-system"}

@@ -108,7 +108,7 @@ def test_the_chart_carries_exact_copies(copies: str, originals: Path) -> None:
 def test_the_crds_outlive_the_release(chart: list[dict[str, Any]]) -> None:
     crds = of_kind(chart, "CustomResourceDefinition")
     kinds = {crd["metadata"]["name"].removesuffix(f".{names.GROUP}") for crd in crds}
-    assert kinds == {"gpujobs", "gpunodes", "gpuquotas", "historyqueries"}
+    assert kinds == {"gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries"}
     assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 

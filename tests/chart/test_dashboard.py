@@ -22,7 +22,8 @@ from dovetail_agent.simulated import SimulatedProvider
 from dovetail_extender.metrics import Metrics, Reading
 from dovetail_operator.history import History
 from dovetail_operator.history_store import HistoryStore
-from dovetail_operator.metrics import JobsCollector, make_counters
+from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
+from dovetail_operator.node_tenants import NodeTenants
 from dovetail_operator.notifying import Notifier
 from dovetail_operator.posting import Poster
 from dovetail_operator.senders import Nobody
@@ -67,6 +68,7 @@ def exposed() -> set[str]:
         State(ClusterView(ledger=ledger), default_policy="Balanced"),
     )
     operator.register(JobsCollector(state))
+    operator.register(TenantsCollector(NodeTenants(client, pods=list, vendors=Settings().vendors, rng=Random(0))))
     store = HistoryStore("sqlite:///never-opened")
     History(client, state, store, keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
     Notifier(client, Nobody(), post=lambda _: None, registry=operator, rng=Random(0))

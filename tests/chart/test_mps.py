@@ -60,10 +60,10 @@ def test_the_daemon_has_one_capability_and_the_node_s_processes(chart: list[dict
     assert "privileged" not in container["securityContext"]
 
 
-def test_it_may_read_pods_and_tell_events_and_nothing_else(chart: list[dict[str, Any]]) -> None:
+def test_it_may_read_tenants_and_tell_events_and_nothing_else(chart: list[dict[str, Any]]) -> None:
     rules = named(chart, "ClusterRole", "dovetail-mps")["rules"]
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
-        (["pods"], ["get", "list", "watch"]),
+        (["gpunodetenants"], ["list", "watch"]),
         (["events"], ["create"]),
     ]
 

@@ -304,7 +304,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         "/apis/scheduling.k8s.io/v1/priorityclasses/dovetail-gpujob",
         f"{admission}/mutatingwebhookconfigurations/dovetail", f"{admission}/validatingadmissionpolicies",
         f"{admission}/validatingadmissionpolicybindings", f"/apis/apps/v1/{release}/deployments/dovetail-webhook",
-        f"/apis/apps/v1/{release}/daemonsets/dovetail-agent", "/apis/nvidia.com/v1/clusterpolicies",
+        "/apis/apps/v1/daemonsets", "/apis/nvidia.com/v1/clusterpolicies",
         "/apis/resource.k8s.io/v1/resourceslices",
         "/api/v1/namespaces", "/api/v1/pods", f"{dovetail}/gpujobs",
     ):  # fmt: skip

@@ -3,24 +3,29 @@
 import random
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunodetenants import GPUNodeTenantsSpec
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
-from dovetail.kube.objects import Event, Job, Pod
+from dovetail.kube.objects import Event, Job, Node, Pod
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, JOBS, PODS
+from dovetail.vendor import DEFAULT_VENDORS
 from dovetail_operator.admission import decide, survey
 from dovetail_operator.controller import Controller
 from dovetail_operator.metrics import make_counters
+from dovetail_operator.node_tenants import NodeTenants
 from dovetail_operator.numbers import Numbers
 from dovetail_operator.reconcile import reconcile
 from tests.core import hostile
-from tests.operator_.builders import NOW, make_job, make_state
+from tests.operator_.builders import NOW, make_job, make_pod, make_state
 
 HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
@@ -90,6 +95,26 @@ async def test_no_object_ends_a_handler_or_keeps_another_job_from_being_decided(
         for text in texts:
             hostile.feed(reflector, text, event="DELETED")
     assert followed.unhandled == []
+
+
+@HOSTILE
+@given(pods=st.lists(hostile.pods(node="a"), min_size=1, max_size=3))
+async def test_no_pod_keeps_a_nodes_programs_from_hearing_of_the_others(pods: list[bytes]) -> None:
+    """The API server refuses an object with one value beyond its schema whole."""
+    client = Client(Connection(server="http://127.0.0.1:1"))
+    told = NodeTenants(client, pods=list, vendors=DEFAULT_VENDORS, rng=random.Random(1))
+    told.node_event(
+        "ADDED", msgspec.convert({"metadata": {"name": "a", "labels": {names.LABEL_MANAGED: "true"}}}, Node)
+    )
+    reflector = Reflector(client, PODS, Pod, on_event=told.pod_event)
+    for text in pods:
+        hostile.feed(reflector, text)
+    told.pod_event("ADDED", make_pod(devices=1, node="a"))
+    assert hostile.unhandled(reflector) == []
+    spec = GPUNodeTenantsSpec(tenants=list(told._tenants["a"].values()))
+    read = msgspec.json.decode(msgspec.json.encode(spec), type=GPUNodeTenantsSpec)
+    assert read == spec
+    assert [tenant.name for tenant in read.tenants if tenant.devices][-1:] == ["x-0-running"]
 
 
 @HOSTILE

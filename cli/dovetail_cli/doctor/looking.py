@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
-from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.objects import ConfigMap, Namespace, Node, Pod, ResourceSlice
 from dovetail.kube.resources import (
     CONFIGMAPS,
@@ -91,10 +91,16 @@ RIGHTS: Final = (
     Right("scheduler", "create", "", "pods", "binding"),
     Right("agent", "patch", names.GROUP, "gpunodes", "status"),
     Right("agent", "patch", "", "nodes", "status"),
-    Right("agent", "list", "", "pods"),
+    Right("agent", "list", names.GROUP, "gpunodetenants"),
     Right("operator", "watch", "resource.k8s.io", "resourceslices"),
     Right("scheduler", "watch", "resource.k8s.io", "resourceslices"),
 )
+
+
+# With agent.readPods agents have the one in the place of the other.
+_INSTEAD: Final = {Right("agent", "list", names.GROUP, "gpunodetenants"): Right("agent", "list", "", "pods")}
+# The chart's DaemonSet is in a namespace of its own where agent.namespace names one.
+_AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +134,11 @@ class Picture:
 async def look(cluster: Cluster) -> Picture:
     """Read everything, side by side. Raises only where the API server does not answer at all."""
     leases = await asyncio.gather(*(seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
-    rights = await asyncio.gather(*(seen(_allowed(cluster, right)) for right in RIGHTS))
+    agents = await seen(_agents(cluster))
+    homes = {"agent": RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
+    rights = await asyncio.gather(
+        *(seen(_allowed(cluster, right, home=homes.get(right.account, RELEASE_NAMESPACE))) for right in RIGHTS)
+    )
     return Picture(
         now=utc_now(),
         kinds=await _kinds(cluster),
@@ -142,7 +152,7 @@ async def look(cluster: Cluster) -> Picture:
         policies=await seen(_names(cluster, _POLICIES)),
         bound_policies=await seen(_names(cluster, _BINDINGS)),
         webhook_pods=await seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
-        agents=await seen(_one(cluster, _DAEMONSETS, "dovetail-agent", Object)),
+        agents=agents,
         rights=dict(zip(RIGHTS, rights, strict=True)),
         cluster_policies=await seen(listed(cluster, _CLUSTER_POLICIES, Object)),
         slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
@@ -200,8 +210,22 @@ async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:
     return {job.metadata.namespace async for page in pages for job in page.items or ()}
 
 
-async def _allowed(cluster: Cluster, right: Right) -> bool:
-    account = f"system:serviceaccount:{RELEASE_NAMESPACE}:dovetail-{right.account}"
+async def _agents(cluster: Cluster) -> Object:
+    """The DaemonSet of the agents, in whatever namespace it is. Raises `NotFound` where there is none."""
+    found = (await cluster.client.list(_DAEMONSETS, as_type=Object, label_selector=_AGENTS)).items
+    if not found:
+        raise NotFound(Status(code=404, reason="NotFound", message="there is no DaemonSet of agents"))
+    return found[0]
+
+
+async def _allowed(cluster: Cluster, right: Right, *, home: str) -> bool:
+    """Whether a component's account, in the namespace `home`, has a right or what stands in its place."""
+    instead = _INSTEAD.get(right)
+    return await _has(cluster, right, home=home) or (instead is not None and await _has(cluster, instead, home=home))
+
+
+async def _has(cluster: Cluster, right: Right, *, home: str) -> bool:
+    account = f"system:serviceaccount:{home}:dovetail-{right.account}"
     asked = {"verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource}
     spec = {"user": account, "resourceAttributes": asked}
     answer = await cluster.client.create(_REVIEWS, {"spec": spec}, as_type=Object)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api import gpuquota, historyquery, shapes
+from dovetail.api import gpunodetenants, gpuquota, historyquery, shapes
 from dovetail.api.gpujob import GPUJob, fixed_rules, rules, running_rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
@@ -104,6 +104,28 @@ def gpuquota_crd() -> Schema:
     shapes.say(spec)
     columns = [_column(*column) for column in gpuquota.COLUMNS]
     return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
+
+
+def gpunodetenants_crd() -> Schema:
+    """The CustomResourceDefinition of GPUNodeTenants."""
+    schema = structural_schema(gpunodetenants.GPUNodeTenants)
+    schema["required"] = []
+    # Most of a tenant is as usual: what is left out stays so, for it is written and sent with every change of a node.
+    _leave_out_defaults(schema)
+    columns = [_column(*column) for column in gpunodetenants.COLUMNS]
+    crd = _crd(
+        "GPUNodeTenants", plural="gpunodetenants", short=["gnt"], scope="Cluster", columns=columns, schema=schema
+    )
+    del crd["spec"]["versions"][0]["subresources"]
+    return crd
+
+
+def _leave_out_defaults(schema: Schema) -> None:
+    schema.pop("default", None)
+    for part in schema.get("properties", {}).values():
+        _leave_out_defaults(part)
+    if "items" in schema:
+        _leave_out_defaults(schema["items"])
 
 
 def historyquery_crd() -> Schema:
@@ -219,6 +241,7 @@ def files() -> dict[str, str]:
     return {
         "gpujobs.yaml": render(gpujob_crd()),
         "gpunodes.yaml": render(gpunode_crd()),
+        "gpunodetenants.yaml": render(gpunodetenants_crd()),
         "gpuquotas.yaml": render(gpuquota_crd()),
         "historyqueries.yaml": render(historyquery_crd()),
     }

@@ -183,6 +183,14 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     overuses: Annotated[
         list[Overuse], Meta(description="Pods that use more memory than they were promised.", max_length=512)
     ] = []
+    tenants_asked: Annotated[
+        int,
+        Meta(
+            description="Number of the agent's last question whether GPUNodeTenants names every pod of the node: it "
+            "asks when it sees a process that the list does not explain. The operator's answer repeats the number.",
+            ge=0,
+        ),
+    ] = 0
     conditions: Annotated[
         list[Condition],
         Meta(

@@ -259,6 +259,12 @@ class Settings(BaseSettings):
             "entry": "a namespace's name, such as gpu-operator",
         },
     )
+    agents_read_pods: bool = Field(
+        default=False,
+        description="Whether agents read pods themselves, of all namespaces with their environment, instead of what "
+        "the operator writes for each node.",
+        json_schema_extra={"unit": "switch", "allowed": "true or false"},
+    )
     strangers: StrangerPolicy = choice(
         "Taint",
         "Taint",

@@ -61,6 +61,9 @@ GPUNODES: Final = Resource(
 GPUQUOTAS: Final = Resource(
     group=names.GROUP, version=names.VERSION, plural="gpuquotas", kind="GPUQuota", namespaced=False
 )
+GPUNODETENANTS: Final = Resource(
+    group=names.GROUP, version=names.VERSION, plural="gpunodetenants", kind="GPUNodeTenants", namespaced=False
+)
 HISTORYQUERIES: Final = Resource(group=names.GROUP, version=names.VERSION, plural="historyqueries", kind="HistoryQuery")
 # The newest first; the fields that are read are the same in all of them.
 RESOURCESLICES: Final = tuple(

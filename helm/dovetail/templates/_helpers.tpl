@@ -128,7 +128,7 @@ readinessProbe:
 {{- include "dovetail.refuseCredentials" . -}}
 {{- $config := .Values.config -}}
 {{- $exempt := concat (include "dovetail.exemptNamespaces" . | fromYamlArray) (dig "exempt_namespaces" list $config) | uniq -}}
-{{- $config = merge (dict "exempt_namespaces" $exempt) $config -}}
+{{- $config = merge (dict "exempt_namespaces" $exempt "agents_read_pods" .Values.agent.readPods) $config -}}
 {{- if .Values.mps.enabled -}}
 {{- $config = merge (dict "mps_directory" .Values.mps.directory) $config -}}
 {{- end -}}
@@ -284,9 +284,14 @@ caBundle: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* Where what runs on the nodes is: agent, MPS and the watchdog of turns. */}}
+{{- define "dovetail.agentNamespace" -}}
+{{- .Values.agent.namespace | default .Release.Namespace -}}
+{{- end }}
+
 {{/* The namespaces of the platform itself: the cluster's own, ours and those of the values. */}}
 {{- define "dovetail.exemptNamespaces" -}}
-{{- concat (list "kube-system" .Release.Namespace) .Values.policies.exemptNamespaces | uniq | toYaml }}
+{{- concat (list "kube-system" .Release.Namespace (include "dovetail.agentNamespace" .)) .Values.policies.exemptNamespaces | uniq | toYaml }}
 {{- end }}
 
 {{/* The namespaces where pods are held to our rules: all but the cluster's own, ours and those of the values. */}}

@@ -1,0 +1,91 @@
+"""Who is on a node: by the operator's GPUNodeTenants, or by the pods themselves where the agent reads them.
+
+The operator's object is read as the last word, however old it is: what it promises was fixed when the pod was bound,
+and an operator that is away changes no promise. What it does not name may be newer than it. `answers` tells the two
+apart: it is the agent's own question (GPUNode `status.tenantsAsked`) that the list answers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.api.gpunodetenants import GPUNodeTenants
+from dovetail.kube.client import Client
+from dovetail.kube.objects import Pod
+from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.resources import GPUNODETENANTS, PODS
+from dovetail.vendor import Vendors
+from dovetail_agent.tenants import Tenant, tenant_from, tenant_of
+
+
+class TenantSource:
+    """The tenants of the node of that name, without a name those of all nodes. Run its `reflector`.
+
+    `changed` is called with a node's name whenever its tenants differ from before.
+    """
+
+    def __init__(
+        self, client: Client, *, node: str | None, reads_pods: bool, vendors: Vendors, changed: Callable[[str], None]
+    ) -> None:
+        self.reads_pods = reads_pods
+        self._vendors = vendors
+        self._changed = changed
+        self._tenants: dict[str, dict[str, Tenant]] = {}
+        self._answers: dict[str, int] = {}
+        self.reflector: Reflector[Any] = (
+            Reflector(
+                client,
+                PODS,
+                Pod,
+                on_event=self._on_pod,
+                field_selector="spec.nodeName!=" if node is None else f"spec.nodeName={node}",
+            )
+            if reads_pods
+            else Reflector(
+                client,
+                GPUNODETENANTS,
+                GPUNodeTenants,
+                on_event=self._on_object,
+                field_selector=None if node is None else f"metadata.name={node}",
+            )
+        )
+
+    def of(self, node: str) -> tuple[Tenant, ...]:
+        """The tenants of a node, as last known."""
+        return tuple(self._tenants.get(node, {}).values())
+
+    def knows(self, node: str) -> bool:
+        """Whether anything was said of that node yet."""
+        return self.reads_pods or node in self._answers
+
+    def answers(self, node: str) -> int | None:
+        """The agent's question that the list answers, 0 for none; None where the pods themselves are read."""
+        return None if self.reads_pods else self._answers.get(node, 0)
+
+    def forget(self, node: str) -> None:
+        """The node is gone; its pods are told to be gone one by one where they are read."""
+        if self.reads_pods:
+            return
+        self._tenants.pop(node, None)
+        self._answers.pop(node, None)
+
+    def _on_object(self, event: EventType, found: GPUNodeTenants) -> None:
+        # One that somebody deletes leaves what it said: its pods do not end by that, and the operator writes it again.
+        if event == "DELETED":
+            return
+        name = found.metadata.name
+        tenants = {each.uid: tenant_from(each, node=name) for each in found.spec.tenants}
+        same = self.knows(name) and self._tenants.get(name) == tenants and self._answers[name] == found.spec.answers
+        self._tenants[name], self._answers[name] = tenants, found.spec.answers
+        if not same:
+            self._changed(name)
+
+    def _on_pod(self, event: EventType, pod: Pod) -> None:
+        tenant = None if event == "DELETED" else tenant_of(pod, vendors=self._vendors)
+        tenants = self._tenants.setdefault(pod.spec.node_name, {})
+        if tenants.get(pod.metadata.uid) == tenant:
+            return
+        if tenant is None:
+            del tenants[pod.metadata.uid]
+        else:
+            tenants[pod.metadata.uid] = tenant
+        self._changed(pod.spec.node_name)
