@@ -139,9 +139,11 @@ class Program:
 
 
 @asynccontextmanager
-async def started(module: str, *options: str, port: int) -> AsyncIterator[Program]:
+async def started(module: str, *options: str, port: int, reads_pods: bool = False) -> AsyncIterator[Program]:
+    """A program of ours; `reads_pods` as agent.readPods has it, where agents meet what users store themselves."""
     code = f"import sys; from {module} import main; sys.exit(main())"
     env = os.environ | {"POD_NAME": "one", "POD_NAMESPACE": "dovetail-system"}
+    env |= {"DOVETAIL_AGENTS_READ_PODS": str(reads_pods).lower()}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *options, env=env)
     try:
         async with aiohttp.ClientSession() as http:
@@ -175,6 +177,8 @@ async def test_the_operator_starts_the_other_jobs(api: ApiServer, kubeconfig: st
         store_poison(api)
         api.put("gpujobs", healthy_job("watched"))
         await operator.until(lambda: any(key.startswith("team/watched") for key in api.objects["jobs"]))
+        api.put("pods", healthy_pod("held"))
+        await operator.until(lambda: _told(api, "held"))
         await operator.until_ready()
         assert await operator.counted("GPUJob") >= 2
 
@@ -182,7 +186,7 @@ async def test_the_operator_starts_the_other_jobs(api: ApiServer, kubeconfig: st
 async def test_the_agent_reports_its_node(api: ApiServer, kubeconfig: str) -> None:
     (port,) = free_ports(count=1)
     options = ("--provider=simulated", f"--node={NODE}", f"--metrics-port={port}")
-    async with started("dovetail_agent.main", kubeconfig, *options, port=port) as agent:
+    async with started("dovetail_agent.main", kubeconfig, *options, port=port, reads_pods=True) as agent:
         await agent.until_ready()
         await agent.until(lambda: "simulated" in str(api.objects["gpunodes"][NODE]["status"]) or _writes(api) > 0)
         before = _writes(api)
@@ -196,12 +200,18 @@ async def test_the_mps_supervisor_lists_its_tenants(api: ApiServer, kubeconfig: 
     (port,) = free_ports(count=1)
     options = (f"--directory={tmp_path / 'mps'}", f"--node={NODE}", f"--metrics-port={port}", "--program=/bin/false")
     listed = tmp_path / "mps" / "state" / "tenants.json"
-    async with started("dovetail_agent.mps_main", kubeconfig, *options, port=port) as mps:
+    async with started("dovetail_agent.mps_main", kubeconfig, *options, port=port, reads_pods=True) as mps:
         await mps.until(listed.exists)
         store_poison(api)
         api.put("pods", healthy_pod("held"))
         await mps.until(lambda: "uid-held" in listed.read_text())
         assert (await mps.get("/livez"))[0] == 200
+
+
+def _told(api: ApiServer, name: str) -> bool:
+    """Whether the node's programs hear of that pod with its device."""
+    tenants = api.objects["gpunodetenants"].get(NODE, {}).get("spec", {}).get("tenants", [])
+    return any(each["name"] == name and each.get("devices") for each in tenants)
 
 
 def _writes(api: ApiServer) -> int:

@@ -263,7 +263,7 @@ class Settings(BaseSettings):
         default=False,
         description="Whether agents read pods themselves, of all namespaces with their environment, instead of what "
         "the operator writes for each node.",
-        json_schema_extra={"unit": "switch", "allowed": "true or false"},
+        json_schema_extra={"unit": "true", "allowed": "true or false", "choices": ["true", "false"]},
     )
     strangers: StrangerPolicy = choice(
         "Taint",
