@@ -43,7 +43,7 @@ def listing(*objects: Any) -> Answer:
 
 
 def ready_to_audit(api: Api) -> None:
-    for path in ("/api/v1/pods", "/api/v1/nodes", ALL_JOBS):
+    for path in ("/api/v1/pods", "/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceslices", ALL_JOBS):
         api.answer(f"GET {path}", NONE)
     api.answer(f"GET {CONFIG}", NO_CONFIG)
 
