@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dovetail import names
 from dovetail.api.values import values_of
 from dovetail.kube.client import Client
 from dovetail.kube.connection import Connection
@@ -43,8 +44,10 @@ def listing(*objects: Any) -> Answer:
 
 
 def ready_to_audit(api: Api) -> None:
-    for path in ("/api/v1/pods", "/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceslices", ALL_JOBS):
+    for path in ("/api/v1/pods", "/api/v1/nodes", ALL_JOBS):
         api.answer(f"GET {path}", NONE)
+    # One list for each driver.
+    api.answer("GET /apis/resource.k8s.io/v1/resourceslices", *[NONE] * len(names.GPU_DRIVERS))
     api.answer(f"GET {CONFIG}", NO_CONFIG)
 
 
