@@ -20,7 +20,8 @@ OURS = ("bindings", "allocations", "pods", "runtime-classes", "users", "job-pods
 POLICIES = {*LEASES, *(f"dovetail-{name}" for name in OURS)}
 # Of policies that look at another object too: which.
 EVERY_ONE = {"selector": {}, "parameterNotFoundAction": "Allow"}
-PARAMETERS = {"dovetail-runtime-classes": EVERY_ONE, "dovetail-priorities": EVERY_ONE}
+OTHERS = {"matchExpressions": [{"key": "app.kubernetes.io/part-of", "operator": "NotIn", "values": ["dovetail"]}]}
+PARAMETERS = {"dovetail-runtime-classes": {**EVERY_ONE, "selector": OTHERS}, "dovetail-priorities": EVERY_ONE}
 # By which something says that it belongs to a GPUJob.
 CLAIMS = (names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK, names.PLAN)
 

@@ -392,25 +392,26 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
     c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))
 {{- end }}
 
+{{/* The API server evaluates every message of every pod, refused or not: so each asks first whether the pod is ours. */}}
 {{- define "dovetail.shapeValidations" -}}
 - expression: "!variables.isOurs || variables.zero.size() == 0"
   messageExpression: >-
-    'container ' + variables.zero[0].name + ' asks 0 of a vendor\'s devices (such as nvidia.com/gpu: 0), which gives it none: '
+    !variables.isOurs ? '' : 'container ' + variables.zero[0].name + ' asks 0 of a vendor\'s devices (such as nvidia.com/gpu: 0), which gives it none: '
     + 'leave the resource out, or ask 1 or more'
   reason: Forbidden
 - expression: "!variables.isOurs || variables.open.size() == 0"
   messageExpression: >-
-    'container ' + variables.open[0].name + ' must have NVIDIA_VISIBLE_DEVICES once, as void or from its annotation '
+    !variables.isOurs ? '' : 'container ' + variables.open[0].name + ' must have NVIDIA_VISIBLE_DEVICES once, as void or from its annotation '
     + 'dovetail.dev/visible-devices.N: a pod with the annotation dovetail.dev/gpu gets it from Dovetail\'s webhook'
   reason: Forbidden
 - expression: "!variables.isOurs || variables.granting.size() == 0"
   messageExpression: >-
-    'container ' + variables.granting[0].name + ' must not set NVIDIA_VISIBLE_DEVICES, AMD_VISIBLE_DEVICES or '
+    !variables.isOurs ? '' : 'container ' + variables.granting[0].name + ' must not set NVIDIA_VISIBLE_DEVICES, AMD_VISIBLE_DEVICES or '
     + 'ASCEND_VISIBLE_DEVICES, by env or by an envFrom without a prefix of its own: the vendor\'s device plugin says what it sees'
   reason: Forbidden
 - expression: "!variables.isOurs || variables.mounting.size() == 0"
   messageExpression: >-
-    'container ' + variables.mounting[0].name + ' must not mount anything at nvidia-container-devices: '
+    !variables.isOurs ? '' : 'container ' + variables.mounting[0].name + ' must not mount anything at nvidia-container-devices: '
     + 'NVIDIA\'s runtime gives a container the devices that are named there'
   reason: Forbidden
 # Kubelet admits a pod that somebody put on a node which does not advertise what it asks, and then asks no plugin.
@@ -418,7 +419,7 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
     !variables.isOurs || oldObject != null || variables.served.size() == 0
     || !has(object.spec.nodeName) || object.spec.nodeName == ''
   messageExpression: >-
-    'a pod that asks a vendor\'s devices must leave its node to the scheduler, and this one names the node '
+    !variables.isOurs ? '' : 'a pod that asks a vendor\'s devices must leave its node to the scheduler, and this one names the node '
     + object.spec.nodeName + ' (spec.nodeName)'
   reason: Forbidden
 {{- end }}
