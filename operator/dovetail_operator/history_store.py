@@ -138,7 +138,6 @@ class HistoryStore:
                     connection,
                     conditions=_conditions(namespace, question),
                     by=question.group_by or "Nothing",
-                    user=_whole_user(in_sqlite=self._file is not None),
                     most=most,
                 )
         except sql.exc.SQLAlchemyError as error:
@@ -170,15 +169,6 @@ class HistoryStore:
                 return connection.execute(statement).all()
         except sql.exc.SQLAlchemyError as error:
             raise HistoryError(self.where, problem=self._problem(error)) from error
-
-
-def _whole_user(*, in_sqlite: bool) -> sql.ColumnElement[Any]:
-    """The user as the record has it."""
-    if in_sqlite:
-        said: sql.ColumnElement[Any] = sql.func.json_extract(JOBS.c.record, "$.user")
-    else:
-        said = sql.cast(JOBS.c.record, postgresql.JSON)["user"].astext
-    return said
 
 
 def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:

@@ -11,7 +11,7 @@ import sqlalchemy as sql
 from msgspec.structs import replace
 
 from dovetail.api.historyquery import MOST_GROUPS, OTHERS, Grouping, HistorySums
-from dovetail_operator.history_table import JOBS, USER_LENGTH
+from dovetail_operator.history_table import JOBS
 
 Conditions = Sequence[sql.ColumnElement[bool]]
 # The label of records whose group is not among the largest. No group has it: names and users have no control
@@ -29,12 +29,12 @@ class _Grouped(NamedTuple):
 
 
 def sums(
-    connection: sql.Connection, *, conditions: Conditions, by: Grouping, user: Any, most: int = MOST_GROUPS
+    connection: sql.Connection, *, conditions: Conditions, by: Grouping, most: int = MOST_GROUPS
 ) -> list[HistorySums]:
-    """The sums by group, the most GPU time first, the others last. `user` is the whole name where the column is cut."""
-    group = _group(by, user=user)
+    """The sums by group, the most GPU time first, the others last."""
+    group = _group(by)
     # A record that cannot be read has no sums.
-    meant = [*conditions, JOBS.c.run_seconds.is_not(None)]
+    meant = [*conditions, JOBS.c.whole_user.is_not(None)]
     largest = connection.execute(_largest(meant, group=group, most=most)).scalars().all()
     grouped = _grouped(meant, group=group, largest=largest if len(largest) == most else None)
     phases: dict[str, dict[str, int]] = {}
@@ -49,11 +49,10 @@ def sums(
     return [replace(each, group=OTHERS) if each.group == _REST else each for each in ordered]
 
 
-def _group(by: Grouping, *, user: Any) -> sql.ColumnElement[str]:
+def _group(by: Grouping) -> sql.ColumnElement[str]:
     match by:
         case "User":
-            # The column has the beginning of a name that is longer.
-            return sql.case((sql.func.length(JOBS.c.user) < USER_LENGTH, JOBS.c.user), else_=user)
+            return JOBS.c.whole_user
         case "Name":
             return JOBS.c.name
         case "Project":

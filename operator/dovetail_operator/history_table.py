@@ -25,8 +25,9 @@ JOBS: Final = sql.Table(
     sql.Column("gpu_seconds", sql.Float, nullable=False),
     sql.Column("record", sql.Text, nullable=False),
     sql.Column("log", sql.Text, nullable=False, server_default=""),
-    # Since version 2 of the table. Rows that an earlier operator wrote have NULL in all of them until they are filled,
-    # those whose record cannot be read for good.
+    # Added later: an earlier operator's rows have NULL in all of them until they are filled, and rows whose record
+    # cannot be read keep it. `whole_user` is not cut.
+    sql.Column("whole_user", sql.Text),
     sql.Column("project", sql.String(63)),
     sql.Column("run_seconds", sql.Float),
     sql.Column("wait_seconds", sql.Float),
@@ -34,7 +35,18 @@ JOBS: Final = sql.Table(
     sql.Column("mean_utilization", sql.Float),
     sql.Index("dovetail_jobs_by_end", "namespace", "ended"),
 )
-_ADDED: Final = ("project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization")
+_ADDED: Final = ("whole_user", "project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization")
+# All that sums need. SQLite keeps a row's columns in the order in which they were added: to read one that comes after
+# `record` and `log` is to read these too, which may be tens of kilobytes. PostgreSQL keeps long texts apart.
+_SUMS: Final = sql.Index(
+    "dovetail_jobs_for_sums",
+    *(JOBS.c[name] for name in ("namespace", "ended", "phase", "user", "name", "gpu_seconds", *_ADDED)),
+).ddl_if(dialect="sqlite")
+# The few rows that an earlier operator wrote: to look for them at each start must not be to read the table.
+_IS_UNFILLED: Final = JOBS.c.whole_user.is_(None)
+_UNFILLED: Final = sql.Index(
+    "dovetail_jobs_unfilled", JOBS.c.uid, sqlite_where=_IS_UNFILLED, postgresql_where=_IS_UNFILLED
+)
 _CHUNK: Final = 500
 _DECODER: Final = Decoder(JobRecord)
 
@@ -48,6 +60,7 @@ def prepare(engine: sql.Engine) -> None:
         for name in missing:
             kind = JOBS.c[name].type.compile(engine.dialect)
             connection.exec_driver_sql(f"ALTER TABLE {JOBS.name} ADD COLUMN {name} {kind}")
+    _UNFILLED.create(engine, checkfirst=True)
     # Also without a missing column: an operator of an earlier version may have written since.
     after = ""
     while rows := _unfilled(engine, after=after):
@@ -55,11 +68,14 @@ def prepare(engine: sql.Engine) -> None:
             for values in _filled(rows):
                 connection.execute(sql.update(JOBS).where(JOBS.c.uid == sql.bindparam("row")), values)
         after = rows[-1].uid
+    if engine.dialect.name == "sqlite":
+        _SUMS.create(engine, checkfirst=True)
 
 
 def summed_columns(record: JobRecord) -> dict[str, Any]:
     """What of a record is summed."""
     return {
+        "whole_user": record.user,
         "project": record.project[:63],
         "run_seconds": record.run_seconds,
         "wait_seconds": record.wait_seconds,
@@ -69,7 +85,7 @@ def summed_columns(record: JobRecord) -> dict[str, Any]:
 
 
 def _unfilled(engine: sql.Engine, *, after: str) -> list[sql.Row[Any]]:
-    wanted = sql.select(JOBS.c.uid, JOBS.c.record).where(JOBS.c.run_seconds.is_(None), JOBS.c.uid > after)
+    wanted = sql.select(JOBS.c.uid, JOBS.c.record).where(_IS_UNFILLED, JOBS.c.uid > after)
     with engine.connect() as connection:
         return list(connection.execute(wanted.order_by(JOBS.c.uid).limit(_CHUNK)))
 

@@ -1,6 +1,6 @@
 """Many records, made by SQLite itself; and, as a program, what it costs a process to answer questions about them.
 
-`python -m tests.operator_.history_rows 1000000` prints the figures of a million records.
+`python -m tests.operator_.history_rows 1000000 4000` prints the figures of a million records with logs of 4,000 bytes.
 """
 
 import resource
@@ -26,21 +26,23 @@ _RECORD = JobRecord(
 )  # fmt: skip
 _INSERT = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
-INSERT INTO dovetail_jobs (uid, namespace, name, number, user, phase, ended, gpu_seconds, record, log, project,
-                           run_seconds, wait_seconds, peak_mib, mean_utilization)
+INSERT INTO dovetail_jobs (uid, namespace, name, number, user, phase, ended, gpu_seconds, record, log, whole_user,
+                           project, run_seconds, wait_seconds, peak_mib, mean_utilization)
 SELECT 'uid-' || i, 'team', printf('%07d-', i % :names) || replace(hex(zeroblob(64)), '0', 'n'), i,
        'user-' || (i % 300), CASE i % 10 WHEN 0 THEN 'Failed' ELSE 'Succeeded' END,
-       printf('2026-%02d-%02dT12:00:00Z', 1 + i % 12, 1 + i % 28), i % 1000, :record, '', 'project-' || (i % 40),
-       i % 5000, i % 777, i % 80000, 0.5
+       printf('2026-%02d-%02dT12:00:00Z', 1 + i % 12, 1 + i % 28), i % 1000, :record, :log,
+       'user-' || (i % 300), 'project-' || (i % 40), i % 5000, i % 777, i % 80000, 0.5
 FROM n
 """
 
 
-def fill(store: HistoryStore, count: int, *, names: int) -> None:
+def fill(store: HistoryStore, count: int, *, names: int, log_bytes: int = 0) -> None:
     """Put `count` records of one namespace into a store in SQLite."""
     record = msgspec.json.encode(_RECORD).decode()
     with store._engine.begin() as connection:
-        connection.execute(sql.text(_INSERT), {"count": count, "names": names, "record": record})
+        connection.execute(
+            sql.text(_INSERT), {"count": count, "names": names, "record": record, "log": "l" * log_bytes}
+        )
         assert connection.execute(sql.select(sql.func.count()).select_from(JOBS)).scalar_one() == count
 
 
@@ -56,12 +58,12 @@ def _ask(store: HistoryStore, question: HistoryQuerySpec) -> None:
     print(f"{question.group_by or 'records'}: {told} in {time.perf_counter() - started:.1f} s")
 
 
-def main(count: int) -> None:
+def main(count: int, *, log_bytes: int) -> None:
     """Print how long each question takes, and last by how many MiB they and a start make the process grow."""
     with tempfile.TemporaryDirectory() as folder:
         store = HistoryStore(f"sqlite:///{Path(folder)}/history.db")
         store.open()
-        fill(store, count, names=20_000)
+        fill(store, count, names=20_000, log_bytes=log_bytes)
         before = _peak_mib()
         store.open()
         store.used()
@@ -74,4 +76,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), log_bytes=int(sys.argv[2]) if len(sys.argv) > 2 else 0)

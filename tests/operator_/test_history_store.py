@@ -277,12 +277,44 @@ def test_a_table_of_an_earlier_version_gets_what_is_summed_also_what_that_versio
     assert names(store, projects=["vision"]) == ["job-1"]
 
 
+ADDED = ("whole_user", "project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization")
+
+
 def forget_columns(store: HistoryStore, *uids: str) -> None:
     """As the version before wrote them."""
-    changes = "project = NULL, run_seconds = NULL, wait_seconds = NULL, peak_mib = NULL, mean_utilization = NULL"
+    changes = ", ".join(f"{name} = NULL" for name in ADDED)
     with store._engine.begin() as connection:
         for uid in uids:
             connection.execute(sql.text(f"UPDATE dovetail_jobs SET {changes} WHERE uid = :uid"), {"uid": uid})
+
+
+def test_sums_read_no_record_and_no_log(tmp_path: Path) -> None:
+    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    store.open()
+    statements: list[tuple[str, object]] = []
+    sql.event.listen(store._engine, "before_cursor_execute", lambda *args: statements.append((args[2], args[3])))
+    for by in ("Nothing", "User", "Name", "Project", "Day"):
+        store.sums("team", HistoryQuerySpec(group_by=by, since=at(0), users=["ada"], projects=["vision"]))
+    with store._engine.connect() as connection:
+        for statement, values in [each for each in statements if "SELECT" in each[0]]:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            reads = [row.detail for row in plan if "dovetail_jobs" in row.detail]
+            assert reads
+            assert all("USING COVERING INDEX dovetail_jobs_for_sums" in each for each in reads)
+    store.close()
+
+
+def test_a_start_reads_no_record_that_has_all_columns(tmp_path: Path) -> None:
+    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    store.open()
+    statements: list[tuple[str, object]] = []
+    sql.event.listen(store._engine, "before_cursor_execute", lambda *args: statements.append((args[2], args[3])))
+    store.open()
+    with store._engine.connect() as connection:
+        (looked,) = [each for each in statements if each[0].startswith("SELECT dovetail_jobs.uid")]
+        (plan,) = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {looked[0]}", looked[1])
+    assert "INDEX dovetail_jobs_unfilled" in plan.detail
+    store.close()
 
 
 def test_a_table_without_the_newer_columns_is_taken_over(tmp_path: Path) -> None:
@@ -290,7 +322,9 @@ def test_a_table_without_the_newer_columns_is_taken_over(tmp_path: Path) -> None
     before.open()
     before.write([record(1, runSeconds=7.0, project="vision")])
     with before._engine.begin() as connection:
-        for name in ("project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization"):
+        for index in ("dovetail_jobs_for_sums", "dovetail_jobs_unfilled"):
+            connection.execute(sql.text(f"DROP INDEX {index}"))
+        for name in ADDED:
             connection.execute(sql.text(f"ALTER TABLE dovetail_jobs DROP COLUMN {name}"))
     before.close()
     after = HistoryStore(f"sqlite:///{tmp_path}/history.db")
