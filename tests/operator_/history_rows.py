@@ -51,11 +51,11 @@ def _peak_mib() -> float:
 
 
 def _ask(store: HistoryStore, question: HistoryQuerySpec) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     status = answer(store, HistoryQuery(metadata=ObjectMeta(name="q", namespace="team"), spec=question))
     assert not status.message, status.message
     told = f"{len(status.sums)} sums" if question.group_by else f"{len(status.records)} records"
-    print(f"{question.group_by or 'records'}: {told} in {time.perf_counter() - started:.1f} s")
+    print(f"{question.group_by or 'records'}: {told} in {time.process_time() - started:.1f} s of CPU time")
 
 
 def main(count: int, *, log_bytes: int) -> None:
