@@ -6,20 +6,27 @@ configuration without an extender (its NodeResourcesFit counts the same sums), t
 template names one node, as the queue's plans do. Each time all pods wait when the scheduler starts; the rate is that
 between the first bind and the last. Ratios within a round are what counts.
 
-    python benchmarks/end_to_end.py [--sizes 1000x1500,5000x400] [--rounds 3] [--json FILE]
+With `--operator` there are two rounds more: the pair beside an operator that writes GPUNodeTenants for each node, and
+beside one whose agents read pods themselves (agent.readPods), which writes none. It says how many writes that took.
+
+    python benchmarks/end_to_end.py [--sizes 1000x1500,5000x400] [--rounds 3] [--operator] [--json FILE]
 """
 
 import argparse
 import asyncio
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+from urllib.request import urlopen
 
 import plane
 from plane import NodeShape, StockScheduler
@@ -35,6 +42,9 @@ ALONE: Final = "kube-scheduler alone"
 PAIR: Final = "with the extender"
 PLANNED: Final = "with the extender, planned"
 VARIANTS: Final = (ALONE, PAIR, PLANNED)
+READING: Final = "and an operator; agents read pods"
+TELLING: Final = "and an operator that tells nodes"
+WRITES: Final = "dovetail_node_tenants_writes_total"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,30 +66,32 @@ def main() -> None:
     options.add_argument("--sizes", default="1000x1500,5000x400", help="nodes x waiting pods (default: %(default)s)")
     options.add_argument("--rounds", type=int, default=3, help="rounds of all variants (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/end_to_end.json"), help="where it is written too")
+    options.add_argument("--operator", action="store_true", help="also beside an operator, in both ways")
     args = options.parse_args()
+    variants = (*VARIANTS, *((READING, TELLING) if args.operator else ()))
     found = []
     for size in args.sizes.split(","):
         nodes, pods = map(int, size.split("x"))
         with plane.plane() as made:
-            found.append(asyncio.run(measure(made, nodes=nodes, pods=pods, rounds=args.rounds)))
+            found.append(asyncio.run(measure(made, nodes=nodes, pods=pods, rounds=args.rounds, variants=variants)))
     for rates in found:
         print(f"\n{rates.nodes} nodes x 8 GPUs, {rates.pods} waiting pods, {args.rounds} rounds")
-        for variant in VARIANTS:
+        for variant in variants:
             each = ", ".join(f"{rate:.0f}" for rate in rates.pods_per_second[variant])
             print(f"  {variant:<28} {rates.ratio(variant):6.0f} %   ({each} pods/s)")
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps([asdict(rates) for rates in found], indent=2) + "\n")
 
 
-async def measure(made: Cluster, *, nodes: int, pods: int, rounds: int) -> Rates:
+async def measure(made: Cluster, *, nodes: int, pods: int, rounds: int, variants: Sequence[str]) -> Rates:
     """All variants on one size of cluster."""
-    rates: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    rates: dict[str, list[float]] = {variant: [] for variant in variants}
     shapes = [NodeShape(name=f"gpu-pool-a-node-{at:05d}") for at in range(nodes)]
     await asyncio.to_thread(made.stop, "kube-scheduler")
     async with plane.client_of(made) as client:
         await plane.add_nodes(client, shapes)
         for _ in range(rounds):
-            for variant in VARIANTS:
+            for variant in variants:
                 rates[variant].append(await _rate(variant, made, client=client, shapes=shapes, pods=pods))
     return Rates(nodes=nodes, pods=pods, pods_per_second=rates)
 
@@ -104,13 +116,65 @@ async def _rate(variant: str, made: Cluster, *, client: Client, shapes: list[Nod
     await plane.add_pods(client, bodies)
     async with _binds(client) as bound:
         with ExitStack() as stack:
+            operator = await asyncio.to_thread(stack.enter_context, _operator(variant, made))
             await asyncio.to_thread(stack.enter_context, _running(variant, made))
             while len(bound) < pods:  # noqa: ASYNC110 - a watch fills it
                 await asyncio.sleep(0.1)
+            writes = await asyncio.to_thread(_writes, operator)
     await plane.clear_pods(client)
     rate = (pods - 1) / (max(bound.values()) - min(bound.values()))
-    print(f"{len(shapes)} nodes, {variant}: {rate:.0f} pods/s", flush=True)
+    told = "" if writes is None else f", {writes:.0f} writes of tenants"
+    print(f"{len(shapes)} nodes, {variant}: {rate:.0f} pods/s{told}", flush=True)
     return rate
+
+
+@contextmanager
+def _operator(variant: str, made: Cluster) -> Iterator[str]:
+    """An operator where the variant has one, ready and with the tenants of all nodes written; where it is scraped."""
+    if variant not in {READING, TELLING}:
+        yield ""
+        return
+    port = plane.free_port()
+    env = {
+        "KUBECONFIG": str(made.kubeconfig),
+        "POD_NAMESPACE": "dovetail-system",
+        "DOVETAIL_HISTORY_URL": "sqlite://",
+        "DOVETAIL_AGENTS_READ_PODS": str(variant == READING).lower(),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from dovetail_operator.main import main; sys.exit(main())",
+         f"--metrics-port={port}"],
+        env=os.environ | env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    try:
+        while not _answers(f"{url}/readyz"):
+            time.sleep(0.2)
+        before = -1.0
+        while variant == TELLING and (found := _writes(url) or 0.0) != before:
+            before = found
+            time.sleep(2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def _writes(url: str) -> float | None:
+    """How often an operator has written tenants; None without one that does."""
+    if not url:
+        return None
+    with urlopen(f"{url}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    return next((float(line.split()[1]) for line in lines if line.startswith(f"{WRITES} ")), None)
 
 
 @contextmanager
