@@ -1,0 +1,49 @@
+"""The rights of the chart's accounts: documented as rendered, each with its reason, and none wider than needed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dovetail_sandbox import binaries
+from dovetail_sandbox.progress import Lines
+from tests.chart.rights import BEGIN, END, PAGE, accounts_of, render, rights_in, rules_in, table
+
+# Verbs that reach further than reading and writing objects.
+ESCALATING = {"*", "impersonate", "bind", "escalate", "approve", "sign", "deletecollection"}
+
+
+@pytest.fixture(scope="module")
+def chart() -> str:
+    return render(Path(binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]))
+
+
+def test_the_page_has_the_table_of_the_chart(chart: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.split(BEGIN)[1].split(END)[0].strip() == table(chart), "run `python -m tests.chart.rights`"
+
+
+def test_every_rule_of_an_account_says_why(chart: str) -> None:
+    bound = accounts_of(chart)
+    silent = [rule for rule in rules_in(chart) if bound.get((rule.role, rule.namespace)) and not rule.why]
+    assert not silent
+
+
+def test_no_account_has_a_wildcard_or_a_verb_that_gives_more_rights(chart: str) -> None:
+    for right in rights_in(chart):
+        assert right.verb not in ESCALATING, right
+        assert "*" not in (right.resource, right.group), right
+
+
+def test_no_account_reads_a_secret_but_one_of_its_own_by_name(chart: str) -> None:
+    for right in rights_in(chart):
+        if right.resource == "secrets" and right.verb != "create":
+            assert right.name, right
+            assert right.namespace == "dovetail-system", right
+
+
+def test_no_account_changes_pods_runs_in_them_or_makes_tokens(chart: str) -> None:
+    forbidden = {"pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "serviceaccounts/token"}
+    for right in rights_in(chart):
+        assert right.resource not in forbidden, right
+        assert right.resource != "pods" or right.verb in {"get", "list", "watch"}, right
