@@ -29,6 +29,7 @@ from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, P
 from dovetail.kube.slices import SliceWatch
 from dovetail.kube.unreadable import UnreadableCollector
 from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
+from dovetail.pods.assumed import assumed_pod
 from dovetail.queue.preemption import Rules
 from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.vendor import DEFAULT_VENDORS, Vendors
@@ -166,7 +167,7 @@ class Operator:
         self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
         self._tenants = _tenants_of(client, options, pods=self._all_pods, rng=rng, registry=registry)
-        self._pods = Reflector(client, PODS, Pod, on_event=self._pod_event)
+        self._pods = Reflector(client, PODS, Pod, on_event=self._pod_event, stand_in=assumed_pod)
         changes = self._controller.changes
         self._unreadable = UnreadableJobs(
             client, jobs=state.jobs, found=changes.job_unreadable, post=self._poster.post, rng=rng

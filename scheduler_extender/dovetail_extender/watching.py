@@ -18,6 +18,7 @@ from dovetail.kube.objects import Node, Pod
 from dovetail.kube.reflector import EventType, KubeObject, Reflector
 from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODS
 from dovetail.kube.slices import SliceWatch
+from dovetail.pods.assumed import assumed_pod
 from dovetail_extender.plans import PlannedJob
 
 T = TypeVar("T", bound=KubeObject)
@@ -52,7 +53,7 @@ class Watching:
             into_view(event, pod)
             on_pod(event, pod)
 
-        self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event)
+        self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event, stand_in=assumed_pod)
         self._jobs = Reflector(client, GPUJOBS, PlannedJob, on_event=on_job)
         self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=on_quota)
         self._slices = SliceWatch(

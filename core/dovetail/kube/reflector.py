@@ -55,6 +55,9 @@ class Reflector(Generic[T]):
     `dovetail_unreadable_objects_total`, logged once, in `unreadable` as long as they last, and reported to
     `on_unreadable` once for each resourceVersion.
 
+    `stand_in` makes of an unreadable object's metadata, and of the object as it was last read, what counts for it until
+    it can be read again; None where nothing better is known than before.
+
     `transform` makes of each object what is kept of it, as an informer's does in client-go: it saves memory.
     """
 
@@ -67,6 +70,7 @@ class Reflector(Generic[T]):
         on_event: Callable[[EventType, T], None] | None = None,
         on_unreadable: OnUnreadable | None = None,
         transform: Callable[[T], T] | None = None,
+        stand_in: Callable[[ObjectMeta, T | None], T | None] | None = None,
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
@@ -83,6 +87,7 @@ class Reflector(Generic[T]):
         self._as_type = as_type
         self._on_event = on_event or (lambda _type, _object: None)
         self._transform = transform or (lambda found: found)
+        self._stand_in = stand_in or (lambda _meta, _known: None)
         self._namespace = namespace
         self._selectors = selectors(label_selector, field_selector)
         self._silence_seconds = silence_seconds
@@ -221,8 +226,8 @@ class Reflector(Generic[T]):
     def _keep(self, found: T | wire.Unread) -> None:
         if isinstance(found, wire.Unread):
             self._keep_known(found)
-        else:
-            self._put(found)
+        elif self._put(found):
+            self._unreadable.discard(key_of(found.metadata))
 
     def _keep_known(self, found: wire.Unread) -> None:
         # What was known of it before stays: a pod that can no longer be read still holds its devices.
@@ -230,24 +235,28 @@ class Reflector(Generic[T]):
         known = self._store.get(key)
         if known is not None and known.metadata.uid != meta.uid:
             self._drop(known.metadata)
+            known = None
         self._unreadable.add(meta, key=key, problem=f"cannot be read: {found.problem}")
+        if (assumed := self._stand_in(meta, known)) is not None:
+            self._put(assumed)
 
-    def _put(self, new: T) -> None:
+    def _put(self, new: T) -> bool:
+        """Take over an object; False for one that is known already, or at which we fail."""
         key = key_of(new.metadata)
         old = self._store.get(key)
         if old is not None and old.metadata.uid != new.metadata.uid:
             self._drop(old.metadata)
             old = None
         if old is not None and old.metadata.resource_version == new.metadata.resource_version:
-            return
+            return False
         try:
             new = self._transform(new)
         except Exception as error:  # noqa: BLE001 - one object costs only itself
             problem = f"cannot be kept: {type(error).__name__}: {problem_of(error)}"
             self._unreadable.add(new.metadata, key=key, problem=problem, error=error)
-            return
+            return False
         self._store[key] = new
-        self._deliver("ADDED" if old is None else "MODIFIED", new)
+        return self._deliver("ADDED" if old is None else "MODIFIED", new)
 
     def _drop(self, meta: ObjectMeta, *, last: T | None = None) -> None:
         known = self._store.get(key_of(meta))
@@ -255,7 +264,7 @@ class Reflector(Generic[T]):
             del self._store[key_of(meta)]
             self._deliver("DELETED", last or known)
 
-    def _deliver(self, event: EventType, found: T) -> None:
+    def _deliver(self, event: EventType, found: T) -> bool:
         meta = found.metadata
         try:
             self._on_event(event, found)
@@ -263,13 +272,14 @@ class Reflector(Generic[T]):
             problem = f"cannot be handled: {type(error).__name__}: {problem_of(error)}"
             self._unreadable.add(meta, key=key_of(meta), problem=problem, error=error)
             self._undelivered[meta.uid] = (event, found)
-        else:
-            self._unreadable.discard(key_of(meta))
-            self._undelivered.pop(meta.uid, None)
+            return False
+        self._undelivered.pop(meta.uid, None)
+        return True
 
     def _deliver_again(self) -> None:
         for event, found in list(self._undelivered.values()):
-            self._deliver(event, found)
+            if self._deliver(event, found):
+                self._unreadable.discard(key_of(found.metadata))
             successor = self._store.get(key_of(found.metadata))
             # Some know objects by name only: to them its successor is gone now too.
             if event == "DELETED" and successor is not None:
