@@ -5,16 +5,16 @@ while after it has gone: a guard that forgets at once opens exactly when kubelet
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from dovetail.constraints import term_admits
 from dovetail.decoding import decode
-from dovetail.kube.objects import Node, NodeSelector, ResourceSlice
+from dovetail.kube.objects import Node, ResourceSlice
 
 ABSENT_SECONDS: Final = 60.0
 # What `serving` gives for a driver that is not known yet.
@@ -33,11 +33,12 @@ class Reach:
         """Whether a node can use the devices."""
         if self.node:
             return self.node == node.metadata.name
-        return not self.selector or any(term_admits(node, term) for term in self._terms.node_selector_terms)
+        return not self.selector or any(term_admits(node, term) for term in self._terms)
 
     @cached_property
-    def _terms(self) -> NodeSelector:
-        return decode(self.selector, as_type=NodeSelector)
+    def _terms(self) -> Sequence[Mapping[str, Any]]:
+        selector = decode(self.selector, as_type=dict[str, Any])
+        return tuple(selector.get("nodeSelectorTerms") or ())
 
 
 class NodeDrivers:

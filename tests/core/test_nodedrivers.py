@@ -181,6 +181,20 @@ def test_it_opens_sooner_when_these_pods_have_ended(end: Any) -> None:
     assert rig.open == ["a", "b"]
 
 
+@pytest.mark.parametrize("expression", [{"operator": "In"}, {"key": 1, "operator": "In"}, {"key": "a"}, ["a"]])
+def test_a_selector_that_no_api_server_takes_never_reaches_the_nodes(expression: Any) -> None:
+    """Each event of each node judges the wide slices: one that fails there would keep every node from being seen."""
+    with pytest.raises(msgspec.ValidationError):
+        make_slice(nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [expression]}]})
+
+
+@pytest.mark.parametrize("terms", [None, [], [{}], [{"matchExpressions": None, "matchFields": []}]])
+def test_a_selector_without_expressions_covers_no_node(terms: Any) -> None:
+    rig = Rig()
+    rig.view.slice_changed(make_slice(nodeSelector={"nodeSelectorTerms": terms}))
+    assert rig.open == ["a", "b"]
+
+
 def test_channels_between_nodes_are_no_gpu_driver_s() -> None:
     assert CHANNELS not in names.GPU_DRIVERS
 

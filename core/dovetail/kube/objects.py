@@ -4,8 +4,6 @@ Ten thousand pods so read take some 27 MiB, where generic dictionaries take ten 
 something reads it.
 """
 
-from typing import Any
-
 from msgspec import field
 from msgspec.structs import force_setattr
 
@@ -286,10 +284,25 @@ class Namespace(_Read, frozen=True, kw_only=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
-class NodeSelector(_Read, frozen=True, kw_only=True):
-    """Nodes by label and field: each term as in JSON, one of which must hold."""
+class NodeExpression(_Read, frozen=True, kw_only=True):
+    """What must be true of one label or field."""
 
-    node_selector_terms: list[dict[str, Any]] = []
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class NodeTerm(_Read, frozen=True, kw_only=True):
+    """Expressions that must all be true."""
+
+    match_expressions: list[NodeExpression] | None = None
+    match_fields: list[NodeExpression] | None = None
+
+
+class NodeSelector(_Read, frozen=True, kw_only=True):
+    """Nodes by label and field: those of which one of the terms is true."""
+
+    node_selector_terms: list[NodeTerm] | None = None
 
 
 class _Reach(_Read, frozen=True, kw_only=True):
