@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.config.settings import Settings
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
 
@@ -182,3 +183,43 @@ def test_an_account_that_is_none_is_refused(helm: Helm, user: str) -> None:
 def test_an_address_that_is_no_url_is_refused(helm: Helm) -> None:
     done = helm("template", "dovetail", str(CHART), "--set=webhook.url=127.0.0.1:9443")
     assert "at '/webhook/url': '127.0.0.1:9443' does not match pattern" in done.stderr
+
+
+def test_policies_and_programs_agree_on_which_plugins_say_what_a_container_sees(render: Render) -> None:
+    resources = {
+        "shared": "nvidia.com/gpu.shared", "site": "gpu.example.org/card", "old": "notamd.com/gpu",
+        "partition": "gpu.amd.com/mi300x", "npu": "huawei.com/Ascend910",
+    }  # fmt: skip
+    expected = Settings.model_validate({"gpu_resource": resources}).vendors.nvidia_resources
+    policies = named(render(config__gpu_resource=resources), "ValidatingAdmissionPolicy")
+    for name in ("dovetail-pods", "dovetail-runtime-classes"):
+        (served,) = (each for each in policies[name]["spec"]["variables"] if each["name"] == "served")
+        listed = re.search(r"r in (\[[^]]*\])", served["expression"])
+        assert listed is not None
+        assert set(json.loads(listed[1])) == expected
+    assert {"nvidia.com/gpu", "gpu.example.org/card", "notamd.com/gpu"} <= expected
+    assert not {"amd.com/gpu", "gpu.amd.com/mi300x", "huawei.com/Ascend910"} & expected
+
+
+def test_webhook_and_policies_look_at_the_same_runtime_classes(render: Render) -> None:
+    chart = render(runtimeClass__names=["gpu-fast"])
+    listed = '["nvidia","gpu-fast"]'
+    (asks, _) = hooks(chart)["pods.dovetail.dev"]["matchConditions"]
+    policies = named(chart, "ValidatingAdmissionPolicy")
+    ours = {each["name"]: each["expression"] for each in policies["dovetail-pods"]["spec"]["variables"]}["isOurs"]
+    (others,) = policies["dovetail-runtime-classes"]["spec"]["matchConditions"]
+    for expression in (asks["expression"], ours, others["expression"]):
+        assert f" in {listed}" in expression
+
+
+def test_the_policies_know_every_variable_that_grants_devices(render: Render) -> None:
+    text = json.dumps(named(render(), "ValidatingAdmissionPolicy")["dovetail-pods"])
+    for name in (names.ENV_VISIBLE_DEVICES, *names.ENV_OTHER_VISIBLE_DEVICES):
+        assert f"'{name}'" in text
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_policy_on_who_makes_gpujobs_is_there_where_it_is_wanted(render: Render, wanted: bool) -> None:
+    chart = render(policies__gpujobsNeedPods=wanted)
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        assert ("dovetail-gpujobs-need-pods" in named(chart, kind)) is wanted

@@ -249,3 +249,23 @@ def test_a_sweep_that_is_there_is_not_judged_again() -> None:
 
 def a_sweep(*parameters: Any) -> dict[str, Any]:
     return {"metadata": {"name": "x"}, "spec": {"gpu": 1, "sweep": {"parameters": list(parameters)}}}
+
+
+def test_a_pod_that_asks_a_plugin_and_us_is_refused_and_loses_neither() -> None:
+    pod = make_pod(limits={"nvidia.com/gpu": "1"})
+    pod["spec"]["containers"].append({"name": "b", "resources": {"limits": {names.GPU_MILLI: "500"}}})
+    with pytest.raises(RequestError, match="a pod's GPUs are of one kind"):
+        mutated(pod)
+
+
+def test_a_container_of_a_plugin_s_loses_the_variables_that_would_win_over_it() -> None:
+    pod = make_pod(limits={"nvidia.com/gpu": "1"}, runtimeClassName="nvidia-cdi")
+    mine = {"name": "MINE", "value": "1"}
+    wins = [{"name": name, "value": "all"} for name in ("NVIDIA_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES")]
+    pod["spec"]["containers"][0]["env"] = [*wins, mine]
+    assert mutated(pod)["spec"]["containers"][0]["env"] == [mine]
+
+
+def test_an_amount_of_0_is_refused_in_a_sentence() -> None:
+    with pytest.raises(RequestError, match=r"it asks nvidia\.com/gpu: 0, which gives it no device"):
+        mutated(make_pod(limits={"nvidia.com/gpu": "0"}, runtimeClassName="nvidia"))

@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.asks import ask_of_pod, resources_of
+from dovetail.asks import ask_of_job, ask_of_pod, resources_of
 from dovetail.kube.objects import Pod
-from dovetail.pods.vendor import vendor_devices
+from dovetail.pods.vendor import refuse_no_devices, vendor_devices
 from dovetail.requests import GPURequest, RequestError
 from dovetail.vendor import DEFAULT_VENDORS
+from tests.operator_.builders import make_job
 
 GPU = "nvidia.com/gpu"
 
@@ -90,3 +91,23 @@ def test_an_amount_beyond_every_machine_overflows_no_column() -> None:
 def test_what_a_vendor_s_plugin_has_not_is_refused_in_one_sentence(pod: Pod, problem: str) -> None:
     with pytest.raises(RequestError, match=problem):
         ask_of_pod(pod, default_policy="Pack")
+
+
+@pytest.mark.parametrize("resource", [GPU, "amd.com/gpu", "nvidia.com/anything", "nvidia.com/mig-1g.5gb"])
+@pytest.mark.parametrize("amount", ["0", 0, "0k", "0.0", "-0"])
+def test_an_amount_of_0_of_a_vendor_s_device_is_refused_with_its_container(resource: str, amount: object) -> None:
+    spec = make_pod(container(amount=1), init=(container(resource, amount, name="side"),)).spec
+    with pytest.raises(RequestError, match=f'container "side": it asks {resource}: {amount}, which gives it no device'):
+        refuse_no_devices(spec, vendors=DEFAULT_VENDORS)
+
+
+def test_other_resources_may_be_asked_with_0_and_a_vendor_s_above_0() -> None:
+    more = {names.GPU_MILLI: "0", "example.org/dongle": "0", "nvidia.com/hostdev": "1"}
+    refuse_no_devices(make_pod(container(), {"resources": {"limits": more}}).spec, vendors=DEFAULT_VENDORS)
+
+
+def test_a_mig_device_in_a_gpujob_s_template_is_the_job_s_to_say() -> None:
+    side = container("nvidia.com/mig-1g.5gb", name="side")
+    job = make_job("x", template={"spec": {"containers": [{"name": "main", "image": "x"}, side]}})
+    with pytest.raises(RequestError, match=r'"nvidia.com/mig-1g.5gb": spec.gpu says how many GPUs a worker gets'):
+        ask_of_job(job, default_policy="Pack")
