@@ -338,3 +338,16 @@ async def test_a_pod_with_a_plugin_s_container_and_one_of_ours_has_no_place(mall
     )
     assert not isinstance(answer, str)
     assert answer["spec"]["containers"][0]["env"] == [VOID]
+
+
+async def test_a_large_pod_is_judged_within_what_the_api_server_lets_a_policy_cost(
+    mallory: Client, namespace: str
+) -> None:
+    """More containers, variables and mounts than people write; beyond the budget the API server refuses a pod."""
+    words = [said("x" * 100, f"SOME_VARIABLE_{at}") for at in range(300)]
+    volumes = [{"name": f"v{at}", "emptyDir": {}} for at in range(30)]
+    mounts = [{"name": each["name"], "mountPath": f"/some/where/{each['name']}"} for each in volumes]
+    large = {**env(VOID, *words), "volumeMounts": mounts}
+    for name in (None, *EVERY_CLASS):
+        pod = make_pod(*[large] * 20, volumes=volumes, runtimeClassName=name)
+        assert await refusal(mallory, pod, namespace=namespace) == ""
