@@ -13,9 +13,11 @@ import pytest
 from dovetail import names
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunodetenants import GPUNodeTenants
 from dovetail.kube.client import Client
 from dovetail.kube.objects import Event, Node
-from dovetail.kube.resources import EVENTS, GPUNODES, NODES
+from dovetail.kube.resources import EVENTS, GPUNODES, GPUNODETENANTS, NODES
+from dovetail_agent.strangers_feature import GRACE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import PROGRAM
 from tests.cluster.jobs import Jobs, condition
@@ -97,6 +99,24 @@ async def test_cordoned_devices_and_those_that_strangers_use_take_no_work_until_
     assert "unhealthy or cordoned" in waits.message
     await annotate(FIRST, names.SIMULATED_STRANGERS, None)
     assert (await jobs.phase("Succeeded")).nodes == [FIRST]
+
+
+async def test_nobody_is_a_stranger_while_the_operator_is_away(
+    client: Client, sandbox: Cluster, annotate: Callable[..., Any]
+) -> None:
+    """A process that the list of tenants does not explain may be of a newer pod: the agent asks, and waits."""
+    await asyncio.to_thread(sandbox.stop, "operator")
+    try:
+        answered = (await client.get(GPUNODETENANTS, FIRST, as_type=GPUNodeTenants)).spec.answers
+        await annotate(FIRST, names.SIMULATED_STRANGERS, {"0": {"memoryMiB": 100}})
+        await reported(client, FIRST, lambda gpunode: gpunode.status.tenants_asked > answered)
+        # The look that follows the grace is the one that would judge.
+        await asyncio.sleep(GRACE.total_seconds() + 3)
+        gpunode = await client.get(GPUNODES, FIRST, as_type=GPUNode)
+        assert [(each.strangers, each.taint) for each in gpunode.status.devices] == [([], "")] * 2
+    finally:
+        await asyncio.to_thread(sandbox.start, "operator")
+    await reported(client, FIRST, lambda gpunode: gpunode.status.devices[0].taint == "Strangers")
 
 
 async def test_a_cordon_is_said_again_without_harm_and_what_does_not_exist_is_refused_whole(
