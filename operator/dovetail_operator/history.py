@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter
@@ -18,6 +18,7 @@ from dovetail.api.gpujob import FINISHED
 from dovetail.api.historyquery import JobRecord
 from dovetail.history import cut_short, record_of
 from dovetail.kube.client import Client
+from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail.runs import end_of_run
@@ -118,7 +119,8 @@ class History:
             async with gate:
                 return msgspec.structs.replace(found, log=await last_lines(self._client, pods))
 
-        return await asyncio.gather(*map(record, dues))
+        found = await asyncio.gather(*map(record, dues), return_exceptions=True)
+        return [each for due, each in zip(dues, found, strict=True) if _is_record(each, of=due)]
 
     async def _tidy_always(self) -> None:
         while True:
@@ -140,10 +142,21 @@ class History:
                     # The database may be another one by now, and without our table.
                     await asyncio.to_thread(self.store.open)
                 await act()
-            except HistoryError as error:
+            except Exception as error:
                 wait = _BACKOFF.seconds(failures, rng=self._rng)
                 failures += 1
-                log.warning(what, error=str(error), wait_seconds=round(wait, 1))
+                trace = None if isinstance(error, HistoryError) else error
+                log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
                 await asyncio.sleep(wait)
             else:
                 return
+
+
+def _is_record(found: JobRecord | BaseException, *, of: Due) -> TypeGuard[JobRecord]:
+    """Whether a record could be made: a job of which none can costs its own alone."""
+    if isinstance(found, JobRecord):
+        return True
+    if not isinstance(found, Exception):
+        raise found
+    log.warning("no record can be made of a job", job=key_of(of.job.metadata), error=str(found), exc_info=found)
+    return False

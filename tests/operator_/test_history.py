@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, OTHERS, HistoryQuery, HistoryQuerySpec, JobRecord
 from dovetail.api.meta import ObjectMeta
+from dovetail.history import record_of
 from dovetail.kube.client import Client
 from dovetail_operator import history, history_answers, history_logs
 from dovetail_operator.actions import DeleteGPUJob
@@ -428,3 +429,17 @@ def test_the_series_of_what_was_used_are_bounded() -> None:
     assert len(family.samples) == MOST_SERIES + 1
     assert family.samples[-1].labels == {"namespace": OTHERS, "user": OTHERS}
     assert family.samples[-1].value == sum(range(10))
+
+
+async def test_a_job_of_which_no_record_can_be_made_costs_its_own_alone(
+    client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_on_one(job: GPUJob) -> JobRecord:
+        if job.metadata.name == "odd":
+            raise RecursionError
+        return record_of(job)
+
+    monkeypatch.setattr("dovetail_operator.history.record_of", fails_on_one)
+    keeping = Keeping(client, store, make_job("odd", status=ENDED), make_job(status=ENDED))
+    async with keeping.running():
+        assert [each.name for each in await keeping.until("x")] == ["x"]
