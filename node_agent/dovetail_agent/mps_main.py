@@ -29,6 +29,7 @@ from dovetail_agent import mps_state, mps_tenants
 from dovetail_agent.mps_cards import NvmlCards
 from dovetail_agent.mps_control import PROGRAM, Control, environment
 from dovetail_agent.mps_daemon import Daemon
+from dovetail_agent.mps_leftovers import SharedMemory
 from dovetail_agent.mps_probe import Verdict, probed
 from dovetail_agent.mps_state import State
 from dovetail_agent.mps_supervisor import Supervisor
@@ -179,6 +180,7 @@ def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Superviso
         probe=partial(_probe, variables=variables),
         clock=time.monotonic,
         wall=time.time,
+        shared=SharedMemory(shared),
         kept=kept,
     )
 

@@ -15,6 +15,7 @@ from dovetail.logs import get_logger
 from dovetail_agent.mps_cards import Card, Cards, CardsUnreadable
 from dovetail_agent.mps_control import Control, ControlError
 from dovetail_agent.mps_daemon import Daemon
+from dovetail_agent.mps_leftovers import SharedMemory
 from dovetail_agent.mps_limits import Limits, commands, limits_of, others_cards
 from dovetail_agent.mps_probe import Verdict, size_mib
 from dovetail_agent.mps_state import State
@@ -53,6 +54,7 @@ class Supervisor:
         probe: Probe,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        shared: SharedMemory,
         kept: Sequence[str] = (),
         proc: Path = PROC,
     ) -> None:
@@ -63,6 +65,8 @@ class Supervisor:
         self._clock = clock
         self._wall = wall
         self._proc = proc
+        self._shared = shared
+        self._swept = False
         self._kept = set(kept)
         self._verdict = _STARTING
         self._try_at = 0.0
@@ -73,6 +77,7 @@ class Supervisor:
     def step(self, tenants: Sequence[Tenant]) -> Step:
         """See to all of it once."""
         lost: dict[str, str] = {}
+        self._sweep(limits_of(tenants))
         if how := self._tend():
             lost = self._mourn(list(self._clients), how=f"MPS's control daemon is gone: {how}")
         elif self._daemon.pid is not None:
@@ -83,6 +88,21 @@ class Supervisor:
     def stop(self) -> None:
         """End the daemon. Cards stay as they are: a client without a daemon is to fail, not to run without limits."""
         self._daemon.stop()
+
+    def _sweep(self, limits: Limits) -> None:
+        """Once the last Fractional tenant is gone, free what tenants left: with the daemon, whose segments go too."""
+        if limits.cards:
+            self._swept = False
+            return
+        if self._swept:
+            return
+        self._swept = True
+        if left := self._shared.left_over():
+            if self._daemon.pid is not None:
+                self._daemon.end(f"nobody uses it, and its clients left {left} of shared memory")
+                self._clients, self._told, self._try_at = {}, (), 0.0
+                self._verdict = _STARTING
+            self._shared.clear()
 
     def _tend(self) -> str:
         how = self._daemon.tend()

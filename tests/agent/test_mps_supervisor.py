@@ -10,6 +10,7 @@ import pytest
 from dovetail_agent.mps_cards import Card
 from dovetail_agent.mps_control import Control, environment
 from dovetail_agent.mps_daemon import Daemon, Pace
+from dovetail_agent.mps_leftovers import SharedMemory
 from dovetail_agent.mps_probe import Verdict
 from dovetail_agent.mps_supervisor import Step, Supervisor
 from dovetail_agent.tenants import Tenant
@@ -24,6 +25,19 @@ GOOD = Verdict(live=True, reason="Probed", message="refused")
 BAD = Verdict(reason="NotRefused", message="could take it")
 
 
+class Memory(SharedMemory):
+    """Shared memory with what a test says is left in it."""
+
+    def __init__(self) -> None:
+        self.left, self.cleared = "", 0
+
+    def left_over(self) -> str:
+        return self.left
+
+    def clear(self) -> None:
+        self.left, self.cleared = "", self.cleared + 1
+
+
 @dataclass
 class Rig:
     """A supervisor on a stand-in for MPS, with the clock in the test's hand."""
@@ -35,6 +49,7 @@ class Rig:
     verdict: Verdict = GOOD
     now: float = 0.0
     probes: list[tuple[str, int]] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
         variables = environment(pipe=self.mps.pipe, log=self.mps.log)
@@ -47,6 +62,7 @@ class Rig:
             probe=self._probe,
             clock=lambda: self.now,
             wall=lambda: 1000.0 + self.now,
+            shared=self.memory,
             kept=self.kept,
             proc=self.proc,
         )
@@ -241,3 +257,25 @@ def test_cards_that_cannot_be_read_are_told_and_not_claimed(rig: RigOf) -> None:
     node.cards.problem = "NVML: GPU is lost"
     told = node.until(lambda step: step.state.reason == "CardsUnreadable", fractional(0))
     assert told.state.message == "NVML: GPU is lost"
+
+
+def test_what_tenants_left_in_shared_memory_is_freed_when_the_last_of_them_is_gone(rig: RigOf) -> None:
+    node = rig()
+    node.until(live, fractional(0))
+    node.memory.left = "2000 MiB in 3 files"
+    node.step(fractional(0))
+    assert (node.memory.cleared, node.daemon.starts_total) == (0, 1)
+    gone = node.step()
+    assert (node.memory.cleared, gone.state.live, gone.state.reason, gone.lost) == (1, False, "Starting", {})
+    node.now += 5
+    again = node.until(live)
+    assert (again.state.starts_total, again.state.crashes_total) == (2, 0)
+
+
+def test_the_daemon_is_not_restarted_again_for_what_cannot_be_freed(rig: RigOf) -> None:
+    node = rig()
+    node.memory.left = "2000 MiB in 3 files"
+    node.memory.clear = lambda: None  # type: ignore[method-assign]
+    node.until(live)
+    node.step()
+    assert node.daemon.starts_total == 1

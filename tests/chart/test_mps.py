@@ -52,11 +52,14 @@ def test_a_changed_configuration_does_not_count_as_an_upgrade(render: Render) ->
     assert one == other
 
 
-def test_the_daemon_has_one_capability_and_the_node_s_processes(chart: list[dict[str, Any]]) -> None:
+def test_the_daemon_has_three_capabilities_and_the_node_s_processes(chart: list[dict[str, Any]]) -> None:
     pod = pods(chart)["dovetail-mps"]
     (container,) = pod["containers"]
     assert pod["hostPID"]
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert container["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["SYS_ADMIN", "DAC_OVERRIDE", "FOWNER"],
+    }
     assert "privileged" not in container["securityContext"]
 
 

@@ -127,6 +127,8 @@ async def test_shares_are_enforced_by_mps_as_long_as_its_daemon_is_there_and_the
             await scene.gpunode(mps("True", "Probed"))
             await jobs.until("x", enforced("True", "MPS"))
         await jobs.delete()
+        # Before the node: a pod that outlives its node would have devices of none.
+        await until(jobs.pods, lambda pods: not pods)
 
 
 def daemon_of(folder: Path) -> int:

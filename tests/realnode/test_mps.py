@@ -92,23 +92,28 @@ class Node:
         selector = f"--field-selector=involvedObject.name={name}"
         return self.sandbox.kubectl("get", "events", selector, path, f"--namespace={self.namespace}")
 
+    @property
+    def proc(self) -> Path:
+        """The node's first process, by which its files are seen."""
+        return Path(f"/proc/{cgroups.pids(Layout.of(self.sandbox.folder).cgroup)[0]}")
+
     def mounts(self) -> list[str]:
         """Options of what our driver has mounted, as kubelet sees it."""
-        first = cgroups.pids(Layout.of(self.sandbox.folder).cgroup)[0]
-        lines = [line.split() for line in Path(f"/proc/{first}/mountinfo").read_text().splitlines()]
+        lines = [line.split() for line in (self.proc / "mountinfo").read_text().splitlines()]
         return sorted(line[5] for line in lines if VOLUME.match(line[4]))
 
 
-def tenant(name: str, *, gpu: str, mode: str = "", mps: bool = True) -> dict[str, Any]:
+def tenant(name: str, *, gpu: str, mps: bool = True, command: str = TRIES, user: int = 0) -> dict[str, Any]:
     """A pod as the webhook completes it where MPS is on."""
-    annotations = {"dovetail.dev/gpu": gpu} | ({"dovetail.dev/gpu-mode": mode} if mode else {})
+    annotations = {"dovetail.dev/gpu": gpu}
     spec: dict[str, Any] = {
         "containers": [
             {
                 "name": "main",
                 "image": "dovetail.local/env:dev",
                 "imagePullPolicy": "Never",
-                "command": ["sh", "-c", TRIES],
+                "command": ["sh", "-c", command],
+                "securityContext": {"runAsUser": user},
             }
         ],
         "tolerations": [{"key": "dovetail.dev/real-node", "operator": "Exists"}],
@@ -277,3 +282,12 @@ def test_while_the_driver_is_away_mounts_stay_and_pods_end_and_start_when_it_is_
     node.sandbox.kubectl("wait", *gone)
     node.running("next")
     assert [options.split(",")[0] for options in node.mounts()] == ["ro", "rw"]
+
+
+def test_what_tenants_left_in_shared_memory_is_freed_once_the_last_is_gone(node: Node) -> None:
+    litter = "mkdir -m 700 /dev/shm/kept && cd /dev/shm/kept && chmod +t . && seq 1500 | xargs touch && sleep 3600"
+    node.create(tenant("litter", gpu="4G,0.25(T4)", command=litter, user=65532))
+    shm = node.proc / f"root{node.folder}" / "shm"
+    node.sandbox.wait_until((shm / "kept" / "1500").exists)
+    node.sandbox.kubectl("delete", "pods", "--all", f"--namespace={node.namespace}", "--timeout=60s")
+    node.sandbox.wait_until(lambda: not list(shm.iterdir()))
