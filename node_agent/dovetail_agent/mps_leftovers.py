@@ -5,9 +5,10 @@ but MPS itself uses the folder while the node has no Fractional tenant.
 """
 
 import os
-import subprocess
+import time
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from dovetail.logs import get_logger
 
@@ -16,7 +17,8 @@ log = get_logger(__name__)
 # MPS's own segments are a few MiB in a few files.
 _BEARABLE_BYTES: Final = 64 << 20
 _BEARABLE_FILES: Final = 1000
-_SECONDS: Final = 60.0
+_SECONDS: Final = 30.0
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SharedMemory:
@@ -39,11 +41,40 @@ class SharedMemory:
         return f"{used >> 20} MiB in {files} files"
 
     def clear(self) -> None:
-        """Remove every file. By a program: a tenant may have nested folders deeper than Python can recurse."""
-        command = ["find", str(self._folder), "-mindepth", "1", "-xdev", "-delete"]
+        """Remove every file, for `_SECONDS` at most."""
+        problem, end = "", time.monotonic() + _SECONDS
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-            problem = done.stderr.strip()[:300]
-        except (OSError, subprocess.TimeoutExpired) as error:
+            top = os.open(self._folder, _OPEN)
+            try:
+                while (found := os.listdir(top)) and time.monotonic() < end:  # noqa: PTH208 - a descriptor
+                    for name in found:
+                        _remove(name, top=top)
+            finally:
+                os.close(top)
+        except OSError as error:
             problem = str(error)
         log.info("shared memory of MPS cleared", folder=str(self._folder), problem=problem)
+
+
+def _remove(name: str, *, top: int) -> None:
+    """Remove a file, or a folder whose own folders come up to `top` first.
+
+    So it makes no difference how deep a tenant nested them: neither the stack nor a path grows.
+    """
+    try:
+        os.unlink(name, dir_fd=top)
+    except IsADirectoryError:
+        folder = os.open(name, _OPEN, dir_fd=top)
+        try:
+            for each in os.listdir(folder):  # noqa: PTH208 - a descriptor
+                _lift(each, folder=folder, top=top)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
+
+
+def _lift(name: str, *, folder: int, top: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        os.rename(name, uuid4().hex, src_dir_fd=folder, dst_dir_fd=top)

@@ -176,6 +176,7 @@ def node(sandbox: RealSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
     finally:
         sandbox.kubectl("delete", "namespace", namespace, "--wait=false")
         for name in (DRIVER, SUPERVISOR):
+            print(sandbox.kubectl("logs", name, f"--namespace={chart.NAMESPACE}", "--tail=50"))
             node.remove(name)
         sandbox.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(objects))
 
