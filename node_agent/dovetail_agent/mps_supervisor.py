@@ -90,7 +90,10 @@ class Supervisor:
         self._daemon.stop()
 
     def _sweep(self, limits: Limits) -> None:
-        """Once the last Fractional tenant is gone, free what tenants left: with the daemon, whose segments go too."""
+        """Once the last Fractional tenant is gone, free what tenants left: with the daemon, whose segments go too.
+
+        The next one is not there yet: the volume driver mounts the folder only for pods that are among the tenants.
+        """
         if limits.cards:
             self._swept = False
             return
