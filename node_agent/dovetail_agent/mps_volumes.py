@@ -45,7 +45,7 @@ class Target:
 class MpsVolumes:
     """`directory` is MPS's folder, with `pipe`, `shm` and the list of tenants; `pods` is kubelet's folder of pods.
 
-    Kubelet and the supervisor learn of a pod at the same time, so one that is not listed yet has `wait_seconds`.
+    The supervisor learns of a pod a little later than kubelet, so one that is not listed yet has `wait_seconds`.
     Kubelet would ask again after half a second, then one, two … up to two minutes.
     """
 
