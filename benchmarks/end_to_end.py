@@ -16,9 +16,11 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -135,10 +137,11 @@ def _operator(variant: str, made: Cluster) -> Iterator[str]:
         yield ""
         return
     port = plane.free_port()
+    folder = tempfile.mkdtemp()
     env = {
         "KUBECONFIG": str(made.kubeconfig),
         "POD_NAMESPACE": "dovetail-system",
-        "DOVETAIL_HISTORY_URL": "sqlite://",
+        "DOVETAIL_HISTORY_URL": f"sqlite:///{folder}/history.db",
         "DOVETAIL_AGENTS_READ_PODS": str(variant == READING).lower(),
     }
     process = subprocess.Popen(
@@ -149,6 +152,8 @@ def _operator(variant: str, made: Cluster) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     try:
         while not _answers(f"{url}/readyz"):
+            if process.poll() is not None:
+                raise RuntimeError(f"the operator ended with {process.returncode}")
             time.sleep(0.2)
         before = -1.0
         while variant == TELLING and (found := _writes(url) or 0.0) != before:
@@ -158,6 +163,7 @@ def _operator(variant: str, made: Cluster) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+        shutil.rmtree(folder)
 
 
 def _answers(url: str) -> bool:
