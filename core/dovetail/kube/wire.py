@@ -6,6 +6,7 @@ objects and their metadata.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -155,9 +156,9 @@ def read(raw: msgspec.Raw, *, decoder: Decoder[T], path: str) -> T | Unread:
         return decoder.decode(raw)
     except UnreadableError as error:
         try:
-            return decoder.decode(_without_managed_fields(bytes(raw)))
+            return _scanned(bytes(raw), decoder=decoder, problem=error.problem)
         except (UnreadableError, KeyError):
-            return Unread(metadata=metadata_of(raw, path=path), problem=error.problem)
+            raise Undecodable(path, problem=error.problem) from error
 
 
 def metadata_of(raw: msgspec.Raw, *, path: str) -> ObjectMeta:
@@ -193,13 +194,17 @@ def _scanned_metadata(text: bytes) -> ObjectMeta:
     return _META.decode(scanner.joined({name: found[name] for name in found if name in _META_FIELDS}))
 
 
-def _without_managed_fields(text: bytes) -> bytes:
+def _scanned(text: bytes, *, decoder: Decoder[T], problem: str) -> T | Unread:
+    """The object without its managed fields, else its metadata; one pass over the text, which may be megabytes."""
     from dovetail.kube import scanner  # noqa: PLC0415 - as above
 
     parts = scanner.members(text)
     metadata = scanner.members(parts["metadata"])
-    metadata.pop("managedFields", None)
-    return scanner.joined({**parts, "metadata": scanner.joined(metadata)})
+    if metadata.pop("managedFields", None) is not None:
+        with suppress(UnreadableError):
+            return decoder.decode(scanner.joined({**parts, "metadata": scanner.joined(metadata)}))
+    kept = {name: metadata[name] for name in metadata if name in _META_FIELDS}
+    return Unread(metadata=_META.decode(scanner.joined(kept)), problem=problem)
 
 
 class LineBuffer:
