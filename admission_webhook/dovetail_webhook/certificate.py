@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -9,14 +10,35 @@ from dovetail import logs
 from dovetail.config.errors import ConfigError
 
 _LOOK_SECONDS: Final = 10.0
+_WAIT_SECONDS: Final = 0.5
+_FILES: Final = ("tls.crt", "tls.key")
 log = logs.get_logger("dovetail.webhook")
+
+
+async def appearing(folder: Path, *, stop: asyncio.Event) -> "Certificate | None":
+    """The certificate of the folder, once it is there: `dovetail-certificates` may still be making it. None on `stop`.
+
+    Raises `ConfigError` for one that is there and cannot be used.
+    """
+    if not _is_there(folder):
+        log.info("waiting for the certificate", folder=str(folder))
+    while not stop.is_set():
+        if _is_there(folder):
+            return Certificate(folder)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), timeout=_WAIT_SECONDS)
+    return None
+
+
+def _is_there(folder: Path) -> bool:
+    return all((folder / name).exists() for name in _FILES)
 
 
 class Certificate:
     """`tls.crt` and `tls.key` in a folder, as a mounted Secret has them. Raises `ConfigError` for unusable ones."""
 
     def __init__(self, folder: Path) -> None:
-        self._files = (folder / "tls.crt", folder / "tls.key")
+        self._files = (folder / _FILES[0], folder / _FILES[1])
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._loaded = self._contents()
         self._load()

@@ -12,7 +12,7 @@ from dovetail import serving
 from dovetail.config.settings import Settings
 from dovetail_webhook import connections
 from dovetail_webhook.app import application
-from dovetail_webhook.certificate import Certificate
+from dovetail_webhook.certificate import appearing
 from dovetail_webhook.connections import Connections
 from dovetail_webhook.metrics import Metrics
 from dovetail_webhook.reviewing import Reviewer
@@ -46,7 +46,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
-    certificate = Certificate(args.certificates)
     metrics = Metrics()
     reviewer = Reviewer(
         policy=settings.policy,
@@ -56,11 +55,15 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
     )
     clients = Connections()
     app = application(reviewer, metrics=metrics, connections=clients)
+    serves = asyncio.Event()
     health = web.Application()
-    serving.add_health(health, ready={}, registry=metrics.registry)
-    async with (
-        connections.listening(app, host=args.host, port=args.port, tls=certificate.context, connections=clients),
-        # Last, so that whoever is told that it is ready can ask.
-        serving.listening(health, host="0.0.0.0", port=args.metrics_port),  # noqa: S104 - probes come from outside
-    ):
-        await serving.together(stop, certificate.watch())
+    ready = {"certificate": lambda: None if serves.is_set() else f"{args.certificates} has none yet"}
+    serving.add_health(health, ready=ready, registry=metrics.registry)
+    async with serving.listening(health, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
+        certificate = await appearing(args.certificates, stop=stop)
+        if certificate is None:
+            return
+        tls = certificate.context
+        async with connections.listening(app, host=args.host, port=args.port, tls=tls, connections=clients):
+            serves.set()
+            await serving.together(stop, certificate.watch())

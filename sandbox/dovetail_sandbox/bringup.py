@@ -39,7 +39,7 @@ from dovetail_sandbox.state import Component, Desired, State
 # Values of the chart that are ports; each sandbox has its own.
 PORT_VALUES: Final = (
     "operator.metricsPort", "extender.port", "extender.metricsPort", "agent.metricsPort", "scheduler.securePort",
-    "webhook.port", "webhook.metricsPort",
+    "webhook.port", "webhook.metricsPort", "certificates.metricsPort",
 )  # fmt: skip
 _KWOKCTL: Final = "kwokctl"
 _CONTROL_PLANE_SECONDS: Final = 120.0
@@ -305,9 +305,24 @@ class _Bringup:
                 namespace=namespace,
             )
         desired = state.read_desired(cluster.folder)
-        components = [*desired.components, *(component for _, component in found)]
+        followed = [
+            self._secret_volume(each, namespace=namespace)
+            for each in workloads.secrets_of_others(rendered, place=place)
+        ]
+        components = [*desired.components, *followed, *(component for _, component in found)]
         cluster.desire(msgspec.structs.replace(desired, components=components))
         return [component.name for _, component in found]
+
+    def _secret_volume(self, mounted: workloads.MountedSecret, *, namespace: str) -> Component:
+        """What kubelet does for a mounted Secret; the administrator's rights stand for the node's."""
+        module, name = "dovetail_sandbox.secretvolume", f"volume-{mounted.name}"
+        options = [f"--secret={mounted.name}", f"--namespace={namespace}", f"--folder={mounted.folder}"]
+        return Component(
+            name=name,
+            argv=[sys.executable, "-P", "-m", module, *options],
+            env={"KUBECONFIG": str(self.cluster.kubeconfig)},
+            log=str(self.cluster.folder / "logs" / f"{name}.log"),
+        )
 
     def _start_real_node(self) -> None:
         cluster = self.cluster

@@ -35,6 +35,10 @@ class Rendered:
                 return data if kind == "ConfigMap" else {key: _decoded(text) for key, text in data.items()}
         raise ChartError(f"The chart mounts {kind} {name}, but has none of that name.")
 
+    def has(self, kind: str, *, name: str) -> bool:
+        """Whether the chart makes such an object."""
+        return any(each["kind"] == kind and each["metadata"]["name"] == name for each in self.objects)
+
     def service_accounts(self) -> set[str]:
         """The names of the chart's service accounts."""
         return {each["metadata"]["name"] for each in self.objects if each["kind"] == "ServiceAccount"}

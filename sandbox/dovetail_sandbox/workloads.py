@@ -26,15 +26,34 @@ class Place:
     kubeconfig: Callable[[str], Path]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountedSecret:
+    """A Secret that a workload mounts and the chart does not make, and the folder for its files."""
+
+    name: str
+    folder: Path
+
+
+def secrets_of_others(rendered: Rendered, *, place: Place) -> list[MountedSecret]:
+    """The mounted Secrets that come into being while the sandbox runs."""
+    return [
+        MountedSecret(name=secret["secretName"], folder=_volume_folder(workload, volume["name"], place=place))
+        for workload in rendered.workloads
+        for volume in _pod(workload).get("volumes") or []
+        if (secret := volume.get("secret")) and not rendered.has("Secret", name=secret["secretName"])
+    ]
+
+
 def files(rendered: Rendered, *, place: Place) -> dict[Path, str]:
-    """Every file of every ConfigMap and Secret that a workload mounts, and where its copy goes."""
+    """Every file of every ConfigMap and Secret of the chart that a workload mounts, and where its copy goes."""
     found: dict[Path, str] = {}
     for workload in rendered.workloads:
         for volume in _pod(workload).get("volumes") or []:
             contents: dict[str, str] = {}
             if config_map := volume.get("configMap"):
                 contents = rendered.files_of("ConfigMap", name=config_map["name"])
-            if secret := volume.get("secret"):
+            secret = volume.get("secret")
+            if secret and rendered.has("Secret", name=secret["secretName"]):
                 contents = rendered.files_of("Secret", name=secret["secretName"])
             target = _volume_folder(workload, volume["name"], place=place)
             found |= {target / key: text for key, text in contents.items()}

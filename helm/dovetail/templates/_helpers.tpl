@@ -272,16 +272,33 @@ extenders:
 {{- merge (dict) (dig "gpu_resource" dict .Values.config) $known | values | uniq | sortAlpha | toJson -}}
 {{- end }}
 
-{{/* Where the API server reaches the webhook. Call with (dict "root" $ "caBundle" …). */}}
+{{/* Where the API server reaches the webhook. Who may be trusted there (`caBundle`) is written by dovetail-certificates. */}}
 {{- define "dovetail.webhookClient" -}}
-{{- if .root.Values.webhook.url -}}
-url: {{ .root.Values.webhook.url }}/mutate
+{{- if .Values.webhook.url -}}
+url: {{ .Values.webhook.url }}/mutate
 {{- else -}}
-service: {name: dovetail-webhook, namespace: {{ .root.Release.Namespace }}, port: 443, path: /mutate}
+service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443, path: /mutate}
 {{- end }}
-{{- with .caBundle }}
-caBundle: {{ . }}
 {{- end }}
+
+{{/* The host of the webhook's URL where that is an IP address; empty where it is a name, or there is none. */}}
+{{- define "dovetail.webhookAddress" -}}
+{{- with .Values.webhook.url -}}
+{{- $host := trimSuffix "]" (trimPrefix "[" (urlParse .).hostname) -}}
+{{- if or (contains ":" $host) (regexMatch "^[0-9]+([.][0-9]+){3}$" $host) -}}{{ $host }}{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The names by which API servers reach the webhook, as JSON. */}}
+{{- define "dovetail.webhookNames" -}}
+{{- $names := list (printf "dovetail-webhook.%s.svc" .Release.Namespace) -}}
+{{- with .Values.webhook.url }}{{ $names = append $names (trimSuffix "]" (trimPrefix "[" (urlParse .).hostname)) }}{{ end -}}
+{{- toJson $names -}}
+{{- end }}
+
+{{/* "true" where dovetail-certificates runs: for a webhook whose certificate is not cert-manager's. */}}
+{{- define "dovetail.certificates" -}}
+{{- if and .Values.webhook.enabled (not .Values.webhook.issuer.name) -}}true{{- end -}}
 {{- end }}
 
 {{/* Where what runs on the nodes is: agent, MPS and the watchdog of turns. */}}

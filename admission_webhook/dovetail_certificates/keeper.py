@@ -1,0 +1,195 @@
+"""Keeps one Secret and the webhook configuration that trusts it as `rotation` says. The only place here with I/O.
+
+Level-triggered: each look reads both objects, decides from them alone, and writes with the resourceVersion that was
+read. Two processes that run side by side for a moment meet conflicts, and then decide from the same Secret.
+
+ForeignSecretError   the Secret exists and is another's; it is never overwritten
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from dovetail import logs
+from dovetail.api.meta import Described, ObjectMeta
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import Resource
+from dovetail_certificates.metrics import Metrics
+from dovetail_certificates.pairs import utc_now
+from dovetail_certificates.rotation import Plan, Stored, due_at, plan
+
+SECRETS: Final = Resource(plural="secrets", kind="Secret")
+MUTATING: Final = Resource(
+    group="admissionregistration.k8s.io",
+    plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration",
+    namespaced=False,
+)
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "dovetail-certificates"
+_TYPE: Final = "kubernetes.io/tls"
+_LOOK_SECONDS: Final = 10.0
+log = logs.get_logger("dovetail.certificates")
+
+
+class ForeignSecretError(Exception):
+    """The Secret exists and is another's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Secret {name} was not made by {MANAGER}: delete it, or name cert-manager's issuer in the values"
+        )
+
+
+class Secret(Described, frozen=True, kw_only=True):
+    """A Secret; msgspec takes the base64 off."""
+
+    metadata: ObjectMeta
+    type: str = ""
+    data: dict[str, bytes] | None = None
+
+
+class _ClientConfig(Described, frozen=True, kw_only=True):
+    ca_bundle: bytes = b""
+
+
+class _Webhook(Described, frozen=True, kw_only=True):
+    name: str
+    client_config: _ClientConfig = _ClientConfig()
+
+
+class Configuration(Described, frozen=True, kw_only=True):
+    """A webhook configuration: of each webhook its name and the CAs that API servers trust."""
+
+    metadata: ObjectMeta
+    webhooks: list[_Webhook] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A server whose certificate is kept: the Secret that it mounts, the names that it is reached by, and the
+    MutatingWebhookConfiguration that holds its CAs."""
+
+    namespace: str
+    secret: str
+    names: Sequence[str]
+    configuration: str
+
+
+class Keeper:
+    """Looks every ten seconds until cancelled; `problem` says why the last look failed, empty when it did not."""
+
+    def __init__(
+        self, client: Client, *, target: Target, metrics: Metrics, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.problem = "it has not looked yet"
+        self._client = client
+        self._target = target
+        self._metrics = metrics
+        self._now = now
+        # Since when the configuration has been seen with that CA in all of its webhooks.
+        self._published: tuple[bytes, datetime] | None = None
+
+    async def run(self) -> None:
+        """Look again and again; an error costs that look and is tried again."""
+        while True:
+            try:
+                await self.look()
+                self.problem = ""
+            except (KubeError, ForeignSecretError) as error:
+                self.problem = str(error)
+                log.warning("the certificate is not kept", secret=self._target.secret, error=str(error))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Read both objects and write what differs. Raises `KubeError` and `ForeignSecretError`."""
+        secret, configuration = await self._secret(), await self._configuration()
+        stored = Stored.of(secret.data or {} if secret else {})
+        step = plan(
+            stored,
+            bundle=_bundle_of(configuration),
+            names=self._target.names,
+            now=self._now(),
+            published_at=self._published_at(stored, configuration=configuration),
+        )
+        # In this order: a CA is published only once its certificate is stored.
+        if step.stored != stored:
+            await self._store(step, version=secret.metadata.resource_version if secret else "")
+        if configuration is not None:
+            await self._publish(step.bundle, configuration=configuration)
+        self._tell(step)
+
+    def _published_at(self, stored: Stored, *, configuration: Configuration | None) -> datetime | None:
+        """Since when the successor's CA has been published; also where nothing publishes it, for that is as good."""
+        if stored.next is None:
+            self._published = None
+            return None
+        authority = stored.next.authority
+        webhooks = (configuration.webhooks if configuration else None) or []
+        if not all(authority in each.client_config.ca_bundle for each in webhooks):
+            self._published = None
+        elif self._published is None or self._published[0] != authority:
+            self._published = (authority, self._now())
+        return self._published[1] if self._published else None
+
+    async def _secret(self) -> Secret | None:
+        try:
+            found = await self._client.get(
+                SECRETS, self._target.secret, as_type=Secret, namespace=self._target.namespace
+            )
+        except NotFound:
+            return None
+        if found.metadata.labels.get(MANAGED_BY) != MANAGER or found.type != _TYPE:
+            raise ForeignSecretError(self._target.secret)
+        return found
+
+    async def _configuration(self) -> Configuration | None:
+        try:
+            return await self._client.get(MUTATING, self._target.configuration, as_type=Configuration)
+        except NotFound:
+            return None
+
+    async def _store(self, step: Plan, *, version: str) -> None:
+        """Server-side apply, whose right to create can be given for one name alone."""
+        metadata = {"name": self._target.secret, "namespace": self._target.namespace, "labels": {MANAGED_BY: MANAGER}}
+        body = {
+            "metadata": metadata | ({"resourceVersion": version} if version else {}),
+            "type": _TYPE,
+            "data": step.stored.data(),
+        }
+        await self._client.apply(
+            SECRETS,
+            self._target.secret,
+            body,
+            as_type=Secret,
+            field_manager=MANAGER,
+            force=True,
+            namespace=self._target.namespace,
+        )
+        log.info("certificate written", secret=self._target.secret, reason=step.reason, names=list(self._target.names))
+        self._metrics.writes.labels(self._target.secret).inc()
+
+    async def _publish(self, bundle: bytes, *, configuration: Configuration) -> None:
+        stale = [each.name for each in configuration.webhooks or () if each.client_config.ca_bundle != bundle]
+        if not stale:
+            return
+        patch: dict[str, Any] = {
+            "metadata": {"resourceVersion": configuration.metadata.resource_version},
+            "webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}} for name in stale],
+        }
+        await self._client.patch(MUTATING, configuration.metadata.name, patch, as_type=Configuration, kind="strategic")
+        log.info("CAs published", configuration=configuration.metadata.name, webhooks=stale)
+
+    def _tell(self, step: Plan) -> None:
+        due = due_at(step.stored)
+        if due is not None:
+            self._metrics.renewal.labels(self._target.secret).set(due.timestamp())
+
+
+def _bundle_of(configuration: Configuration | None) -> bytes:
+    """Every CA that any of the webhooks is trusted by."""
+    found = [each.client_config.ca_bundle for each in (configuration.webhooks if configuration else None) or ()]
+    return b"\n".join(dict.fromkeys(found))

@@ -1,0 +1,22 @@
+"""What `dovetail-certificates` shows. The label `secret` has one value for each certificate that it keeps."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Metrics:
+    """The metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.renewal = Gauge(
+            "dovetail_certificate_renewal_timestamp_seconds",
+            "When the certificate's successor is due; it ends a month later.",
+            ["secret"],
+            registry=self.registry,
+        )
+        self.writes = Counter(
+            "dovetail_certificate_writes",
+            "Writes of a Secret: a certificate that was made, or a successor that is served from now on.",
+            ["secret"],
+            registry=self.registry,
+        )

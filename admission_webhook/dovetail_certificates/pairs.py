@@ -1,0 +1,200 @@
+"""A server's certificate with its key, and the CA that signed it: made, read and judged. No I/O.
+
+Each certificate has a CA of its own, whose key is dropped as soon as it has signed: there is no key that could sign
+another one, and none to keep secret for years. A new certificate therefore always means a new CA, which API servers
+have to trust before the certificate is served (`rotation`).
+
+PairError   a certificate, key or CA that cannot be read, or that do not belong together
+"""
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME: Final = timedelta(days=90)
+RENEWED_AFTER: Final = LIFETIME * 2 / 3
+# An API server's clock may be behind ours.
+BACKDATED: Final = timedelta(hours=1)
+_CA_NAME: Final = "Dovetail CA"
+
+
+class PairError(ValueError):
+    """A certificate, key or CA that cannot be read, or that do not belong together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Certificate, key and the certificate of the CA, each as PEM."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a certificate says. `made_at` is when it was signed, and not the earlier time from which it is valid."""
+
+    names: frozenset[str]
+    valid_from: datetime
+    valid_until: datetime
+
+    @property
+    def made_at(self) -> datetime:
+        """When it was signed."""
+        return self.valid_from + BACKDATED
+
+    @property
+    def renew_at(self) -> datetime:
+        """When its successor is due: after two thirds of its life."""
+        return self.made_at + RENEWED_AFTER
+
+
+def make(names: Sequence[str], *, now: datetime) -> Pair:
+    """A certificate for these DNS names and IP addresses, signed by a CA that signs nothing else."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = _common_name(f"{_CA_NAME} {now:%Y-%m-%dT%H:%M:%SZ}")
+    authority = (
+        _unsigned(ca_name, issuer=ca_name, key=authority_key.public_key(), now=now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        _unsigned(_common_name("dovetail"), issuer=ca_name, key=key.public_key(), now=now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(each) for each in names]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return Pair(certificate=_pem(certificate), key=_key_pem(key), authority=_pem(authority))
+
+
+def facts_of(pair: Pair) -> Facts:
+    """What the pair's certificate says. Raises `PairError` unless key, certificate and CA belong together."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+        authority = x509.load_pem_x509_certificate(pair.authority)
+        key = serialization.load_pem_private_key(pair.key, password=None)
+        if _public(key.public_key()) != _public(certificate.public_key()):
+            raise PairError("the key is not that of the certificate")
+        certificate.verify_directly_issued_by(authority)
+        return Facts(
+            names=_names_in(certificate),
+            valid_from=certificate.not_valid_before_utc,
+            valid_until=certificate.not_valid_after_utc,
+        )
+    # What OpenSSL and the parsers of keys raise for a text that is none.
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+        raise PairError(str(error) or type(error).__name__) from error
+
+
+def problem_of(pair: Pair, *, names: Iterable[str], now: datetime) -> str:
+    """Why the pair cannot serve these names now; empty for one that can."""
+    try:
+        facts = facts_of(pair)
+    except PairError as error:
+        return f"it cannot be read: {error}"
+    if missing := sorted(set(names) - facts.names):
+        return f"it does not name {', '.join(missing)}"
+    if now < facts.valid_from:
+        return f"it is not valid before {facts.valid_from:%Y-%m-%d %H:%M}Z: a clock has been wrong"
+    if now >= facts.valid_until:
+        return f"it ended at {facts.valid_until:%Y-%m-%d %H:%M}Z"
+    return ""
+
+
+def authorities_in(bundle: bytes, *, now: datetime) -> list[bytes]:
+    """The CAs of ours in a bundle that have not ended, each as PEM, the newest first; none where it cannot be read."""
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return []
+    ours = [each for each in found if _is_our_authority(each) and each.not_valid_after_utc > now]
+    ours.sort(key=lambda each: each.not_valid_before_utc, reverse=True)
+    return [_pem(each) for each in ours]
+
+
+def _is_our_authority(certificate: x509.Certificate) -> bool:
+    return any(
+        str(each.value).startswith(_CA_NAME) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    )
+
+
+def _unsigned(
+    subject: x509.Name, *, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime
+) -> x509.CertificateBuilder:
+    builder: x509.CertificateBuilder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+    return builder
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names_in(certificate: x509.Certificate) -> frozenset[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return frozenset(str(each.value) for each in names)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return pem
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pem
+
+
+def _public(key: PublicKeyTypes) -> bytes:
+    der: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return der
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)

@@ -1,0 +1,159 @@
+"""The webhook's certificate on a real API server, kept with the rights that the chart gives."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from dovetail import names
+from dovetail.kube.client import Client
+from dovetail.kube.connection import load_connection
+from dovetail.kube.errors import Forbidden, KubeError
+from dovetail.kube.objects import Pod
+from dovetail.kube.resources import PODS
+from dovetail_certificates.keeper import MUTATING, SECRETS, Configuration, Secret
+from dovetail_sandbox.cluster import Cluster
+from tests.chart.generated import CHART
+from tests.cluster.test_chart import run
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = "dovetail-system"
+PATIENCE_SECONDS = 60
+Manifest = dict[str, Any]
+
+
+async def secret_of(client: Client) -> Secret:
+    return await client.get(SECRETS, "dovetail-webhook", as_type=Secret, namespace=NAMESPACE)
+
+
+async def bundles(client: Client) -> set[bytes]:
+    configuration = await client.get(MUTATING, "dovetail", as_type=Configuration)
+    return {each.client_config.ca_bundle for each in configuration.webhooks or ()}
+
+
+async def is_completed(client: Client, *, namespace: str) -> bool:
+    """Whether the API server reaches the webhook; nothing is stored."""
+    pod = {
+        "metadata": {"name": "asks", "annotations": {names.REQUEST: "1"}},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
+    try:
+        made = await client.create(PODS, pod, as_type=Pod, namespace=namespace, dry_run=True)
+    except KubeError as error:
+        if "failed calling webhook" not in str(error):
+            raise
+        return False
+    return made.spec.scheduler_name == names.SCHEDULER_NAME
+
+
+@pytest.fixture
+async def asked(client: Client, namespace: str) -> AsyncIterator[list[bool]]:
+    """Asks the webhook all the time; whether each was answered."""
+    answers: list[bool] = []
+
+    async def ask() -> None:
+        while True:
+            answers.append(await is_completed(client, namespace=namespace))
+            await asyncio.sleep(0.05)
+
+    task = asyncio.create_task(ask())
+    yield answers
+    task.cancel()
+
+
+async def test_a_deleted_secret_is_made_again_and_no_request_fails_meanwhile(client: Client, asked: list[bool]) -> None:
+    before = await secret_of(client)
+    await client.delete(SECRETS, "dovetail-webhook", namespace=NAMESPACE)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            await asyncio.sleep(0.2)
+            try:
+                after = await secret_of(client)
+            except KubeError:
+                continue
+            if before.data and after.data and before.data["ca.crt"] != after.data["ca.crt"]:
+                break
+        (bundle,) = await bundles(client)
+        while after.data["ca.crt"] not in bundle:
+            await asyncio.sleep(0.2)
+            (bundle,) = await bundles(client)
+    # The webhook serves the old one until it has reloaded.
+    assert bundle == after.data["ca.crt"] + before.data["ca.crt"]
+    await asyncio.sleep(12)  # longer than it takes the webhook to look at its files
+    assert len(asked) > 20
+    assert all(asked)
+
+
+async def test_an_upgrade_and_an_apply_of_the_chart_leave_the_certificate_and_what_is_trusted(
+    client: Client, namespace: str, sandbox: Cluster
+) -> None:
+    """Both ways in which Helm writes: merged by the client (Helm 3), and applied by the server (Helm 4)."""
+    text = sandbox.folder.joinpath("rendered.yaml").read_text(encoding="utf-8")
+    hooks = [each for each in yaml.safe_load_all(text) if each and each["kind"] == MUTATING.kind]
+    assert "caBundle" not in json.dumps(hooks)
+    kubectl = ("kubectl", "--kubeconfig", sandbox.kubeconfig, "apply", "-f", "-")
+    before, secret = await bundles(client), await secret_of(client)
+    for way in (("--server-side", "--force-conflicts", "--field-manager=helm"), ()):
+        done = await asyncio.to_thread(run, *kubectl, *way, text=yaml.safe_dump_all(hooks))
+        assert done.returncode == 0, done.stderr
+        assert await bundles(client) == before
+    assert (await secret_of(client)).data == secret.data
+    assert await is_completed(client, namespace=namespace)
+
+
+async def test_helm_itself_leaves_what_is_trusted_through_upgrades_and_a_rollback(
+    client: Client, namespace: str, sandbox: Cluster
+) -> None:
+    release = ("--namespace", NAMESPACE, "--kubeconfig", sandbox.kubeconfig)
+    port = sandbox.state().ports["webhook.port"]
+    values = (
+        f"--set=webhook.url=https://127.0.0.1:{port}",
+        "--set=simulation.enabled=true",
+        "--set=crds.install=false",
+    )
+    only = ("--set=operator.replicas=1",)
+    before, secret = await bundles(client), await secret_of(client)
+    steps = [
+        ("upgrade", "--install", "dovetail", CHART, "--take-ownership", "--force-conflicts", *values),
+        ("upgrade", "dovetail", CHART, "--force-conflicts", *values, *only),
+        ("rollback", "dovetail", "1", "--force-conflicts"),
+    ]
+    try:
+        for step in steps:
+            done = await asyncio.to_thread(run, "helm", *step, *release)
+            assert done.returncode == 0, done.stderr
+            assert await bundles(client) == before, step[0]
+        assert (await secret_of(client)).data == secret.data
+        assert await is_completed(client, namespace=namespace)
+    finally:
+        names_ = ("deployment", "daemonset")
+        await asyncio.to_thread(
+            run, "kubectl", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "delete", ",".join(names_), "--all"
+        )
+
+
+async def test_its_account_may_write_that_secret_and_no_other(client: Client, sandbox: Cluster) -> None:
+    kubeconfig = sandbox.folder / "kubeconfigs" / "certificates"
+    async with Client(replace(load_connection(kubeconfig))) as certificates:
+        for forbidden in (
+            certificates.list(SECRETS, as_type=Manifest, namespace=NAMESPACE),
+            certificates.get(SECRETS, "other", as_type=Manifest, namespace=NAMESPACE),
+            certificates.create(SECRETS, {"metadata": {"name": "other"}}, as_type=Manifest, namespace=NAMESPACE),
+            certificates.apply(
+                SECRETS,
+                "other",
+                {"metadata": {"name": "other"}},
+                as_type=Manifest,
+                field_manager="x",
+                namespace=NAMESPACE,
+            ),
+            certificates.get(SECRETS, "dovetail-webhook", as_type=Manifest, namespace="default"),
+            certificates.patch(MUTATING, "other", {}, as_type=Manifest),
+        ):
+            with pytest.raises(Forbidden):
+                await forbidden

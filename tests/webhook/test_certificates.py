@@ -1,0 +1,423 @@
+"""Certificates on a clock of the test's own: made, renewed, replaced; and handshakes all through a rotation."""
+
+import asyncio
+import base64
+import itertools
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail import serving
+from dovetail.kube.client import Client
+from dovetail.kube.connection import Connection
+from dovetail.kube.errors import Conflict
+from dovetail_certificates import rotation
+from dovetail_certificates.keeper import MANAGED_BY, MANAGER, ForeignSecretError, Keeper, Target
+from dovetail_certificates.metrics import Metrics
+from dovetail_certificates.pairs import (
+    BACKDATED,
+    LIFETIME,
+    RENEWED_AFTER,
+    Pair,
+    PairError,
+    authorities_in,
+    facts_of,
+    make,
+    problem_of,
+)
+from dovetail_certificates.rotation import OVERLAP, SEEN_AFTER, Stored, plan
+from dovetail_webhook.certificate import Certificate
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+NAMES = ("dovetail-webhook.dovetail-system.svc", "127.0.0.1")
+SECRET = "/api/v1/namespaces/dovetail-system/secrets/dovetail-webhook"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/dovetail"
+
+
+class Api:
+    """The two objects on loopback, with the API server's rules on resourceVersions."""
+
+    def __init__(self) -> None:
+        self.secret: dict[str, Any] | None = None
+        names = ("pods.dovetail.dev", "gpujobs.dovetail.dev")
+        self.hooks: dict[str, Any] | None = {
+            "metadata": {"name": "dovetail", "resourceVersion": "1"},
+            "webhooks": [{"name": name, "clientConfig": {"url": "https://127.0.0.1/mutate"}} for name in names],
+        }
+        self.writes: list[str] = []
+        self.before_write: Callable[[], None] = lambda: None
+        self._versions = itertools.count(2)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Client]:
+        app = web.Application()
+        app.add_routes([
+            web.get(SECRET, self._read_secret),
+            web.patch(SECRET, self._apply),
+            web.get(HOOKS, self._read_hooks),
+            web.patch(HOOKS, self._patch),
+        ])  # fmt: skip
+        server = TestServer(app, host="127.0.0.1")
+        await server.start_server()
+        try:
+            async with Client(Connection(server=str(server.make_url("")).rstrip("/"))) as client:
+                yield client
+        finally:
+            await server.close()
+
+    @property
+    def data(self) -> dict[str, bytes]:
+        assert self.secret is not None
+        return {key: base64.b64decode(text) for key, text in self.secret["data"].items()}
+
+    @property
+    def bundle(self) -> bytes:
+        assert self.hooks is not None
+        (bundle,) = {each["clientConfig"].get("caBundle", "") for each in self.hooks["webhooks"]}
+        return base64.b64decode(bundle)
+
+    async def _read_secret(self, _request: web.Request) -> web.Response:
+        return _status(404) if self.secret is None else web.json_response(self.secret)
+
+    async def _read_hooks(self, _request: web.Request) -> web.Response:
+        return _status(404) if self.hooks is None else web.json_response(self.hooks)
+
+    async def _apply(self, request: web.Request) -> web.Response:
+        assert request.query["fieldManager"] == MANAGER
+        body = await request.json()
+        self.before_write()
+        version = body["metadata"].get("resourceVersion")
+        if version and (self.secret is None or version != self.secret["metadata"]["resourceVersion"]):
+            return _status(409)
+        body["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.secret = body
+        self.writes.append("secret")
+        return web.json_response(body)
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert self.hooks is not None
+        if body["metadata"]["resourceVersion"] != self.hooks["metadata"]["resourceVersion"]:
+            return _status(409)
+        for change in body["webhooks"]:
+            (hook,) = [each for each in self.hooks["webhooks"] if each["name"] == change["name"]]
+            hook["clientConfig"] |= change["clientConfig"]
+        self.hooks["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.writes.append("hooks")
+        return web.json_response(self.hooks)
+
+
+def _status(code: int) -> web.Response:
+    return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def make_keeper(client: Client, *, clock: Clock, names: tuple[str, ...] = NAMES) -> Keeper:
+    target = Target(namespace="dovetail-system", secret="dovetail-webhook", names=names, configuration="dovetail")
+    return Keeper(client, target=target, metrics=Metrics(), now=clock)
+
+
+def names_of(data: dict[str, bytes]) -> frozenset[str]:
+    served = Stored.of(data).served
+    assert served is not None
+    return facts_of(served).names
+
+
+async def test_where_there_is_none_one_is_made_and_trusted() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).look()
+    assert api.writes == ["secret", "hooks"]
+    assert names_of(api.data) == set(NAMES)
+    assert api.bundle == api.data["ca.crt"]
+    assert api.secret is not None
+    assert (api.secret["type"], api.secret["metadata"]["labels"]) == ("kubernetes.io/tls", {MANAGED_BY: MANAGER})
+
+
+async def test_nothing_is_written_while_nothing_is_due() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).look()
+        written = list(api.writes)
+        clock.now += RENEWED_AFTER - timedelta(seconds=1)
+        await make_keeper(client, clock=clock).look()
+    # The CAs before it are forgotten by then, and there were none.
+    assert api.writes == written
+
+
+async def test_after_two_thirds_of_its_life_the_successor_is_trusted_first_and_served_later() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock)
+        await keeper.look()
+        first = api.data
+        clock.now += RENEWED_AFTER
+        await keeper.look()
+        assert api.data["tls.crt"] == first["tls.crt"]
+        second = api.data["next-ca.crt"]
+        assert api.bundle == first["ca.crt"] + second
+        await keeper.look()
+        clock.now += SEEN_AFTER - timedelta(seconds=1)
+        await keeper.look()
+        assert api.data["tls.crt"] == first["tls.crt"]
+        clock.now += timedelta(seconds=1)
+        await keeper.look()
+        assert (api.data["ca.crt"], api.bundle) == (second, second + first["ca.crt"])
+        assert "next.key" not in api.data
+        clock.now += OVERLAP
+        await keeper.look()
+    assert api.bundle == second
+
+
+async def test_a_process_that_ends_in_the_middle_is_followed_by_one_that_goes_on() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).look()
+        clock.now += RENEWED_AFTER
+        await make_keeper(client, clock=clock).look()
+        successor = api.data["next.crt"]
+        for _ in range(3):
+            keeper = make_keeper(client, clock=clock)
+            await keeper.look()
+            clock.now += SEEN_AFTER
+        await keeper.look()
+    assert api.data["tls.crt"] == successor
+
+
+async def test_another_url_is_served_at_once() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).look()
+        old = api.data["ca.crt"]
+        await make_keeper(client, clock=clock, names=(NAMES[0], "hook.example")).look()
+    assert names_of(api.data) == {NAMES[0], "hook.example"}
+    assert api.bundle == api.data["ca.crt"] + old
+
+
+@pytest.mark.parametrize("key", ["tls.crt", "tls.key", "ca.crt"])
+@pytest.mark.parametrize("text", [b"", b"nonsense", make(NAMES, now=START).key, make(NAMES, now=START).certificate])
+async def test_a_broken_secret_is_replaced(key: str, text: bytes) -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).look()
+        assert api.secret is not None
+        api.secret["data"][key] = base64.b64encode(text).decode()
+        await make_keeper(client, clock=clock).look()
+    served = Stored.of(api.data).served
+    assert served is not None
+    assert problem_of(served, names=NAMES, now=clock.now) == ""
+    assert served.authority in api.bundle
+
+
+async def test_anothers_secret_of_that_name_is_never_overwritten() -> None:
+    api, clock = Api(), Clock()
+    api.secret = {"metadata": {"name": "dovetail-webhook", "resourceVersion": "7"}, "type": "Opaque", "data": {}}
+    before = json.dumps(api.secret)
+    async with api.running() as client:
+        with pytest.raises(ForeignSecretError, match="Secret dovetail-webhook was not made by dovetail-certificates"):
+            await make_keeper(client, clock=clock).look()
+    assert (json.dumps(api.secret), api.writes) == (before, [])
+
+
+async def test_two_processes_at_one_time_agree_on_what_the_secret_says() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        one, other = make_keeper(client, clock=clock), make_keeper(client, clock=clock)
+        await one.look()
+        clock.now += RENEWED_AFTER
+        assert api.secret is not None
+
+        def interfere() -> None:
+            api.before_write = lambda: None
+            assert api.secret is not None
+            api.secret["metadata"]["resourceVersion"] = "99"
+
+        api.before_write = interfere
+        with pytest.raises(Conflict):
+            await one.look()
+        await other.look()
+        await one.look()
+    assert api.data["next-ca.crt"] in api.bundle
+
+
+async def test_where_the_configuration_is_gone_the_secret_is_kept_all_the_same() -> None:
+    api, clock = Api(), Clock()
+    api.hooks = None
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock)
+        await keeper.look()
+        clock.now += RENEWED_AFTER
+        await keeper.look()
+        await keeper.look()
+        clock.now += SEEN_AFTER
+        await keeper.look()
+    assert api.writes == ["secret"] * 3
+
+
+async def test_a_ca_that_was_taken_out_of_a_webhook_comes_back() -> None:
+    api, clock = Api(), Clock()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).look()
+        assert api.hooks is not None
+        del api.hooks["webhooks"][0]["clientConfig"]["caBundle"]
+        await make_keeper(client, clock=clock).look()
+    assert api.bundle == api.data["ca.crt"]
+
+
+@pytest.mark.parametrize(
+    ("moved", "problem"),
+    [
+        (timedelta(), ""),
+        (-BACKDATED, ""),
+        (-BACKDATED - timedelta(seconds=1), "a clock has been wrong"),
+        (LIFETIME - timedelta(seconds=1), ""),
+        (LIFETIME, "it ended at 2030-04-01 00:00Z"),
+    ],
+    ids=["now", "an hour slow", "slower", "in its last second", "over"],
+)
+def test_a_clock_that_is_wrong_by_an_hour_does_no_harm(moved: timedelta, problem: str) -> None:
+    assert problem in problem_of(make(NAMES, now=START), names=NAMES, now=START + moved)
+    assert bool(problem) == bool(problem_of(make(NAMES, now=START), names=NAMES, now=START + moved))
+
+
+def test_a_certificate_from_a_clock_that_was_ahead_is_replaced() -> None:
+    ahead = Stored(served=make(NAMES, now=START + timedelta(days=400)), since=START + timedelta(days=400))
+    step = plan(ahead, bundle=b"", names=NAMES, now=START, published_at=None)
+    assert step.stored.served is not None
+    assert (problem_of(step.stored.served, names=NAMES, now=START), step.stored.since) == ("", START)
+
+
+def test_no_bundle_grows_beyond_four_whatever_is_found_in_it() -> None:
+    found = b"".join(make(NAMES, now=START - timedelta(minutes=each)).authority for each in range(9))
+    step = plan(Stored(), bundle=found, names=NAMES, now=START, published_at=None)
+    assert len(authorities_in(step.bundle, now=START)) == 4
+    assert step.stored.served is not None
+    assert step.bundle.startswith(step.stored.served.authority)
+
+
+def test_a_strangers_ca_does_not_stay_trusted() -> None:
+    stranger = make(NAMES, now=START).certificate
+    step = plan(Stored(), bundle=stranger, names=NAMES, now=START, published_at=None)
+    assert stranger not in step.bundle
+
+
+def test_a_key_of_another_certificate_is_no_pair() -> None:
+    one, other = make(NAMES, now=START), make(NAMES, now=START)
+    for broken in (
+        Pair(certificate=one.certificate, key=other.key, authority=one.authority),
+        Pair(certificate=one.certificate, key=one.key, authority=other.authority),
+        Pair(certificate=one.authority, key=one.key, authority=one.authority),
+    ):
+        with pytest.raises(PairError):
+            facts_of(broken)
+
+
+PAIRS = [make(NAMES, now=START + timedelta(days=each)) for each in (0, 30, 70, 400)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([None, *PAIRS]),
+    st.sampled_from([None, *PAIRS]),
+    st.none() | st.integers(-10, 200),
+    st.integers(0, 500),
+    st.none() | st.integers(-100, 100),
+)
+def test_every_state_leads_to_a_pair_that_serves_and_is_trusted(
+    served: Pair | None, following: Pair | None, since: int | None, day: int, published: int | None
+) -> None:
+    now = START + timedelta(days=day)
+    stored = Stored(served=served, since=None if since is None else START + timedelta(days=since), next=following)
+    bundle = served.authority if served else b""
+    for _ in range(6):
+        at = None if published is None else now + timedelta(seconds=published)
+        step = plan(stored, bundle=bundle, names=NAMES, now=now, published_at=at)
+        assert step.stored.served is not None
+        assert step.stored.served.authority in step.bundle
+        # What was trusted and served before the step is trusted after it, unless it could not serve.
+        if stored.served and not problem_of(stored.served, names=NAMES, now=now):
+            assert stored.served.authority in step.bundle
+        # Nothing is served whose CA was not published before, while the one before it could go on.
+        if step.stored.served != stored.served and stored.served is not None:
+            unusable = problem_of(stored.served, names=NAMES, now=now)
+            assert unusable or (at is not None and now - at >= SEEN_AFTER)
+        stored, bundle = Stored.of(step.stored.data()), step.bundle
+    assert stored.served is not None
+    assert problem_of(stored.served, names=NAMES, now=now) == ""
+
+
+async def test_no_handshake_fails_while_a_certificate_is_rotated(tmp_path: Path) -> None:
+    """Clients trust the published bundle a while after it was published; the server reads its files a while later."""
+    clock = Clock()
+    clock.now = datetime.now(UTC)
+    api = Api()
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock)
+        await keeper.look()
+        _mount(api, tmp_path)
+        certificate = Certificate(tmp_path)
+        seen = [api.bundle] * 2
+        served = set()
+        # The real time stays, and the certificate's life is over in it after two thirds.
+        async with serving.listening(web.Application(), host="127.0.0.1", port=0, tls=certificate.context) as port:
+            for step in range(8):
+                if step == 1:
+                    _age(api, by=RENEWED_AFTER + timedelta(minutes=1), clock=clock)
+                    seen = [api.bundle] * 2
+                    _mount(api, tmp_path)
+                    certificate.refresh()
+                await keeper.look()
+                seen.append(api.bundle)
+                served.add(await _handshake(port, trusted=seen[-2]))
+                if step % 2:
+                    _mount(api, tmp_path)
+                    certificate.refresh()
+                served.add(await _handshake(port, trusted=seen[-2]))
+                clock.now += SEEN_AFTER
+    assert len(served) == 3  # the first, the same one grown old, and its successor
+
+
+def _mount(api: Api, folder: Path) -> None:
+    for name in ("tls.key", "tls.crt"):
+        (folder / name).write_bytes(api.data[name])
+
+
+def _age(api: Api, *, by: timedelta, clock: Clock) -> None:
+    """The certificate as it would be that much later."""
+    old = make(NAMES, now=clock.now - by)
+    assert api.secret is not None
+    assert api.hooks is not None
+    data = Stored(served=old, since=clock.now - by).data()
+    api.secret["data"] = {key: base64.b64encode(text).decode() for key, text in data.items()}
+    for hook in api.hooks["webhooks"]:
+        hook["clientConfig"]["caBundle"] = base64.b64encode(old.authority).decode()
+
+
+async def _handshake(port: int, *, trusted: bytes) -> bytes:
+    """The certificate that a client accepts which trusts these CAs alone."""
+    context = ssl.create_default_context(cadata=trusted.decode())
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return found
+
+
+def test_the_steps_are_in_the_order_of_their_times() -> None:
+    assert rotation.SEEN_AFTER < rotation.OVERLAP < LIFETIME - RENEWED_AFTER
