@@ -1,10 +1,7 @@
 """The webhook and the policies as the chart makes them; what they refuse is tried in tests/cluster."""
 
-import base64
 import json
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,18 +36,27 @@ def hooks(objects: Objects) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in named(objects, "MutatingWebhookConfiguration")["dovetail"]["webhooks"]}
 
 
-def test_the_api_server_trusts_the_certificate_that_the_webhook_serves(render: Render, tmp_path: Path) -> None:
+def test_the_chart_renders_neither_certificate_nor_ca_so_that_no_upgrade_can_take_them_away(render: Render) -> None:
     chart = render()
-    secret = named(chart, "Secret")["dovetail-webhook"]
-    clients = [hook["clientConfig"] for hook in hooks(chart).values()]
-    assert {client["caBundle"] for client in clients} == {secret["data"]["tls.crt"]}
-    certificate = tmp_path / "tls.crt"
-    certificate.write_bytes(base64.b64decode(secret["data"]["tls.crt"]))
-    shown = subprocess.run(
-        ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", str(certificate)],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert "DNS:dovetail-webhook.dovetail-system.svc" in shown.stdout
+    assert "dovetail-webhook" not in named(chart, "Secret")
+    assert all("caBundle" not in hook["clientConfig"] for hook in hooks(chart).values())
+
+
+def test_the_certificate_is_kept_by_a_process_for_the_names_that_the_webhook_is_reached_by(render: Render) -> None:
+    service = "--name=dovetail-webhook.dovetail-system.svc"
+    for url, names_ in (("", [service]), ("https://10.0.0.7:8443", [service, "--name=10.0.0.7"])):
+        pod = named(render(webhook__url=url), "Deployment")["dovetail-certificates"]["spec"]
+        (container,) = pod["template"]["spec"]["containers"]
+        assert [each for each in container["args"] if each.startswith("--name=")] == names_
+        assert (pod["replicas"], pod["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_that_process_may_touch_the_webhooks_objects_by_name_and_no_others(render: Render) -> None:
+    chart = render()
+    rules = [rule for kind in ("Role", "ClusterRole") for rule in named(chart, kind)["dovetail-certificates"]["rules"]]
+    assert {(*rule["resources"], *rule["resourceNames"]) for rule in rules} == {
+        ("secrets", "dovetail-webhook"), ("mutatingwebhookconfigurations", "dovetail"),
+    }  # fmt: skip
 
 
 def test_the_webhook_is_reached_by_its_service(render: Render) -> None:
@@ -71,11 +77,21 @@ def test_a_webhook_outside_the_cluster_is_reached_by_its_url(render: Render) -> 
     assert {hook["clientConfig"]["url"] for hook in hooks(chart).values()} == {"https://127.0.0.1:9443/mutate"}
 
 
-def test_with_cert_manager_the_chart_makes_no_secret(render: Render) -> None:
-    chart = render(webhook__issuer__name="internal", webhook__issuer__kind="ClusterIssuer")
+@pytest.mark.parametrize(
+    ("url", "more"),
+    [
+        ("", {"dnsNames": ["dovetail-webhook.dovetail-system.svc"]}),
+        ("https://a.b:1", {"dnsNames": ["dovetail-webhook.dovetail-system.svc", "a.b"]}),
+        ("https://10.0.0.7:1", {"dnsNames": ["dovetail-webhook.dovetail-system.svc"], "ipAddresses": ["10.0.0.7"]}),
+        ("https://[fd00::1]:1", {"dnsNames": ["dovetail-webhook.dovetail-system.svc"], "ipAddresses": ["fd00::1"]}),
+    ],
+)
+def test_with_cert_manager_the_certificate_is_its_own(render: Render, url: str, more: Any) -> None:
+    chart = render(webhook__issuer__name="internal", webhook__issuer__kind="ClusterIssuer", webhook__url=url)
+    assert "dovetail-certificates" not in {**named(chart, "Deployment"), **named(chart, "ServiceAccount")}
     certificate = named(chart, "Certificate")["dovetail-webhook"]
     assert certificate["spec"]["issuerRef"] == {"name": "internal", "kind": "ClusterIssuer"}
-    assert "dovetail-webhook" not in named(chart, "Secret")
+    assert certificate["spec"].items() >= more.items()
     configuration = named(chart, "MutatingWebhookConfiguration")["dovetail"]
     assert configuration["metadata"]["annotations"] == {
         "cert-manager.io/inject-ca-from": "dovetail-system/dovetail-webhook"

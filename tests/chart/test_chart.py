@@ -15,6 +15,8 @@ from tests.chart.generated import BEGIN, CHART, END, config_schema, table, value
 
 ROOT = CHART.parents[1]
 WORKLOADS = ("Deployment", "DaemonSet")
+# Those with an image of ours.
+DEPLOYABLES = ("operator", "extender", "agent", "webhook", "certificates")
 # Every template is rendered by the one or the other.
 EVERYTHING = {"monitoring__podMonitor__enabled": True, "monitoring__dashboard__enabled": True}
 
@@ -125,7 +127,9 @@ def test_no_role_has_a_wildcard(chart: list[dict[str, Any]]) -> None:
 def test_no_component_may_read_a_secret_or_change_a_pod(chart: list[dict[str, Any]]) -> None:
     for role in of_kind(chart, "Role", "ClusterRole"):
         for rule in role["rules"]:
-            assert "secrets" not in rule["resources"]
+            # One process keeps one Secret, by its name.
+            keeps = role["metadata"]["name"] == "dovetail-certificates" and "resourceNames" in rule
+            assert keeps or "secrets" not in rule["resources"]
             # The policy dovetail-allocations lets the operator change one annotation by that, and no status.
             tells = role["metadata"]["name"] == "dovetail-operator" and rule["resources"] == ["pods/status"]
             if {"pods", "pods/status"} & set(rule["resources"]):
@@ -240,7 +244,7 @@ def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
         for subject in each["subjects"]
         if subject["kind"] == "ServiceAccount"
     }
-    assert bound == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent")}
+    assert bound == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent", "certificates")}
     # The webhook asks the API server nothing.
     assert accounts == {*bound, "dovetail-webhook"}
     assert {pod["serviceAccountName"] for pod in pods(chart).values()} <= accounts
@@ -374,7 +378,7 @@ def test_classes_that_pods_refer_to_carry_the_contract_s_names(chart: list[dict[
 def test_a_pod_monitor_selects_the_pods_of_each_component(chart: list[dict[str, Any]]) -> None:
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind(chart, *WORKLOADS)]
     monitors = of_kind(chart, "PodMonitor")
-    assert len(monitors) == 4
+    assert len(monitors) == 5
     for monitor in monitors:
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         assert len([each for each in labels if wanted <= each.items()]) == 1
@@ -399,7 +403,7 @@ def test_the_templates_name_no_key_that_the_values_lack() -> None:
 
 
 def test_an_image_without_a_digest_is_refused_where_digests_are_required(helm: Helm) -> None:
-    pinned = [f"--set={name}.image.digest=sha256:{'a' * 64}" for name in ("operator", "extender", "agent", "webhook")]
+    pinned = [f"--set={name}.image.digest=sha256:{'a' * 64}" for name in DEPLOYABLES]
     command = ("template", "dovetail", str(CHART), "--set=image.requireDigests=true", *pinned)
     refused = helm(*command)
     assert refused.returncode != 0

@@ -19,6 +19,7 @@ from dovetail_agent.agent import Agent
 from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
 from dovetail_agent.simulated import SimulatedProvider
+from dovetail_certificates.metrics import Metrics as CertificatesMetrics
 from dovetail_extender.metrics import Metrics, Reading
 from dovetail_operator.history import History
 from dovetail_operator.history_store import HistoryStore
@@ -59,7 +60,7 @@ def metrics_in(node: Any) -> Iterator[str]:
 
 
 def exposed() -> set[str]:
-    """The names of all samples that operator, extender, agent and webhook can give."""
+    """The names of all samples that operator, extender, agent, webhook and dovetail-certificates can give."""
     ledger = Ledger()
     operator = CollectorRegistry()
     make_counters(operator)
@@ -80,7 +81,7 @@ def exposed() -> set[str]:
     )
     return {
         family.name + suffix
-        for registry in (operator, extender, agent, WebhookMetrics().registry)
+        for registry in (operator, extender, agent, WebhookMetrics().registry, CertificatesMetrics().registry)
         for family in registry.collect()
         for suffix in SUFFIXES.get(family.type, ("",))
     }

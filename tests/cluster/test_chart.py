@@ -82,30 +82,6 @@ def test_the_api_server_takes_every_object(sandbox: Cluster, simulation: str, fe
     assert len(done.stdout.splitlines()) == len([each for each in yaml.safe_load_all(text) if each])
 
 
-def test_an_upgrade_keeps_the_webhooks_certificate(sandbox: Cluster) -> None:
-    """Rendered with the cluster at hand, as `helm upgrade` does, the chart finds its Secret."""
-    upgrade = (
-        "template",
-        "dovetail",
-        CHART,
-        "-n",
-        "dovetail-system",
-        "--dry-run=server",
-        "--take-ownership",
-        "--kubeconfig",
-    )
-    done = run("helm", *upgrade, sandbox.kubeconfig)
-    objects = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout) if each}
-    held = run(
-        "kubectl", "--kubeconfig", sandbox.kubeconfig, "get", "secret", "dovetail-webhook", "-n", "dovetail-system",
-        "-o", "json",
-    )  # fmt: skip
-    kept = json.loads(held.stdout)["data"]
-    assert objects["Secret", "dovetail-webhook"]["data"] == kept
-    for hook in objects["MutatingWebhookConfiguration", "dovetail"]["webhooks"]:
-        assert hook["clientConfig"]["caBundle"] == kept["tls.crt"]
-
-
 @pytest.mark.parametrize("simulation", FORMS.values(), ids=FORMS)
 async def test_every_pod_passes_pod_security_restricted(client: Client, namespace: str, simulation: str) -> None:
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}

@@ -137,6 +137,14 @@ def test_a_component_can_be_left_out_but_not_an_unknown_one() -> None:
         workloads.check_names(rendered, names=["nobody"], option="without")
 
 
+def test_a_mounted_secret_that_the_chart_does_not_make_is_followed() -> None:
+    volumes = [{"name": "c", "secret": {"secretName": name}} for name in ("dovetail-webhook", "made-later")]
+    rendered = make_rendered(make_container(), volumes=volumes)
+    (followed,) = workloads.secrets_of_others(rendered, place=PLACE)
+    assert (followed.name, followed.folder) == ("made-later", FOLDER / "volumes" / "dovetail-operator" / "c")
+    assert list(workloads.files(rendered, place=PLACE)) == [followed.folder / "tls.crt"]
+
+
 def test_a_mounted_secret_is_decoded() -> None:
     rendered = make_rendered(make_container(), volumes=[{"name": "c", "secret": {"secretName": "dovetail-webhook"}}])
 
