@@ -296,6 +296,24 @@ service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443
 {{- toJson $names -}}
 {{- end }}
 
+{{/* TCP ports of the operator's database and of the server by which people are told of jobs, as JSON. Of an address that is
+     in a Secret only what may be there is known. */}}
+{{- define "dovetail.operatorPorts" -}}
+{{- $known := dict "postgresql" (list 5432) "smtp" (list 25) "smtps" (list 465) "http" (list 80) "https" (list 443) -}}
+{{- $ports := list -}}
+{{- if .Values.history.secretName }}{{ $ports = concat $ports $known.postgresql }}{{ end -}}
+{{- if .Values.notify.secretName }}{{ $ports = concat $ports (list 25 465 587 443) }}{{ end -}}
+{{- range $key := list "history_url" "notify_url" -}}
+{{- with dig $key "" $.Values.config -}}
+{{- $url := urlParse . -}}
+{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) -}}
+{{- $scheme := first (splitList "+" $url.scheme) -}}
+{{- if $port }}{{ $ports = append $ports (int $port) }}{{ else }}{{ $ports = concat $ports (get $known $scheme | default list) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $ports | uniq | toJson -}}
+{{- end }}
+
 {{/* "true" where dovetail-certificates runs: for a webhook whose certificate is not cert-manager's. */}}
 {{- define "dovetail.certificates" -}}
 {{- if and .Values.webhook.enabled (not .Values.webhook.issuer.name) -}}true{{- end -}}
