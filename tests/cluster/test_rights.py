@@ -19,6 +19,9 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "update", "gpujobs.dovetail.dev/finalizers"): (
         "asked by admission (OwnerReferencesPermissionEnforcement), never requested: tests/chart/test_chart.py"
     ),
+    ("dovetail-certificates", "create", "secrets"): (
+        "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
+    ),
 }
 _ACCOUNT: Final = "system:serviceaccount:dovetail-system:"
 

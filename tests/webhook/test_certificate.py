@@ -1,5 +1,6 @@
 """Certificates as they come and go on a disk. The key pairs are of this test alone and say 127.0.0.1."""
 
+import asyncio
 import ssl
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from aiohttp import web
 
 from dovetail import serving
 from dovetail.config.errors import ConfigError
-from dovetail_webhook.certificate import Certificate
+from dovetail_webhook.certificate import Certificate, appearing
 from dovetail_webhook.main import main
 
 
@@ -65,6 +66,23 @@ async def test_a_half_written_pair_leaves_the_old_one_in_service(tmp_path: Path)
     (tmp_path / "tls.key").unlink()
     assert not certificate.refresh()
     assert await trusted(certificate, authority=first)
+
+
+async def test_a_certificate_that_comes_later_is_waited_for(tmp_path: Path) -> None:
+    waiting = asyncio.create_task(appearing(tmp_path, stop=asyncio.Event()))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    authority = write_pair(tmp_path)
+    certificate = await asyncio.wait_for(waiting, timeout=30)
+    assert certificate is not None
+    assert await trusted(certificate, authority=authority)
+
+
+async def test_who_is_to_stop_waits_for_no_certificate(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    waiting = asyncio.create_task(appearing(tmp_path, stop=stop))
+    stop.set()
+    assert await asyncio.wait_for(waiting, timeout=30) is None
 
 
 def test_a_folder_without_a_certificate_is_said(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from dovetail_certificates.pairs import (
 )
 from dovetail_certificates.rotation import OVERLAP, SEEN_AFTER, Stored, plan
 from dovetail_webhook.certificate import Certificate
+from tests.background import running
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 NAMES = ("dovetail-webhook.dovetail-system.svc", "127.0.0.1")
@@ -234,6 +235,22 @@ async def test_anothers_secret_of_that_name_is_never_overwritten() -> None:
         with pytest.raises(ForeignSecretError, match="Secret dovetail-webhook was not made by dovetail-certificates"):
             await make_keeper(client, clock=clock).look()
     assert (json.dumps(api.secret), api.writes) == (before, [])
+
+
+async def test_a_look_that_fails_is_told_by_readiness_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_certificates.keeper._LOOK_SECONDS", 0.01)
+    api, clock = Api(), Clock()
+    api.secret = {"metadata": {"name": "dovetail-webhook"}, "type": "Opaque"}
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock)
+        assert keeper.problem == "it has not looked yet"
+        async with running(keeper.run()), asyncio.timeout(30):
+            while "was not made by" not in keeper.problem:  # noqa: ASYNC110 - it looks by itself
+                await asyncio.sleep(0.01)
+            api.secret = None
+            while keeper.problem:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert names_of(api.data) == set(NAMES)
 
 
 async def test_two_processes_at_one_time_agree_on_what_the_secret_says() -> None:
