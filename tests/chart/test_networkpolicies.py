@@ -25,6 +25,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "as it comes": {},
     "simulated nodes": {"simulation__enabled": True},
     "all features of a node": NODE_FEATURES,
+    "agents in a namespace of their own": {**NODE_FEATURES, "agent__namespace": "dovetail-agents"},
     "cert-manager": {"webhook__issuer__name": "internal"},
     "no webhook": {"webhook__enabled": False, "users__required": False},
     "two operators with a database": {"operator__replicas": 2, "history__secretName": "pg"},
@@ -109,6 +110,14 @@ def test_metrics_are_for_the_monitoring_namespace_and_the_webhook_for_the_api_se
             assert pod.peers("ingress", port) == ([ANYONE] if name == "webhook" else monitoring), (pod.name, name)
 
 
+@pytest.mark.parametrize("namespace", ["", "monitoring"])
+def test_a_policy_without_rules_has_an_empty_list_of_them(render: Render, namespace: str) -> None:
+    for each in render(networkPolicies__monitoringNamespace=namespace):
+        if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] != "dovetail-default-deny":
+            assert isinstance(each["spec"]["ingress"], list), each["metadata"]["name"]
+            assert isinstance(each["spec"]["egress"], list), each["metadata"]["name"]
+
+
 def test_every_policy_selects_a_pod(chart: list[Manifest]) -> None:
     selecting = [policy for pod in pods(chart) for policy in pod.policies]
     for each in chart:
@@ -134,7 +143,7 @@ def test_known_api_servers_are_the_only_ones_that_reach_the_webhook_and_are_reac
         ({"config": {"notify_url": "smtp://mail.example"}}, {25}),
         ({"config": {"notify_url": "smtps://mail.example"}}, {465}),
         ({"config": {"notify_url": "smtp://mail.example:2525"}}, {2525}),
-        ({"config": {"notify_url": "http://hooks.example/x"}}, {80}),
+        ({"config": {"notify_url": "http://hooks.example"}}, {80}),
         ({"config": {"history_url": "postgresql://db.example/x"}}, {5432}),
         ({"config": {"history_url": "postgresql://db.example:5433/x"}}, {5433}),
         ({"history__secretName": "pg"}, {5432}),
