@@ -176,7 +176,10 @@ async def test_meanwhile_a_job_of_another_namespace_starts(thief: Thief, client:
     thief.patch = PATCHES["an allocation"][0]
     jobs = Jobs(client, namespace="default")
     try:
-        await jobs.submit("honest", gpu=1)
+        # No webhook of ours writes the user, so that the job has to say it itself.
+        honest = manifest("honest", gpu=1)
+        honest["metadata"]["annotations"] = {names.USER: "kwok-admin"}
+        await client.create(GPUJOBS, honest, as_type=GPUJob, namespace="default")
         await jobs.phase("Running", "honest")
     finally:
         await jobs.clear()
