@@ -148,7 +148,7 @@ class Work:
             await self._unlisted.wait()
 
     async def _first_known(self) -> None:
-        """Wait until somebody has said who is there: without tenants every card would be opened to everybody."""
+        """Wait for the first list of tenants: an empty one would open every card to all processes."""
         await self.tenants.reflector.synced.wait()
         if not self.tenants.knows(self._node):
             await self._told.wait()

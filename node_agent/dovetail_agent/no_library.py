@@ -29,7 +29,7 @@ class NoLibraryProvider:
         self._vendors = vendors
 
     def serves(self, node: Node) -> bool:
-        """Whether somebody expects devices of this node; a node without GPUs gets no GPUNode."""
+        """Whether devices are expected on this node; a node without GPUs gets no GPUNode."""
         if node.metadata.name != self._node:
             return False
         serves = serving(node, vendors=self._vendors)

@@ -57,7 +57,7 @@ def used_by_pod(processes: Iterable[Process]) -> dict[str, int] | None:
 
 
 def _owned(pid: int, *, used_mib: int | None, proc: Path) -> Process:
-    # The start first: where the number changes hands in between, the two do not fit together and nobody is killed.
+    # The start first: where the number changes hands in between, the two do not fit together, and no process is killed.
     began, owner = started(pid, proc=proc), owner_of(pid, proc=proc)
     if owner is None:
         return Process(pid=pid, used_mib=used_mib)

@@ -69,7 +69,7 @@ class TenantSource:
         self._answers.pop(node, None)
 
     def _on_object(self, event: EventType, found: GPUNodeTenants) -> None:
-        # One that somebody deletes leaves what it said: its pods do not end by that, and the operator writes it again.
+        # A deleted object leaves its last state: deletion ends no pod, and the operator creates the object again.
         if event == "DELETED":
             return
         name = found.metadata.name
