@@ -38,8 +38,8 @@ from dovetail_sandbox.state import Component, Desired, State
 
 # Values of the chart that are ports; each sandbox has its own.
 PORT_VALUES: Final = (
-    "operator.metricsPort", "extender.port", "extender.metricsPort", "agent.metricsPort", "scheduler.securePort",
-    "webhook.port", "webhook.metricsPort", "certificates.metricsPort",
+    "operator.metricsPort", "operator.livenessPort", "extender.port", "extender.metricsPort", "agent.metricsPort",
+    "scheduler.securePort", "webhook.port", "webhook.metricsPort", "certificates.metricsPort",
 )  # fmt: skip
 _KWOKCTL: Final = "kwokctl"
 _CONTROL_PLANE_SECONDS: Final = 120.0

@@ -124,7 +124,7 @@ class Operator:
         self.kubeconfig = folder / f"{identity}.kubeconfig"
         self.kubeconfig.write_text(yaml.safe_dump(document))
         own = next(each for each in state.read_desired(sandbox.folder).components if each.name == "operator")
-        self._options = [word for word in own.argv[1:] if not word.startswith("--metrics-port")]
+        self._options = [word for word in own.argv[1:] if not word.startswith(("--metrics-port", "--liveness-port"))]
         self._env = {**os.environ, **own.env, "POD_NAME": identity, **environment}
         self._log = (folder / f"{identity}.log").open("ab")
         self.process: asyncio.subprocess.Process | None = None
