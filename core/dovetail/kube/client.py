@@ -11,9 +11,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
+import msgspec
+
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.values import values_of
-from dovetail.decoding import UnreadableError
 from dovetail.kube import retry, wire
 from dovetail.kube.connection import Connection
 from dovetail.kube.errors import TooLarge, Undecodable
@@ -370,7 +371,7 @@ def typed(body: Any, *, resource: Resource) -> dict[str, Any]:
 
 
 def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:
-    try:
-        return wire.decoder(as_type).decode(payload)
-    except UnreadableError as error:
-        raise Undecodable(path, problem=error.problem) from error
+    found = wire.read(msgspec.Raw(payload), decoder=wire.decoder(as_type), path=path)
+    if isinstance(found, wire.Unread):
+        raise Undecodable(path, problem=found.problem)
+    return found

@@ -248,6 +248,14 @@ async def test_one_object_that_cannot_be_read_is_an_error_of_the_tree(api: Api, 
         await client.get(CONFIGMAPS, "a", as_type=ConfigMap, namespace="ns")
 
 
+async def test_one_object_is_read_although_its_managed_fields_cannot_be(api: Api, client: Client) -> None:
+    path = "/api/v1/namespaces/ns/configmaps/a"
+    api.answer(f"GET {path}", Answer(body=text_of(with_managed_fields(A1), levels=9_999)))
+    api.answer(f"PATCH {path}", Answer(body=text_of(with_managed_fields(A1), levels=9_999)))
+    assert (await client.get(CONFIGMAPS, "a", as_type=ConfigMap, namespace="ns")).metadata.name == "a"
+    assert (await client.patch(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")).metadata.uid == "uid-a"
+
+
 @pytest.mark.parametrize("payload", [b"", b"<html>", b"[]", b'{"items": []}', b'{"metadata": {}, "items": [{]}'])
 def test_a_page_that_is_none_is_undecodable(payload: bytes) -> None:
     with pytest.raises(Undecodable):
