@@ -2,7 +2,7 @@
 
 kopf owns the process: it takes the signals, logs in to the API server, starts the work, answers the liveness probe and
 ends the work. It follows no objects. `dovetail.kube.reflector` does that: kopf decodes objects into dictionaries and
-reports no deletion that it missed (docs/decisions/0009-source-of-gpujobs.md).
+reports no deletion that it missed (docs/decisions/0011-source-of-gpujobs.md).
 
 The work runs in kopf's event loop. kopf cancels every task of the loop that is left when it ends, so the work must
 have ended by then: `finish` waits for it.
