@@ -125,8 +125,8 @@ async def _rate(variant: str, made: Cluster, *, client: Client, shapes: list[Nod
             writes = await asyncio.to_thread(_writes, operator)
     await plane.clear_pods(client)
     rate = (pods - 1) / (max(bound.values()) - min(bound.values()))
-    told = "" if writes is None else f", {writes:.0f} writes of tenants"
-    print(f"{len(shapes)} nodes, {variant}: {rate:.0f} pods/s{told}", flush=True)
+    suffix = "" if writes is None else f", {writes:.0f} writes of tenants"
+    print(f"{len(shapes)} nodes, {variant}: {rate:.0f} pods/s{suffix}", flush=True)
     return rate
 
 

@@ -2,7 +2,7 @@
 
 A container's position is played with `unshare` and `setpriv`: mount, process and IPC namespaces of its own, the
 capabilities that Kubernetes leaves a container by default, and the folder of the pipes read-only, as the volume driver
-mounts it. Two answers are questions rather than demands (`QUESTIONS`): nobody knows them before a card was asked.
+mounts it. Two answers are questions rather than demands (`QUESTIONS`): only a card answers them.
 """
 
 import json
@@ -106,7 +106,7 @@ def read_only_pipes(program: str) -> tuple[bool, str]:
 
 
 def own_shared_memory(program: str) -> tuple[bool, str]:
-    """The same by clients whose `/dev/shm` is nobody else's, not even the server's."""
+    """The same by clients with a private `/dev/shm`, apart from the server's too."""
     with running(program) as mps:
         return _probed(mps, command=_inside(_OWN_SHM, _client()))
 
@@ -211,7 +211,7 @@ def _contained(mps: Running, command: Sequence[str], *, said: str = "") -> subpr
 
 
 def _alive(mps: Running) -> bool:
-    """Whether the daemon still answers a few seconds later: one that was told to end may take a moment."""
+    """Whether the daemon still answers a few seconds later: one that ends may take a moment."""
     end = time.monotonic() + 5.0
     while time.monotonic() < end:
         try:

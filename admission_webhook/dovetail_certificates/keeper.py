@@ -94,7 +94,7 @@ class Keeper:
         self._published: tuple[bytes, datetime] | None = None
 
     async def run(self) -> None:
-        """Look again and again; an error costs that look and is tried again."""
+        """Check until cancelled; an error costs one check, and the next one retries."""
         while True:
             try:
                 await self.look()

@@ -51,7 +51,7 @@ def _within_bounds(tenant: NodeTenant) -> NodeTenant:
     try:
         return convert(msgspec.to_builtins(tenant), as_type=NodeTenant)
     except UnreadableError as error:
-        log.warning("pod %s/%s is told of without what it holds: %s", tenant.namespace, tenant.name, error)
+        log.warning("pod %s/%s is listed without its devices: %s", tenant.namespace, tenant.name, error)
     return NodeTenant(
         uid=tenant.uid,
         namespace=tenant.namespace,

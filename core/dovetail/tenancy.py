@@ -1,6 +1,6 @@
 """What a pod is to the other tenants of its devices, and which GPUJob it proves to belong to. Pure.
 
-Whoever may edit a pod may write its labels and annotations at any time. So what others rest on is fixed when the pod is
+A user who may edit a pod may write its labels and annotations at any time. So what others rest on is fixed when the pod is
 bound: the extender writes it into the allocation, which admission keeps as it is, and every reader takes it from there.
 """
 

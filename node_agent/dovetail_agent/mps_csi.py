@@ -40,9 +40,7 @@ def parser() -> argparse.ArgumentParser:
         default=Path("/var/lib/kubelet"),
         help="kubelet's folder (default /var/lib/kubelet)",
     )
-    options.add_argument(
-        "--staging", type=Path, metavar="DIR", required=True, help="an empty folder that is nobody else's"
-    )
+    options.add_argument("--staging", type=Path, metavar="DIR", required=True, help="an empty folder of its own")
     options.add_argument(
         "--wait",
         type=float,

@@ -102,7 +102,7 @@ class Supervisor:
         self._swept = True
         if left := self._shared.left_over():
             if self._daemon.pid is not None:
-                self._daemon.end(f"nobody uses it, and its clients left {left} of shared memory")
+                self._daemon.end(f"it has no clients, and earlier ones left {left} of shared memory")
                 self._clients, self._told, self._try_at = {}, (), 0.0
                 self._verdict = _STARTING
             self._shared.clear()

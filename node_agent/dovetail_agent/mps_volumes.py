@@ -81,7 +81,7 @@ class MpsVolumes:
         log.info("MPS folder mounted", pod=pod, folder=source.name, read_only=read_only)
 
     async def unpublish(self, target_path: str) -> None:
-        """Unmount it, whoever had it. Raises `GRPCError`."""
+        """Unmount it for any pod. Raises `GRPCError`."""
         target = self._target(target_path)
         async with self._alone:
             await self._done(self._mounts.unbind, target.path)

@@ -14,7 +14,7 @@ from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.tenants import Tenant, promised_mib
 
 READY: Final = "Ready"
-# The provider whose devices nobody has; `SimulatedProvider.name`.
+# The provider whose devices do not exist; `SimulatedProvider.name`.
 SIMULATED: Final = "simulated"
 _RATIO_DIGITS: Final = 2
 
@@ -58,7 +58,7 @@ def unreadable(
     now: datetime,
     reason: str = "InventoryUnreadable",
 ) -> GPUNodeStatus:
-    """The status of a node whose devices cannot be read: those last seen, and why nobody may count on them.
+    """The status of a node whose devices cannot be read: those last seen, and why no component counts on them.
 
     Simulated devices of an earlier report are left out where the provider is no longer the simulated one.
     """

@@ -62,7 +62,7 @@ class TenantSource:
         return None if self.reads_pods else self._answers.get(node, 0)
 
     def forget(self, node: str) -> None:
-        """The node is gone; its pods are told to be gone one by one where they are read."""
+        """The node is gone; its pods are reported as gone one by one where they are read."""
         if self.reads_pods:
             return
         self._tenants.pop(node, None)

@@ -16,7 +16,7 @@ class Tenant:
     """A pod that is bound to a node and has not ended. `devices` is empty for a pod without GPUs.
 
     `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
-    kubelet picks those, and `devices` has them once it has said which. `leaving`: it was told to end.
+    kubelet picks those, and `devices` has them once it has said which. `leaving`: its deletion has begun.
     `purpose` is what it says it does. `movable`: it was let in to leave its devices for another's turn;
     `guard_fraction` of their memory may be promised to all who are there.
     `reservation`: it keeps its devices for others, who may use them from outside the cluster.
@@ -41,36 +41,36 @@ class Tenant:
     guard_fraction: float = 1.0
 
 
-def tenant_from(told: NodeTenant, *, node: str) -> Tenant:
+def tenant_from(listed: NodeTenant, *, node: str) -> Tenant:
     """The tenant that the operator's object describes."""
     return Tenant(
-        uid=told.uid,
+        uid=listed.uid,
         node=node,
-        workload=f"{told.namespace}/{told.job or told.name}",
-        running=told.running,
-        cpu_milli=told.cpu_milli,
-        memory_mib=told.memory_mib,
-        mode=told.mode,
+        workload=f"{listed.namespace}/{listed.job or listed.name}",
+        running=listed.running,
+        cpu_milli=listed.cpu_milli,
+        memory_mib=listed.memory_mib,
+        mode=listed.mode,
         devices=tuple(
             AllocatedDevice(uuid=each.uuid, index=each.index, share_milli=each.share_milli, memory_mib=each.memory_mib)
-            for each in told.devices
+            for each in listed.devices
         ),
-        namespace=told.namespace,
-        name=told.name,
-        by_vendor=told.vendor_devices,
-        priority=told.priority,
-        leaving=told.leaving,
-        reservation=told.reservation,
-        purpose=told.workload,
-        movable=told.movable,
-        guard_fraction=told.guard_fraction,
+        namespace=listed.namespace,
+        name=listed.name,
+        by_vendor=listed.vendor_devices,
+        priority=listed.priority,
+        leaving=listed.leaving,
+        reservation=listed.reservation,
+        purpose=listed.workload,
+        movable=listed.movable,
+        guard_fraction=listed.guard_fraction,
     )
 
 
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
     """The tenant that a pod is, or None for one that is not bound or has ended."""
-    told = tenant_of_pod(pod, vendors=vendors)
-    return None if told is None else tenant_from(told, node=pod.spec.node_name)
+    listed = tenant_of_pod(pod, vendors=vendors)
+    return None if listed is None else tenant_from(listed, node=pod.spec.node_name)
 
 
 def promised_mib(tenant: Tenant, *, uuid: str) -> int:

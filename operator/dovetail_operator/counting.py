@@ -81,7 +81,7 @@ def _counted_now(state: "State", job: GPUJob, *, plan: Admitted | None, waits: b
 
 
 def children_of_jobs(state: "State") -> frozenset[Child]:
-    """The batch Jobs that are GPUJobs' own; none where nobody asks."""
+    """The batch Jobs that are GPUJobs' own; none where no quota needs them."""
     if not state.quotas.all:
         return frozenset()
     return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.children())

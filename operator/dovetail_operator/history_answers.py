@@ -111,7 +111,7 @@ class Answers:
         try:
             await self._send(query, await asyncio.to_thread(answer, self._store, query))
         except (NotFound, Conflict):
-            # Nobody waits for it any more.
+            # Its question is gone.
             self._tries.pop(uid, None)
         except KubeError as error:
             self._tries[uid] = self._tries.get(uid, 0) + 1

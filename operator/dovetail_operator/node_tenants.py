@@ -70,7 +70,7 @@ class NodeTenants:
         self._clock = clock
         self._queue = WorkQueue()
         self._owners: dict[str, OwnerReference] = {}
-        # Nodes of which somebody expects devices, and those whose agent reports; what each agent asks.
+        # Nodes that should have devices, and those whose agent reports; what each agent asks.
         self._expected: set[str] = set()
         self._asked: dict[str, int] = {}
         # GPU nodes with their tenants by UID, and those of them whose pods are still to be looked up.

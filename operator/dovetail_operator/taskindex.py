@@ -31,7 +31,7 @@ class TaskIndex:
         self._waiting: dict[str, str] = {}
 
     def put(self, job: GPUJob) -> None:
-        """A GPUJob is there, or has changed: whoever may edit it may take its label off."""
+        """A GPUJob is there, or has changed: its editors may remove its label."""
         uid, parent = job.metadata.uid, parent_uid(job)
         place = None if parent is None else (job.metadata.namespace, parent)
         if place != self._places.get(uid):

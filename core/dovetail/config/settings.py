@@ -231,7 +231,7 @@ class Settings(BaseSettings):
     )
     gpujobs: JobSizes = Field(
         default=JobSizes(),
-        description="How large GPUJobs may be, so that nobody's jobs fill the memory of the operator.",
+        description="How large GPUJobs may be, so that no user's jobs fill the memory of the operator.",
         json_schema_extra={"unit": "map", "allowed": "a map with max_spec_bytes and max_array_bytes"},
     )
     memory_overuse: OverusePolicy = choice(

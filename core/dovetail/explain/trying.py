@@ -23,7 +23,7 @@ class Trial:
         self.ledger = ledger
         self.devices = ledger.devices(node)
         self.facts = question.view.facts_of(node)
-        # Why nobody but its administrator can open the node: two sides hand out its devices.
+        # Only an administrator can open the node: two drivers hand out its devices.
         self.conflict = question.view.conflict_of(node)
         self._note = ledger.note(node)
         self._ask = question.ask
