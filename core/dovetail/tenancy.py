@@ -1,7 +1,7 @@
 """What a pod is to the other tenants of its devices, and which GPUJob it proves to belong to. Pure.
 
 A user who may edit a pod may write its labels and annotations at any time. So what others rest on is fixed when the pod
-is bound: the extender writes it into the allocation, which admission keeps as it is, and every reader takes it from there.
+is bound: the extender writes it into the allocation, admission keeps it as it is, and every reader takes it from there.
 """
 
 from dataclasses import dataclass
