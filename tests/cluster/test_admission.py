@@ -21,6 +21,7 @@ from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, NODES, PODS, SERV
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_chart import rendered, run
+from tests.cluster.webhooks import without_ours
 
 pytestmark = pytest.mark.cluster
 
@@ -302,18 +303,11 @@ async def test_a_job_that_no_webhook_saw_is_refused_unless_it_names_who_makes_it
     client: Client, mallory: Client, namespace: str
 ) -> None:
     """As where an administrator has switched the webhook off, or its configuration is gone."""
-    hooks = CLUSTER_KINDS["MutatingWebhookConfiguration"]
-    before = await client.get(hooks, "dovetail", as_type=Manifest)
-    await client.delete(hooks, "dovetail")
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (sentence := await unsigned(mallory, namespace=namespace)) == "":
-                await mallory.delete(GPUJOBS, "unsigned", namespace=namespace)
-        assert 'annotation dovetail.dev/user is who made the job, "system:serviceaccount:' in sentence
-        assert 'and not "": Dovetail\'s webhook writes it' in sentence
-    finally:
-        metadata = {key: before["metadata"][key] for key in ("name", "labels")}
-        await client.create(hooks, {**before, "metadata": metadata}, as_type=Manifest)
+    async with without_ours(client), asyncio.timeout(PATIENCE_SECONDS):
+        while (sentence := await unsigned(mallory, namespace=namespace)) == "":
+            await mallory.delete(GPUJOBS, "unsigned", namespace=namespace)
+    assert 'annotation dovetail.dev/user is who made the job, "system:serviceaccount:' in sentence
+    assert 'and not "": Dovetail\'s webhook writes it' in sentence
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await unsigned(mallory, namespace=namespace):  # noqa: ASYNC110 - the API server hears of it by a watch
             await asyncio.sleep(0.1)

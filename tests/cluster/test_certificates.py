@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from dovetail.kube.errors import Forbidden, KubeError
 from dovetail.kube.objects import Pod
 from dovetail.kube.resources import PODS
 from dovetail_certificates.keeper import MUTATING, SECRETS, Configuration, Secret
+from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.generated import CHART
 from tests.cluster.test_chart import run
@@ -89,52 +92,60 @@ async def test_a_deleted_secret_is_made_again_and_no_request_fails_meanwhile(cli
     assert all(asked)
 
 
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Cluster]:
+    """A sandbox of its own: Helm takes over every object of the chart, with other values than the tests here need."""
+    own = cluster.get(f"helm-{os.getpid()}-{uuid.uuid4().hex[:4]}")
+    try:
+        yield bringup.up(own.name, report=progress.reporter(), limit_nodes=1)
+    finally:
+        own.down()
+
+
+@pytest.fixture
+async def administrator(apart: Cluster) -> AsyncIterator[Client]:
+    async with Client(load_connection(apart.kubeconfig)) as client:
+        yield client
+
+
 async def test_an_upgrade_and_an_apply_of_the_chart_leave_the_certificate_and_what_is_trusted(
-    client: Client, namespace: str, sandbox: Cluster
+    administrator: Client, apart: Cluster
 ) -> None:
     """Both ways in which Helm writes: merged by the client (Helm 3), and applied by the server (Helm 4)."""
-    text = sandbox.folder.joinpath("rendered.yaml").read_text(encoding="utf-8")
+    text = apart.folder.joinpath("rendered.yaml").read_text(encoding="utf-8")
     hooks = [each for each in yaml.safe_load_all(text) if each and each["kind"] == MUTATING.kind]
     assert "caBundle" not in json.dumps(hooks)
-    kubectl = ("kubectl", "--kubeconfig", sandbox.kubeconfig, "apply", "-f", "-")
-    before, secret = await bundles(client), await secret_of(client)
+    kubectl = ("kubectl", "--kubeconfig", apart.kubeconfig, "apply", "-f", "-")
+    before, secret = await bundles(administrator), await secret_of(administrator)
     for way in (("--server-side", "--force-conflicts", "--field-manager=helm"), ()):
         done = await asyncio.to_thread(run, *kubectl, *way, text=yaml.safe_dump_all(hooks))
         assert done.returncode == 0, done.stderr
-        assert await bundles(client) == before
-    assert (await secret_of(client)).data == secret.data
-    assert await is_completed(client, namespace=namespace)
+        assert await bundles(administrator) == before
+    assert (await secret_of(administrator)).data == secret.data
+    assert await is_completed(administrator, namespace="default")
 
 
 async def test_helm_itself_leaves_what_is_trusted_through_upgrades_and_a_rollback(
-    client: Client, namespace: str, sandbox: Cluster
+    administrator: Client, apart: Cluster
 ) -> None:
-    release = ("--namespace", NAMESPACE, "--kubeconfig", sandbox.kubeconfig)
-    port = sandbox.state().ports["webhook.port"]
+    release = ("--namespace", NAMESPACE, "--kubeconfig", apart.kubeconfig)
+    port = apart.state().ports["webhook.port"]
     values = (
         f"--set=webhook.url=https://127.0.0.1:{port}",
         "--set=simulation.enabled=true",
         "--set=crds.install=false",
     )
-    only = ("--set=operator.replicas=1",)
-    before, secret = await bundles(client), await secret_of(client)
-    steps = [
+    before, secret = await bundles(administrator), await secret_of(administrator)
+    for step in (
         ("upgrade", "--install", "dovetail", CHART, "--take-ownership", "--force-conflicts", *values),
-        ("upgrade", "dovetail", CHART, "--force-conflicts", *values, *only),
+        ("upgrade", "dovetail", CHART, "--force-conflicts", *values, "--set=operator.replicas=1"),
         ("rollback", "dovetail", "1", "--force-conflicts"),
-    ]
-    try:
-        for step in steps:
-            done = await asyncio.to_thread(run, "helm", *step, *release)
-            assert done.returncode == 0, done.stderr
-            assert await bundles(client) == before, step[0]
-        assert (await secret_of(client)).data == secret.data
-        assert await is_completed(client, namespace=namespace)
-    finally:
-        names_ = ("deployment", "daemonset")
-        await asyncio.to_thread(
-            run, "kubectl", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "delete", ",".join(names_), "--all"
-        )
+    ):
+        done = await asyncio.to_thread(run, "helm", *step, *release)
+        assert done.returncode == 0, done.stderr
+        assert await bundles(administrator) == before, step[0]
+    assert (await secret_of(administrator)).data == secret.data
+    assert await is_completed(administrator, namespace="default")
 
 
 async def test_its_account_may_write_that_secret_and_no_other(client: Client, sandbox: Cluster) -> None:

@@ -19,8 +19,9 @@ from dovetail.kube.resources import GPUJOBS, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, manifest
 from tests.cluster.mallory import an_editor, others_go_on
-from tests.cluster.test_admission import CLUSTER_KINDS, unsigned
+from tests.cluster.test_admission import unsigned
 from tests.cluster.test_chart import run
+from tests.cluster.webhooks import without_ours
 from tests.core.hostile import FREE_TEXTS, nested
 from tests.visibility import Manifest
 
@@ -106,17 +107,11 @@ async def stores_managed_fields(account: Client, *, namespace: str) -> bool:
 @asynccontextmanager
 async def as_before_the_limit(client: Client, account: Client, *, namespace: str) -> AsyncIterator[None]:
     """The cluster as it was before a webhook bounded how deep a template may be."""
-    hooks = CLUSTER_KINDS["MutatingWebhookConfiguration"]
-    before = await client.get(hooks, "dovetail", as_type=Manifest)
-    await client.delete(hooks, "dovetail")
-    try:
+    async with without_ours(client):
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await unsigned(account, namespace=namespace):
                 await account.delete(GPUJOBS, "unsigned", namespace=namespace)
         yield
-    finally:
-        metadata = {key: before["metadata"][key] for key in ("name", "labels")}
-        await client.create(hooks, {**before, "metadata": metadata}, as_type=Manifest)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await unsigned(account, namespace=namespace):  # noqa: ASYNC110 - the API server hears of it by a watch
             await asyncio.sleep(0.1)

@@ -19,14 +19,14 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.resources import GPUJOBS, PODS, Resource
+from dovetail.kube.resources import GPUJOBS, PODS
 from tests.cluster.jobs import Jobs, manifest
-from tests.cluster.test_admission import CLUSTER_KINDS, Manifest, asking, make_pod
+from tests.cluster.test_admission import Manifest, asking, make_pod
+from tests.cluster.webhooks import HOOKS, without_ours
 from tests.webhook.test_certificate import write_pair
 
 pytestmark = pytest.mark.cluster
 
-HOOKS: Final[Resource] = CLUSTER_KINDS["MutatingWebhookConfiguration"]
 MAIN: Final = "/spec/containers/0"
 # A JSON pointer writes the slash of a name as ~1.
 ALLOCATION: Final = names.ALLOCATION.replace("/", "~1")
@@ -107,18 +107,15 @@ async def thief(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator
         "admissionReviewVersions": ["v1"],
         "failurePolicy": "Fail",
     }
-    ours = await client.get(HOOKS, "dovetail", as_type=Manifest)
-    await client.delete(HOOKS, "dovetail")
     body = {"metadata": {"name": f"thief-{namespace}"}, "webhooks": [hook]}
-    await client.create(HOOKS, body, as_type=Manifest)
-    try:
-        await until_it_is_asked(client, found, namespace=namespace)
-        yield found
-    finally:
-        await client.delete(HOOKS, f"thief-{namespace}")
-        kept = {key: ours["metadata"][key] for key in ("name", "labels", "annotations") if key in ours["metadata"]}
-        await client.create(HOOKS, {**ours, "metadata": kept}, as_type=Manifest)
-        await runner.cleanup()
+    async with without_ours(client):
+        await client.create(HOOKS, body, as_type=Manifest)
+        try:
+            await until_it_is_asked(client, found, namespace=namespace)
+            yield found
+        finally:
+            await client.delete(HOOKS, f"thief-{namespace}")
+            await runner.cleanup()
 
 
 async def until_it_is_asked(client: Client, thief: Thief, *, namespace: str) -> None:
