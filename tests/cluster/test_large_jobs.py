@@ -1,4 +1,4 @@
-"""GPUJobs that are too large or nested too deeply, stored by whoever could: they cost only themselves.
+"""GPUJobs that are too large, nested too deeply or too many cost only themselves.
 
 `DOVETAIL_LARGE_JOBS=200` stores as many as the acceptance test of the limit asks for, `DOVETAIL_ATTEMPTS=100000` tries
 as many as that of the quota; CI does less.
@@ -53,7 +53,7 @@ async def operators(sandbox: Cluster) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def crowded(client: Client) -> AsyncIterator[str]:
-    """A namespace for jobs that are to be no one else's trouble."""
+    """A namespace of its own for the jobs that flood."""
     name = f"crowded-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"metadata": {"name": name}}, as_type=dict[str, Any])
     yield name
@@ -99,12 +99,12 @@ async def until_all_are_invalid(client: Client, *, namespace: str, count: int) -
     """Until every job of the namespace says what is wrong with it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found, _ = await client.list(GPUJOBS, as_type=_Told, namespace=namespace)
-            told = [each.status for each in found if each.status.reason == "Invalid"]
-            if len(told) == count:
+            found, _ = await client.list(GPUJOBS, as_type=_Seen, namespace=namespace)
+            seen = [each.status for each in found if each.status.reason == "Invalid"]
+            if len(seen) == count:
                 break
             await asyncio.sleep(0.5)
-    assert {(each.phase, each.message.startswith("spec has 1,04")) for each in told} == {("Queued", True)}
+    assert {(each.phase, each.message.startswith("spec has 1,04")) for each in seen} == {("Queued", True)}
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -113,11 +113,11 @@ class _Status(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Seen(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-async def test_jobs_from_before_the_limit_cost_little_memory_and_nobody_elses_start(
+async def test_jobs_from_before_the_limit_cost_little_memory_and_no_other_start(
     sandbox: Cluster, client: Client, operators: Client, crowded: str, jobs: Jobs
 ) -> None:
     await store(operators, iter([large(number) for number in range(MANY)]), namespace=crowded)
@@ -132,7 +132,7 @@ async def test_jobs_from_before_the_limit_cost_little_memory_and_nobody_elses_st
     assert peak < MOST_MIB
 
 
-async def test_attempts_beyond_a_quota_keep_nobody_else_waiting(client: Client, crowded: str, jobs: Jobs) -> None:
+async def test_attempts_beyond_a_quota_keep_no_other_job_waiting(client: Client, crowded: str, jobs: Jobs) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"count/gpujobs.dovetail.dev": str(ATTEMPTS // 20)}}}
     await client.create(RESOURCE_QUOTAS, quota, as_type=_Nothing, namespace=crowded)
     await until_it_binds(client, namespace=crowded)
@@ -182,7 +182,7 @@ async def seconds_to_a_reason(jobs: Jobs, name: str) -> float:
     return time.monotonic() - began
 
 
-async def test_nobody_makes_or_changes_a_job_beyond_the_limit(client: Client, namespace: str, jobs: Jobs) -> None:
+async def test_no_user_creates_or_changes_a_job_beyond_the_limit(client: Client, namespace: str, jobs: Jobs) -> None:
     with pytest.raises(StatusError, match=r"spec has 1,04.* at most"):
         await client.create(GPUJOBS, large(1), as_type=GPUJob, namespace=namespace)
     await jobs.submit("small", suspend=True)
@@ -195,7 +195,7 @@ async def test_nobody_makes_or_changes_a_job_beyond_the_limit(client: Client, na
         await client.create(GPUJOBS, array, as_type=GPUJob, namespace=namespace)
 
 
-async def test_the_owner_of_a_job_that_cannot_be_read_is_told_so(operators: Client, crowded: str, jobs: Jobs) -> None:
+async def test_the_owner_of_a_job_that_cannot_be_read_reads_why(operators: Client, crowded: str, jobs: Jobs) -> None:
     deep = b'{"a":' * 1_100 + b"1" + b"}" * 1_100
     head = (
         b'{"apiVersion":"dovetail.dev/v1alpha1","kind":"GPUJob","metadata":{"name":"deep"},"spec":{"gpu":1,"template":'
