@@ -8,7 +8,7 @@ from dovetail.engine.facts import DeviceFacts
 from dovetail.kube.objects import Node
 from dovetail.kube.quantity import QuantityError, whole
 from dovetail.nodedrivers import UNKNOWN
-from dovetail.vendor import Vendors
+from dovetail.vendor import Vendors, is_mig
 
 MAX_DEVICES: Final = 128
 # Of the labels that vendors' discovery writes, those that name the model; ours is for nodes that have none of them.
@@ -50,6 +50,9 @@ def serving(node: Node, *, vendors: Vendors, drivers: tuple[str, ...] = ()) -> S
     """
     managed = node.metadata.labels.get(names.LABEL_MANAGED) == "true"
     found = vendors.amounts_in(node.status.capacity)
+    if not found and managed:
+        # NVIDIA's plugin in its mixed strategy advertises each profile under a name of its own, and no nvidia.com/gpu.
+        found = {name: amount for name, amount in node.status.capacity.items() if is_mig(name) and amount != "0"}
     if not found:
         return Serving(managed=managed, drivers=drivers)
     resource = next(iter(found))

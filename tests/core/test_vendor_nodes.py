@@ -188,6 +188,22 @@ def test_a_managed_node_on_which_a_plugin_advertises_takes_no_pods_and_says_why(
     assert found.text == expected
 
 
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+def test_a_managed_node_on_which_a_plugin_advertises_mig_devices_alone_takes_no_pods_either() -> None:
+    view = make_view(node=make_node(resource=MIG, labels={names.LABEL_MANAGED: "true"}), report=make_report())
+    found = check(view.ledger, make_ask("1"), node="a", key="new")
+    assert isinstance(found, Refusal)
+    assert found.text == f"the node is labelled dovetail.dev/managed, but a plugin advertises {MIG} there too"
+
+
+@pytest.mark.parametrize("labels", [{}, {names.LABEL_MANAGED: "true"}], ids=["not managed", "managed, none left"])
+def test_mig_devices_close_no_node_that_is_not_managed_or_has_none_any_more(labels: dict[str, str]) -> None:
+    facts = node_facts(make_node(gpus=0 if labels else 4, resource=MIG, labels=labels))
+    assert (facts.resource, facts.obstacle) == ("", "")
+
+
 def test_a_plugin_s_zero_does_not_take_a_managed_node_from_us() -> None:
     facts = node_facts(make_node(gpus=0, labels={names.LABEL_MANAGED: "true"}))
     assert (facts.managed, facts.resource, facts.obstacle) == (True, "", "")
