@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -41,12 +41,19 @@ OVERRIDES = [
 ]
 
 
-LAST = "tests/cluster/test_rights.py"
+# The files of this folder that were collected, before marks and names left any out.
+COLLECTED: Final = pytest.StashKey[set[Path]]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What reads the record of all other tests of this folder runs after them."""
-    items.sort(key=lambda item: item.nodeid.startswith(LAST))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What reads the record of all other tests of this folder runs after them, on the same sandbox."""
+    folder = Path(__file__).parent
+    config.stash[COLLECTED] = {item.path for item in items if item.path.parent == folder}
+    last = [item for item in items if item.path == folder / "test_rights.py"]
+    others = [item for item in items if item not in last]
+    end = max((number for number, item in enumerate(others, start=1) if item.path.parent == folder), default=0)
+    items[:] = [*others[:end], *last, *others[end:]]
 
 
 @pytest.fixture(scope="package")

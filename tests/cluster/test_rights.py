@@ -13,6 +13,9 @@ import pytest
 
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.rights import Right, qualified, rights_in
+from tests.cluster.conftest import COLLECTED
+
+pytestmark = pytest.mark.cluster
 
 # Rights that no request of these tests shows, each with the reason and with what shows it.
 SHOWN_ELSEWHERE: Final = {
@@ -63,10 +66,9 @@ def allows(granted: Right, used: Right) -> bool:
 @pytest.fixture
 def whole_folder(request: pytest.FixtureRequest) -> None:
     """Only the whole of the folder's quick tests shows every right."""
-    here = Path(__file__).parent
-    present = {Path(str(item.path)) for item in request.session.items if Path(str(item.path)).parent == here}
-    if missing := sorted(path.name for path in set(here.glob("test_*.py")) - present):
-        pytest.skip(f"judges by all tests of this folder; not among those chosen: {', '.join(missing[:3])}…")
+    missing = sorted(set(Path(__file__).parent.glob("test_*.py")) - request.config.stash[COLLECTED])
+    if missing or request.config.option.keyword:
+        pytest.skip("judges by all tests of this folder, and some of them were not chosen")
 
 
 @pytest.fixture(scope="module")
