@@ -20,7 +20,19 @@ pytestmark = pytest.mark.cluster
 # Rights that no request of these tests shows, each with the reason and with what shows it.
 SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "update", "gpujobs.dovetail.dev/finalizers"): (
-        "asked by admission (OwnerReferencesPermissionEnforcement), never requested: tests/chart/test_chart.py"
+        "asked by the admission plugin OwnerReferencesPermissionEnforcement, which is off by default and in the sandbox"
+    ),
+    ("dovetail-agent", "create", "gpunodes.dovetail.dev"): (
+        "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_stolen_agent.py"
+    ),
+    ("dovetail-operator", "patch", "configmaps"): (
+        "what estimates have learned is written every five minutes: tests/operator_/test_lasting.py"
+    ),
+    ("dovetail-operator", "delete", "historyqueries.dovetail.dev"): (
+        "a question that its asker leaves is deleted after a minute: tests/operator_/test_history.py"
+    ),
+    ("dovetail-operator", "watch", "workloads.kueue.x-k8s.io"): (
+        "only where Kueue is installed: tests/cluster/test_neighbours.py, in the slow suite"
     ),
     ("dovetail-certificates", "create", "secrets"): (
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
