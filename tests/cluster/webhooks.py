@@ -8,14 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from dovetail.kube.client import Client
-from dovetail.kube.resources import Resource
+from dovetail_certificates.keeper import MUTATING
 
-HOOKS: Final = Resource(
-    group="admissionregistration.k8s.io",
-    plural="mutatingwebhookconfigurations",
-    kind="MutatingWebhookConfiguration",
-    namespaced=False,
-)
+HOOKS: Final = MUTATING
 _NAME: Final = "dovetail"
 _MANAGER: Final = "dovetail-sandbox"
 _KEPT: Final = ("name", "labels", "annotations")
