@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dovetail.requests import PATTERN, GPURequest, RequestError, parse
+from dovetail.requests import MAX_MEMORY_MIB, PATTERN, GPURequest, RequestError, parse
 
 MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
 
@@ -59,6 +59,57 @@ def test_a_request_is_read_as_the_design_says(text: str | int, request_: GPURequ
 
 
 @pytest.mark.parametrize(
+    ("unit", "mib"),
+    [
+        ("M", 1),
+        ("MB", 1),
+        ("Mi", 1),
+        ("MiB", 1),
+        ("G", 1024),
+        ("GB", 1024),
+        ("Gi", 1024),
+        ("GiB", 1024),
+        ("gb", 1024),
+    ],
+)
+def test_every_memory_unit_is_binary(unit: str, mib: int) -> None:
+    assert parse(f"3{unit},0.5").memory_mib == 3 * mib
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("2", GPURequest(count=2)),
+        ("0.125", GPURequest(share_milli=125)),
+        ("3x0.5", GPURequest(count=3, share_milli=500)),
+        ("8G,1", GPURequest(memory_mib=8192)),
+        ("2x8G,1", GPURequest(count=2, memory_mib=8192)),
+        ("8191M,0.5", GPURequest(share_milli=500, memory_mib=8191)),
+        ("1(amd,MI300X)", GPURequest(vendor="amd", models=("MI300X",))),
+        ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
+    ],
+)
+def test_a_request_prints_as_the_shortest_text_that_means_it(text: str, request_: GPURequest) -> None:
+    assert str(request_) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("9999", GPURequest(count=9999)),
+        ("1000.0", GPURequest(count=1000)),
+        ("0.001", GPURequest(share_milli=1)),
+        ("1M,1", GPURequest(memory_mib=1)),
+        (f"{MAX_MEMORY_MIB}M,1", GPURequest(memory_mib=1 << 40)),
+        (f"1({'V' * 128})", GPURequest(models=("V" * 128,))),
+        (f"{'0' * 63}2", GPURequest(count=2)),
+    ],
+)
+def test_the_largest_and_smallest_allowed_values_are_read(text: str, request_: GPURequest) -> None:
+    assert parse(text) == request_
+
+
+@pytest.mark.parametrize(
     ("text", "problem", "character"),
     [
         ("0", "must be above 0", 1),
@@ -80,6 +131,14 @@ def test_a_request_is_read_as_the_design_says(text: str | int, request_: GPURequ
         ("1@gpu:1", "expected a device such as @cuda:1", 2),
         ("2(" + "V" * 129 + ")", "a model's name has at most 128 characters", 3),
         ("0G,0.5", "memory must be a whole number of MiB, at least 1", 1),
+        ("2x1.5M,0.5", "memory must be a whole number of MiB, at least 1", 3),
+        ("2x1099511627777M,1", "memory may be 1099511627776 MiB at most", 3),
+        ("2.5x0.5", "the number of GPUs must be whole, from 1 to 9999", 1),
+        ("0x0.5", "the number of GPUs must be whole, from 1 to 9999", 1),
+        ("10000x0.5", "the number of GPUs must be whole, from 1 to 9999", 1),
+        ("2x8G,", "expected a number", 6),
+        ("٣", 'expected a number, not "٣"', 1),
+        (f"{'0' * 64}2", "a number has at most 64 digits", 1),
     ],
 )
 def test_an_error_names_the_text_the_place_and_an_example(text: str, problem: str, character: int) -> None:
@@ -95,6 +154,19 @@ def test_thousands_of_digits_are_refused_in_a_sentence(text: str) -> None:
     found = read(text)
     assert isinstance(found, RequestError)
     assert "a number has at most 64 digits" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("\n", r'gpu "\n": '), ("x" * 256, f'gpu "{"x" * 256}": '), ("x" * 257, f'gpu "{"x" * 256}…": ')],
+)
+def test_an_error_repeats_at_most_256_characters_and_escapes_control_characters(text: str, shown: str) -> None:
+    assert str(read(text)).startswith(shown)
+
+
+def test_an_error_describes_the_problem_in_at_most_1024_characters() -> None:
+    assert f": {'p' * 1024};" in str(RequestError("2", problem="p" * 1024))
+    assert f": {'p' * 1024}…;" in str(RequestError("2", problem="p" * 1025))
 
 
 @given(st.text(min_size=1) | st.just("2(V100)\x00") | st.just("9" * 9999) | st.just("1\n2"))
