@@ -1,0 +1,31 @@
+"""Every link between the project's pages leads to a file, and to a heading where it names one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.style.links import ROOT, Link, internal_links, pages, trouble
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    assert [text for link in internal_links(page) if (text := trouble(link))] == []
+
+
+def test_the_index_links_to_every_page_of_docs() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link.target.partition("#")[0]).resolve() for link in internal_links(index)}
+    assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked
+
+
+def test_a_missing_file_and_a_missing_heading_are_found(tmp_path: Path) -> None:
+    readme = ROOT / "README.md"
+    assert trouble(Link(page=readme, target="docs/no-such-page.md")) == "docs/no-such-page.md: no such file"
+    assert trouble(Link(page=readme, target="docs/jobs.md#no-such")) == "docs/jobs.md#no-such: no such heading"
+    assert trouble(Link(page=readme, target=f"{tmp_path}")) == f"{tmp_path}: outside the repository"
+
+
+def test_links_in_code_are_no_links(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("`[a](b.md)`\n```\n[c](d.md)\n```\n[e](f.md) [g](https://example.org)\n", encoding="utf-8")
+    assert [link.target for link in internal_links(page)] == ["f.md"]
