@@ -28,8 +28,8 @@ import plane
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUNODES, NODES
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUNODES, NODES
 from dovetail_sandbox.cluster import Cluster
 
 RECEIVED: Final = "etcd_network_client_grpc_received_bytes_total"

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from dovetail import names
-from dovetail_extender.decisions import FILTER_LIMIT
+from dovetail_extender.decide.filter_score import FILTER_LIMIT
 
 WARM_UP = 20
 

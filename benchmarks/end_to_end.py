@@ -33,11 +33,11 @@ from urllib.request import urlopen
 import plane
 from plane import NodeShape, StockScheduler
 
+from dovetail.api.builtin import Pod
+from dovetail.api.resources import PODS
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import PODS
-from dovetail_cli.demo.mix import classes
+from dovetail_cli.demo.workload import classes
 from dovetail_sandbox.cluster import Cluster
 
 ALONE: Final = "kube-scheduler alone"

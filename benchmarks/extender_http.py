@@ -22,14 +22,14 @@ import uvloop
 from aiohttp import web
 from asking import Figure
 
-from dovetail import serving
-from dovetail.engine.claims import Claim, DeviceClaim
-from dovetail.engine.facts import DeviceFacts, NodeFacts
-from dovetail.engine.ledger import Ledger
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail.kube.lease import Leadership
-from dovetail_extender.app import MAX_BODY_BYTES
+from dovetail.kube.leader_election import Leadership
+from dovetail.process import serving
+from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import Extender, Options
 
 mpl.use("Agg")

@@ -21,7 +21,7 @@ import plane
 from asking import Figure
 from plane import NodeShape
 
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_sandbox.cluster import Cluster
 
 DEVICES = 8

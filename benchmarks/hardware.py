@@ -29,16 +29,16 @@ from typing import Final
 
 import hardware_mps
 
+from dovetail.api.builtin import Node
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.objects import Node
-from dovetail_agent import checkpoint_probe
-from dovetail_agent.checkpoint_helper import HelperCalls
-from dovetail_agent.cuda import Context, Driver
-from dovetail_agent.freezer_groups import Freezing, freezer_at
-from dovetail_agent.mps_cards import NvmlCards
-from dovetail_agent.mps_control import PROGRAM
-from dovetail_agent.provider import Inventory, Sample
-from dovetail_agent.providers import opened
+from dovetail_agent.checkpoint import probe
+from dovetail_agent.checkpoint.helper_process import HelperCalls
+from dovetail_agent.devices.cuda import Context, Driver
+from dovetail_agent.devices.discovery import opened
+from dovetail_agent.devices.model import Inventory, Sample
+from dovetail_agent.mps.control import PROGRAM
+from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at
 
 HERE: Final = Node(metadata=ObjectMeta(name="here", uid="here"))
 SMI: Final = ("uuid", "name", "memory.total", "memory.used", "temperature.gpu")
@@ -219,7 +219,7 @@ def moved(mib: int) -> tuple[bool, str]:
     """The agent's own probe, and then the same with so much memory, timed."""
     calls, cards = HelperCalls(variables=os.environ), NvmlCards()
     try:
-        verdict = checkpoint_probe.probed(calls, cards=cards, variables=os.environ)
+        verdict = probe.probed(calls, cards=cards, variables=os.environ)
         if not verdict.live:
             return False, verdict.message
         return True, f"{verdict.message}; {timed(calls, cards, mib=mib)}"
@@ -229,7 +229,7 @@ def moved(mib: int) -> tuple[bool, str]:
 
 def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
     """How long so much memory takes out and back, and what was free meanwhile."""
-    command = [sys.executable, "-m", "dovetail_agent.checkpoint_probe", str(mib)]
+    command = [sys.executable, "-m", "dovetail_agent.checkpoint.probe", str(mib)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None, "it is a pipe"

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dovetail_agent import mps_probe
-from dovetail_agent.mps_cards import NvmlCards
-from dovetail_agent.mps_control import Control, ControlError, environment
-from dovetail_agent.mps_daemon import Daemon
-from dovetail_agent.mps_probe import LARGEST_MIB
+from dovetail_agent.mps import probe
+from dovetail_agent.mps.control import Control, ControlError, environment
+from dovetail_agent.mps.daemon import Daemon
+from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.probe import LARGEST_MIB
 
 _READ_ONLY: Final = 'mount --bind "$PIPES" "$PIPES" && mount -o remount,bind,ro "$PIPES"'
 _OWN_SHM: Final = "mount -t tmpfs tmpfs /dev/shm"
@@ -174,7 +174,7 @@ QUESTIONS: Final = {
 
 
 def _client() -> list[str]:
-    return [sys.executable, "-m", "dovetail_agent.mps_probe"]
+    return [sys.executable, "-m", "dovetail_agent.mps.probe"]
 
 
 def _inside(setup: str, command: Sequence[str]) -> list[str]:
@@ -186,7 +186,7 @@ def _probed(mps: Running, *, command: Sequence[str]) -> tuple[bool, str]:
     free = {uuid: card.free_mib for uuid, card in NvmlCards().look().items()}
     chosen = max(free, key=lambda uuid: free[uuid])
     variables = {**mps.variables, "PIPES": str(mps.pipes)}
-    verdict = mps_probe.probed(chosen, size=LARGEST_MIB, variables=variables, command=command)
+    verdict = probe.probed(chosen, size=LARGEST_MIB, variables=variables, command=command)
     return verdict.live, verdict.message
 
 

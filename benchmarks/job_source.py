@@ -22,13 +22,13 @@ import msgspec
 from aiohttp import web
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.cluster import ClusterView
-from dovetail.engine.ledger import Ledger
+from dovetail.api.resources import GPUJOBS
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import GPUJOBS
-from dovetail_operator.state import State
+from dovetail_operator.state.state import State
 
 SIZE = 1 << 20
 GROUP = "/apis/dovetail.dev"

@@ -19,11 +19,11 @@ from typing import Any
 
 from aiohttp import web
 
+from dovetail.api.builtin import Pod
+from dovetail.api.resources import PODS
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import PAGE_SIZE, Client
-from dovetail.kube.connection import Connection
-from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import PODS
 
 
 def make_pod(number: int) -> dict[str, Any]:

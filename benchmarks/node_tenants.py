@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Node, Pod, PodSpec, PodStatus
 from dovetail.api.gpunodetenants import GPUNodeTenants
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.objects import Node, Pod, PodSpec, PodStatus
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_operator.node_tenants import NodeTenants
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail_operator.watchers.node_tenants import NodeTenants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

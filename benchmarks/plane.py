@@ -23,12 +23,13 @@ from typing import Any, Self
 import yaml
 
 from dovetail import names
+from dovetail.api.resources import GPUNODES, NODES, PODS, SERVICEACCOUNTS
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import GPUNODES, NODES, PODS, SERVICEACCOUNTS
-from dovetail_sandbox import binaries, bringup, progress, state
+from dovetail_sandbox import bringup, progress, state
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.programs import locate
 
 AT_ONCE = 64
 QPS = 5000  # the client limit of every kube-scheduler that is compared
@@ -242,7 +243,7 @@ class StockScheduler:
         document["profiles"][0]["schedulerName"] = self.NAME
         path = self._folder / "config.yaml"
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
-        program = binaries.resolve(["kube-scheduler"], report=progress.reporter())["kube-scheduler"]
+        program = locate.resolve(["kube-scheduler"], report=progress.reporter())["kube-scheduler"]
         self._log = (self._folder / "log").open("w")
         self._argv = [str(program), f"--config={path}", "--secure-port=0"]
 

@@ -17,9 +17,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from simulator import generated, read
 
-from dovetail.fragmentation.columns import Columns
-from dovetail.fragmentation.mix import by_class
-from dovetail.fragmentation.shapes import WHOLE_MILLI
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI
+from dovetail.fragmentation.workload_mix import by_class
 from dovetail.simulator.parallel import Scene
 from dovetail.simulator.policies import POLICIES, Setting
 from dovetail.simulator.trace import columns_of

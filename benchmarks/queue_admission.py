@@ -23,12 +23,12 @@ import queue_plane
 from plane import NodeShape
 from queue_plane import NAMESPACE
 
+from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS, JOBS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.objects import Job
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUJOBS, JOBS
 from dovetail_sandbox.cluster import Cluster
 
 KUEUE = 43.0  # admissions a second in Kueue's own test of 15,000 workloads

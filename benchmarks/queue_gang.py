@@ -23,10 +23,10 @@ from queue_admission import followed
 from queue_plane import NAMESPACE
 from queue_running import until_reported
 
+from dovetail.api.builtin import Pod
+from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import EventType
-from dovetail.kube.resources import GPUJOBS, PODS
 from dovetail_sandbox.cluster import Cluster
 
 KAI_SECONDS = 49.0

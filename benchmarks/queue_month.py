@@ -17,7 +17,7 @@ from typing import Final
 
 from queue_workload import DAY, DEVICES, LIMITS, PRIORITIES, moment, submission
 
-from dovetail.simulator.queueing import Submission
+from dovetail.simulator.queue_replay import Submission
 
 # Helios: 1.58 million GPU jobs in six months on 6,416 GPUs.
 _JOBS_PER_GPU_AND_DAY: Final = 41 / 30

@@ -15,8 +15,8 @@ from typing import Any
 import plane
 
 from dovetail import names
+from dovetail.api.resources import GPUJOBS, NAMESPACES
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUJOBS, NAMESPACES
 from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
 

@@ -29,14 +29,14 @@ from matplotlib.figure import Figure
 from queue_plane import percentiles
 from queue_workload import DEVICES, gpus_of
 
-from dovetail.engine.claims import Claim
-from dovetail.engine.shapes import Shapes
-from dovetail.queue.arrivals import Arrivals
-from dovetail.queue.candidates import Candidate, Room, commit, find_room
-from dovetail.queue.expecting import RunTimesUsed
-from dovetail.queue.futures import foresee_with_range
-from dovetail.queue.misses import Bounds, Foreseen, Misses
-from dovetail.simulator.queueing import Policy, Running, Scene, Submission, easy_backfill, likely, play
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.queue.estimates.arrivals import Arrivals
+from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
+from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.estimates.run_times import RunTimesUsed
+from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
+from dovetail.simulator.queue_replay import Policy, Running, Scene, Submission, easy_backfill, likely, play
 
 LARGE: Final = 8
 MINUTE: Final = 60.0

@@ -17,12 +17,12 @@ import queue_plane
 from queue_admission import followed
 from queue_plane import NAMESPACE
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUJOBS, GPUNODES, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import EventType
-from dovetail.kube.resources import GPUJOBS, GPUNODES, PODS
 from dovetail_sandbox.cluster import Cluster
 
 KAI_SECONDS = 398.0

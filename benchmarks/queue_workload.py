@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from dovetail.engine.claims import Ask
-from dovetail.engine.facts import DeviceFacts, NodeFacts
-from dovetail.engine.ledger import Ledger
-from dovetail.queue.candidates import Candidate
-from dovetail.requests import parse
-from dovetail.simulator.queueing import Submission
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
+from dovetail.gpu.request import parse
+from dovetail.queue.model.candidates import Candidate
+from dovetail.simulator.queue_replay import Submission
 
 DAY = 86_400.0
 DEVICES = 8

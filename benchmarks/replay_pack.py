@@ -24,11 +24,11 @@ import simulator
 from plane import NodeShape
 
 from dovetail import names
-from dovetail.fragmentation.shapes import Shape
+from dovetail.api.builtin import Pod
+from dovetail.api.resources import PODS
+from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import PODS
 from dovetail.simulator.curve import LOADS, allocation_at
 from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene, run_all

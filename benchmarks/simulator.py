@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.simulator.arrivals import filling, sample, tied, visiting
 from dovetail.simulator.curve import report
 from dovetail.simulator.parallel import Scene, run_all
 from dovetail.simulator.trace import Node, columns_of
-from dovetail_cli.scenes import Given
-from dovetail_cli.scenes import scene as read_scene
+from dovetail_cli.simulation.scenario import Given
+from dovetail_cli.simulation.scenario import scene as read_scene
 
 FILLING = ("ph", "ph-online", "fgd", "bestfit", "gpupacking", "spread", "random")
 RIVALS = ("ph", "ph-online", "fgd", "bestfit")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from dovetail_sandbox import ports
+from dovetail_sandbox.processes import ports
 
 
 @asynccontextmanager

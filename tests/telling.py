@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dovetail_sandbox import binaries, cluster, realnode
+from dovetail_sandbox import cluster, realnode
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 
 _LOGS: Final = {"operator": 60, "extender": 30, "agent": 15, "webhook": 10}
@@ -27,7 +28,7 @@ def of(fixtures: dict[str, Any]) -> str:
 
 
 def _objects(sandbox: Cluster, *, namespace: str | None) -> list[str]:
-    kubectl = binaries.resolve(["kubectl"], report=Lines(sys.stderr))["kubectl"]
+    kubectl = locate.resolve(["kubectl"], report=Lines(sys.stderr))["kubectl"]
     where = ("--all-namespaces",) if namespace is None else (f"--namespace={namespace}",)
     looks = (
         ("get", "gpujobs,jobs,pods", "--all-namespaces", "--output=wide"),

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from dovetail import logs
 from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.resources import Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.resources import Resource
 from dovetail_certificates.metrics import Metrics
 from dovetail_certificates.pairs import utc_now
 from dovetail_certificates.rotation import Plan, Stored, due_at, plan

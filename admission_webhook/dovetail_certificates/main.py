@@ -8,10 +8,10 @@ from typing import Final
 
 from aiohttp import web
 
-from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
+from dovetail.process import serving
 from dovetail_certificates.keeper import Keeper, Target
 from dovetail_certificates.metrics import Metrics
 

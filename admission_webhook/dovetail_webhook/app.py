@@ -7,12 +7,12 @@ from typing import Final
 from aiohttp import web
 
 from dovetail import logs
-from dovetail_webhook import review
+from dovetail_webhook import admission_review
+from dovetail_webhook.admission_review import ReviewError
 from dovetail_webhook.bodies import Bodies, BodyError
 from dovetail_webhook.connections import Connections
+from dovetail_webhook.handler import MAX_MEMORY, Answer, Reviewer, refused, too_heavy
 from dovetail_webhook.metrics import Metrics
-from dovetail_webhook.review import ReviewError
-from dovetail_webhook.reviewing import MAX_MEMORY, Answer, Reviewer, refused, too_heavy
 from dovetail_webhook.slots import Slots
 from dovetail_webhook.weight import memory_of
 
@@ -88,7 +88,7 @@ class _Desk:
 
 
 def _without_review(body: bytearray, *, problem: str) -> Answer:
-    uid = review.uid_of(body)
+    uid = admission_review.uid_of(body)
     if not uid:
         raise ReviewError(problem)
     log.warning("denied without a review", uid=uid, problem=problem)

@@ -8,14 +8,14 @@ from typing import Final
 
 from aiohttp import web
 
-from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail.process import serving
 from dovetail_webhook import connections
 from dovetail_webhook.app import application
 from dovetail_webhook.certificate import appearing
 from dovetail_webhook.connections import Connections
+from dovetail_webhook.handler import Reviewer
 from dovetail_webhook.metrics import Metrics
-from dovetail_webhook.reviewing import Reviewer
 
 DEFAULT_PORT: Final = 8443
 DEFAULT_METRICS_PORT: Final = 8084

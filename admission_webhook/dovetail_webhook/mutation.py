@@ -13,20 +13,20 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy, job_of
 from dovetail.api.meta import Described
-from dovetail.asks import agree, ask_of_pod
 from dovetail.decoding import UnreadableError, convert, decode
-from dovetail.joblimits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
-from dovetail.kube.objects import Pod
-from dovetail.kube.quantity import QuantityError
-from dovetail.pods.completion import EPHEMERAL, KINDS, Manifest, completed
-from dovetail.pods.mps import with_mps
-from dovetail.pods.parts import Parts, parts_of
-from dovetail.pods.vendor import plugin_for, refuse_no_devices, vendor_devices, vendor_request, with_devices
-from dovetail.requests import RequestError
-from dovetail.tasks import TasksError, tasks_of
-from dovetail.vendor import Vendors
+from dovetail.formats.quantities import QuantityError
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.array_tasks import TasksError, tasks_of
+from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
+from dovetail.pods.containers import Parts, parts_of
+from dovetail.pods.demand import agree, ask_of_pod
+from dovetail.pods.device_plugin import plugin_for, refuse_no_devices, vendor_devices, vendor_request, with_devices
+from dovetail.pods.injection import EPHEMERAL, KINDS, Manifest, completed
+from dovetail.pods.mps_client import with_mps
 
 Patch = list[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dovetail_cli.errors import CommandError, UsageError
+from dovetail_cli.ui.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -27,23 +27,29 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, Entry]] = {
     "demo": Entry("dovetail_cli.demo.command:demo", "A control plane with simulated GPUs, and a mix of jobs on it"),
-    "gbatch": Entry("dovetail_cli.gbatch:app", "Submit a job"),
-    "gqueue": Entry("dovetail_cli.gqueue:gqueue", "List the jobs"),
-    "ginfo": Entry("dovetail_cli.ginfo:ginfo", "Show the nodes and their devices"),
-    "gcancel": Entry("dovetail_cli.gcancel:gcancel", "Cancel jobs"),
-    "gjob": Entry("dovetail_cli.gjob:app", "Show one job, read its log, hold, release, change, renew or repeat it"),
-    "gstats": Entry("dovetail_cli.gstats:gstats", "Sum up the jobs that have ended"),
-    "top": Entry("dovetail_cli.top:top", "Show what the devices do and who holds them, as it changes"),
-    "quota": Entry("dovetail_cli.quota:quota", "Show the limits of namespaces and users, and what is used of them"),
+    "gbatch": Entry("dovetail_cli.commands.gbatch:app", "Submit a job"),
+    "gqueue": Entry("dovetail_cli.commands.gqueue:gqueue", "List the jobs"),
+    "ginfo": Entry("dovetail_cli.commands.ginfo:ginfo", "Show the nodes and their devices"),
+    "gcancel": Entry("dovetail_cli.commands.gcancel:gcancel", "Cancel jobs"),
+    "gjob": Entry(
+        "dovetail_cli.commands.gjob:app", "Show one job, read its log, hold, release, change, renew or repeat it"
+    ),
+    "gstats": Entry("dovetail_cli.commands.gstats:gstats", "Sum up the jobs that have ended"),
+    "top": Entry("dovetail_cli.commands.top:top", "Show what the devices do and who holds them, as it changes"),
+    "quota": Entry(
+        "dovetail_cli.commands.quota:quota", "Show the limits of namespaces and users, and what is used of them"
+    ),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
-    "cordon": Entry("dovetail_cli.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
-    "uncordon": Entry("dovetail_cli.cordon:uncordon", "Bring cordoned GPUs back into use"),
+    "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
+    "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
     "doctor": Entry("dovetail_cli.doctor.command:doctor", "What is wrong with the installation, and how to mend it"),
-    "audit": Entry("dovetail_cli.audit:audit", "Prove that no device is promised beyond what it has"),
-    "snapshot": Entry("dovetail_cli.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
-    "simulate": Entry("dovetail_cli.simulate:simulate", "Run a trace or a snapshot under several policies"),
+    "audit": Entry("dovetail_cli.commands.audit:audit", "Prove that no device is promised beyond what it has"),
+    "snapshot": Entry("dovetail_cli.commands.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
+    "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
-    "gflowd": Entry("dovetail_cli.gflowd:app", "Start, show and stop the local sandbox, for scripts that begin so"),
+    "gflowd": Entry(
+        "dovetail_cli.commands.gflowd:app", "Start, show and stop the local sandbox, for scripts that begin so"
+    ),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }
 _HELP_OPTIONS: Final = ("-h", "--help")
@@ -213,7 +219,7 @@ def _tell(error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
-    from dovetail_cli.failures import explain
+    from dovetail_cli.ui.error_messages import explain
 
     failure = explain(error)
     print(f"dovetail: {failure}", file=sys.stderr)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from dovetail.kube.connection import default_kubeconfigs
-from dovetail_cli.errors import CommandError
+from dovetail.kube.auth.connection import default_kubeconfigs
+from dovetail_cli.ui.errors import CommandError
 
 DEFAULT: Final = "default"
 

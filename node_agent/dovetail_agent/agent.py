@@ -15,22 +15,22 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.api.resources import GPUNODES, NODES
+from dovetail.cluster.node_kind import serving
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.objects import Node
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUNODES, NODES
+from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
-from dovetail.nodekind import serving
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
-from dovetail.workqueue import WorkQueue
-from dovetail_agent import capacity, report
-from dovetail_agent.beside import Beside
-from dovetail_agent.feature import Feature
-from dovetail_agent.looking import Eyes, Look
-from dovetail_agent.provider import Provider
-from dovetail_agent.publish import Pace, Why, worth_publishing
+from dovetail_agent.devices.model import Provider
+from dovetail_agent.feature.protocol import Feature
+from dovetail_agent.feature.runner import Beside
+from dovetail_agent.report import capacity, node_status
+from dovetail_agent.report.collect import Eyes, Look
+from dovetail_agent.report.publishing import Pace, Why, worth_publishing
 from dovetail_agent.tenant_source import TenantSource
 
 log = get_logger(__name__)
@@ -191,21 +191,21 @@ class Agent:
 
     def _announce(self, name: str, look: Look) -> None:
         """Log a node's devices when they are first seen, and whenever they or their health change."""
-        before, found = self._looks.get(name), report.summary(look.status)
-        if before is not None and report.summary(before.status) == found:
+        before, found = self._looks.get(name), node_status.summary(look.status)
+        if before is not None and node_status.summary(before.status) == found:
             return
         if look.inventory is None:
             log.warning("devices cannot be read", node=name, problem=found)
             return
         log.info("devices", node=name, found=found)
         for device in look.status.devices:
-            log.debug("device", node=name, **report.facts(device))
+            log.debug("device", node=name, **node_status.facts(device))
 
     async def _publish(self, node: Node, status: GPUNodeStatus) -> None:
         name = node.metadata.name
         known = self._known.get(name)
         why = worth_publishing(status, published=known.status if known else None, pace=self._rules.pace)
-        owned = known is not None and report.owner_of(node) in known.metadata.owner_references
+        owned = known is not None and node_status.owner_of(node) in known.metadata.owner_references
         if why is None and owned:
             return
         wait = self._rules.pace.wait_seconds(why, status, published=known.status if known else None)
@@ -213,9 +213,9 @@ class Agent:
             self._queue.add_later(name, seconds=wait)
             return
         if not owned:
-            await self._apply(name, report.applied_object(node))
+            await self._apply(name, node_status.applied_object(node))
         with suppress(NotFound):  # deleted by somebody meanwhile: the watch says so, and we look again
-            await self._apply(name, report.applied_status(name, status), subresource="status")
+            await self._apply(name, node_status.applied_status(name, status), subresource="status")
             self.published_total[why or Why.CHANGE] += 1
 
     async def _apply(self, name: str, body: dict[str, object], *, subresource: str = "") -> None:

@@ -11,26 +11,26 @@ from typing import Final
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
-from dovetail_agent.badcards_feature import BadCardsFeature
-from dovetail_agent.checkpoint_feature import CheckpointFeature
-from dovetail_agent.checkpoint_helper import HelperCalls
-from dovetail_agent.checkpoint_marks import CheckpointMarks
-from dovetail_agent.checkpoint_probe import probed
-from dovetail_agent.enforcement import Discovery
-from dovetail_agent.feature import Feature
-from dovetail_agent.freezer_groups import freezer_at
-from dovetail_agent.freezer_marks import Marks
-from dovetail_agent.memory_guard import GuardRules
-from dovetail_agent.memory_guard_feature import MemoryGuardFeature
-from dovetail_agent.mps_cards import NvmlCards
-from dovetail_agent.mps_feature import MpsFeature
-from dovetail_agent.mps_state import clients_in
-from dovetail_agent.process_identity import PROC
-from dovetail_agent.startup import StartupTree
-from dovetail_agent.strangers_feature import StrangersFeature
-from dovetail_agent.suspend_world import SeenWorld
-from dovetail_agent.telling import Teller
-from dovetail_agent.turns_feature import TurnsFeature
+from dovetail_agent.checkpoint.feature import CheckpointFeature
+from dovetail_agent.checkpoint.helper_process import HelperCalls
+from dovetail_agent.checkpoint.node_state import SeenWorld
+from dovetail_agent.checkpoint.probe import probed
+from dovetail_agent.checkpoint.state_files import CheckpointMarks
+from dovetail_agent.devices.process_identity import PROC
+from dovetail_agent.feature.enforcement import Discovery
+from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.protocol import Feature
+from dovetail_agent.guards.bad_devices import BadCardsFeature
+from dovetail_agent.guards.memory import GuardRules
+from dovetail_agent.guards.memory_feature import MemoryGuardFeature
+from dovetail_agent.guards.strangers_feature import StrangersFeature
+from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.feature import MpsFeature
+from dovetail_agent.mps.state_file import clients_in
+from dovetail_agent.startup_tree import StartupTree
+from dovetail_agent.turns.cgroup_freezer import freezer_at
+from dovetail_agent.turns.feature import TurnsFeature
+from dovetail_agent.turns.state_files import Marks
 
 _COMPONENT: Final = "dovetail-agent"
 
@@ -94,7 +94,7 @@ def _kubelet(args: argparse.Namespace, *, settings: Settings) -> Iterator[Featur
     if args.pod_resources is None:
         return
     # Only who asks kubelet pays for gRPC: it takes memory.
-    from dovetail_agent.podresources_watch import KubeletDevices  # noqa: PLC0415
+    from dovetail_agent.kubelet.feature import KubeletDevices  # noqa: PLC0415
 
     yield KubeletDevices(
         node=args.node,

@@ -12,22 +12,22 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.unreadable import UnreadableCollector
+from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail.logs import get_logger
-from dovetail_agent import memory
+from dovetail.process import serving
+from dovetail_agent import trim_heap
 from dovetail_agent.agent import Agent, Rules
+from dovetail_agent.devices.discovery import AUTO, PROVIDERS, opened
+from dovetail_agent.devices.model import Provider
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.features import features_of
-from dovetail_agent.freezer_groups import MOUNT
 from dovetail_agent.metrics import AgentCollector
-from dovetail_agent.provider import Provider
-from dovetail_agent.providers import AUTO, PROVIDERS, opened
-from dovetail_agent.publish import Pace
-from dovetail_agent.simulated import SimulatedProvider
+from dovetail_agent.report.publishing import Pace
+from dovetail_agent.turns.cgroup_freezer import MOUNT
 
 log = get_logger(__name__)
 
@@ -122,7 +122,7 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
         )
         async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)
-            memory.give_back()
+            trim_heap.give_back()
             await serving.together(stop, agent.run())
 
 

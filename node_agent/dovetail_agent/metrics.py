@@ -8,9 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from dovetail_agent.agent import Agent
-from dovetail_agent.looking import Look
-from dovetail_agent.provider import DeviceInfo, DeviceSample
-from dovetail_agent.report import foreign_mib
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.report.collect import Look
+from dovetail_agent.report.node_status import foreign_mib
 from dovetail_agent.tenants import promised_mib, promised_milli
 
 _MIB: Final = 1 << 20

@@ -8,12 +8,12 @@ apart: it is the agent's own question (GPUNode `status.tenantsAsked`) that the l
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpunodetenants import GPUNodeTenants
+from dovetail.api.resources import GPUNODETENANTS, PODS
+from dovetail.gpu.device_plugins import Vendors
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUNODETENANTS, PODS
-from dovetail.vendor import Vendors
 from dovetail_agent.tenants import Tenant, tenant_from, tenant_of
 
 

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from dovetail.allocation import AllocatedDevice
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.gpunodetenants import NodeTenant
-from dovetail.kube.objects import Pod
-from dovetail.node_tenants import tenant_of_pod
-from dovetail.tenancy import DEFAULT_PRIORITY
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
+from dovetail.cluster.node_tenants import tenant_of_pod
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.pods.allocation import AllocatedDevice
+from dovetail.pods.tenancy import DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,50 +10,50 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from dovetail import names, serving
+from dovetail import names
+from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.gpujob import GPUJob, MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.cluster import ClusterView
-from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.limits import Limits
-from dovetail.freshness import Freshness
-from dovetail.idle import IdleRules
-from dovetail.joblimits import JobLimits
+from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.jobs.idle import IdleRules
+from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.client import Client
-from dovetail.kube.lease import Leadership
-from dovetail.kube.objects import Job, Node, Pod
+from dovetail.kube.leader_election import Leadership
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
-from dovetail.kube.slices import SliceWatch
-from dovetail.kube.unreadable import UnreadableCollector
-from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
-from dovetail.pods.assumed import assumed_pod
-from dovetail.queue.preemption import Rules
-from dovetail.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
-from dovetail_operator.controller import Controller
-from dovetail_operator.history import History
-from dovetail_operator.history_answers import Answers
-from dovetail_operator.history_store import HistoryStore
-from dovetail_operator.idle import IdleWatch
-from dovetail_operator.keeping import ServiceKeeper
-from dovetail_operator.kueue import KueueWatch
-from dovetail_operator.lasting import LastingMisses
-from dovetail_operator.mail_limits import MailRules
-from dovetail_operator.memory import Learning
+from dovetail.kube.resource_slices import SliceWatch
+from dovetail.kube.unreadable_objects import UnreadableCollector
+from dovetail.pods.assumed_allocation import assumed_pod
+from dovetail.process import serving
+from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
+from dovetail.queue.preemption.policy import Rules
+from dovetail_operator.controller.controller import Controller
+from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.events.recorder import Poster
+from dovetail_operator.history.answers import Answers
+from dovetail_operator.history.recorder import History
+from dovetail_operator.history.store import HistoryStore
+from dovetail_operator.job.time_limits import RunTimes
+from dovetail_operator.learning.memory_use import Learning
 from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
-from dovetail_operator.node_tenants import NodeTenants
-from dovetail_operator.notifying import Notifier
-from dovetail_operator.noting import QuotaNotes
-from dovetail_operator.numbers import Numbers
-from dovetail_operator.overuse_check import EndingRules
-from dovetail_operator.posting import Poster
-from dovetail_operator.runtimes import RunTimes
-from dovetail_operator.senders import sender_of
-from dovetail_operator.state import State
-from dovetail_operator.unreadablejobs import UnreadableJobs
+from dovetail_operator.notifications.mail_limits import MailRules
+from dovetail_operator.notifications.notifier import Notifier
+from dovetail_operator.notifications.transports import sender_of
+from dovetail_operator.queue.quota_status import QuotaNotes
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers.idle import IdleWatch
+from dovetail_operator.watchers.kueue import KueueWatch
+from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.watchers.services import ServiceKeeper
+from dovetail_operator.writes.estimate_store import LastingMisses
+from dovetail_operator.writes.job_numbers import Numbers
+from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
 
 # With so many jobs to look at, statuses come before events.
 _RUSH: Final = 8

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import kopf
 
-from dovetail.kube.connection import Connection
+from dovetail.kube.auth.connection import Connection
 
 registry = kopf.OperatorRegistry()
 
@@ -71,7 +71,7 @@ async def start(*, settings: kopf.OperatorSettings, memo: Process, **_: Any) -> 
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.networking.error_backoffs = _Backoffs()
-    # `dovetail.serving` bounds the time to end, and kubelet does.
+    # `dovetail.process.serving` bounds the time to end, and kubelet does.
     settings.process.ultimate_exiting_timeout = None
     memo.task = asyncio.create_task(memo.work(), name="operator")
     memo.task.add_done_callback(lambda _: memo.stop.set())

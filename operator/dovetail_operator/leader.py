@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from dovetail.kube.client import Client
-from dovetail.kube.lease import Leadership, LeaseLostError, Times
+from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
 from dovetail.logs import get_logger
-from dovetail.serving import Check, together
+from dovetail.process.serving import Check, together
 
 log = get_logger("dovetail.operator.leader")
 

@@ -11,20 +11,20 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from dovetail import serving
 from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
-from dovetail.idle import IdleRules
+from dovetail.jobs.idle import IdleRules
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
-from dovetail.kube.lease import Leadership
-from dovetail.queue.rules import rules_of
+from dovetail.kube.leader_election import Leadership
+from dovetail.process import serving
+from dovetail.queue.preemption.budget import rules_of
 from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, Options
-from dovetail_operator.history_store import HistoryError
-from dovetail_operator.mail_limits import MailRules
-from dovetail_operator.overuse_check import EndingRules
-from dovetail_operator.runtimes import RunTimes
+from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.history.store import HistoryError
+from dovetail_operator.job.time_limits import RunTimes
+from dovetail_operator.notifications.mail_limits import MailRules
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 DEFAULT_METRICS_PORT: Final = 8080

@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dovetail.api.gpujob import Phase, Reason
-from dovetail_operator.node_tenants import NodeTenants
-from dovetail_operator.state import State
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers.node_tenants import NodeTenants
 
 _WAITING: Final = frozenset({None, "Queued", "Preempted", "Held", "Suspended"})
 _WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400)

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import yaml
 
+from dovetail.api.builtin import Node
+from dovetail.api.resources import NODES, SERVICEACCOUNTS
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.objects import Node
-from dovetail.kube.resources import NODES, SERVICEACCOUNTS
-from dovetail_sandbox.chart import NAMESPACE, Manifest, Rendered
 from dovetail_sandbox.errors import ChartError, SandboxError
+from dovetail_sandbox.installed.chart import NAMESPACE, Manifest, Rendered
 
 TOKEN_SECONDS: Final = 365 * 24 * 3600
 _AT_ONCE: Final = 32

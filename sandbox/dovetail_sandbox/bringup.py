@@ -12,26 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail_sandbox import (
-    access,
-    beside,
-    binaries,
-    chart,
-    kwok,
-    neighbours,
-    nodesets,
-    ports,
-    processes,
-    realnode,
-    state,
-    tools,
-    workloads,
-)
-from dovetail_sandbox.chart import Rendered
+from dovetail_sandbox import access, realnode, state
 from dovetail_sandbox.cluster import CONTROL_PLANE, KWOK_CLUSTER, Cluster, get, tail
 from dovetail_sandbox.errors import ChartError, ComponentFailedError, InvalidInputError, SandboxError
-from dovetail_sandbox.neighbours import Neighbour
-from dovetail_sandbox.nodesets import SimulatedNode
+from dovetail_sandbox.installed import chart, neighbours, workloads
+from dovetail_sandbox.installed import neighbour_webhooks as beside
+from dovetail_sandbox.installed.chart import Rendered
+from dovetail_sandbox.installed.neighbours import Neighbour
+from dovetail_sandbox.nodes import kwok, node_sets
+from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from dovetail_sandbox.processes import ports, processes
+from dovetail_sandbox.programs import catalog, locate
 from dovetail_sandbox.progress import Reporter
 from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
 from dovetail_sandbox.state import Component, Desired, State
@@ -79,7 +70,7 @@ def up(
     When it fails its processes end, and its folder stays for `logs` until the next `up` or `down`.
     """
     cluster = get(name)
-    nodes = nodesets.read(nodes_file, limit=limit_nodes)
+    nodes = node_sets.read(nodes_file, limit=limit_nodes)
     others = neighbours.chosen(with_)
     if _is_up(cluster, report=report):
         return cluster
@@ -112,9 +103,9 @@ def up(
 
 def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter) -> list[str]:
     """Bring what a sandbox runs, and `programs` besides, into the cache. Returns the names of all that is there."""
-    unknown = sorted(set(programs) - set(tools.table()))
+    unknown = sorted(set(programs) - set(catalog.table()))
     if unknown:
-        raise InvalidInputError("program", value=unknown[0], allowed=f"one of {', '.join(sorted(tools.table()))}")
+        raise InvalidInputError("program", value=unknown[0], allowed=f"one of {', '.join(sorted(catalog.table()))}")
     found = _programs(*programs, real_node=real_node and _can_have_a_real_node(report), report=report)
     return sorted(found)
 
@@ -127,8 +118,8 @@ def _can_have_a_real_node(report: Reporter) -> bool:
 
 
 def _programs(*more: str, real_node: bool, report: Reporter) -> dict[str, Path]:
-    names = dict.fromkeys([*tools.CONTROL_PLANE, *(REAL_NODE_TOOLS if real_node else ()), *more])
-    return binaries.resolve(list(names), report=report)
+    names = dict.fromkeys([*catalog.CONTROL_PLANE, *(REAL_NODE_TOOLS if real_node else ()), *more])
+    return locate.resolve(list(names), report=report)
 
 
 def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
@@ -205,7 +196,7 @@ class _Bringup:
         configuration = kwok.configuration(
             ports=known.ports,
             binaries=self.programs,
-            kube_version=tools.tool("kube-apiserver").version,
+            kube_version=catalog.tool("kube-apiserver").version,
             pki=cluster.pki,
             real_node=self.plan.real_node,
             requests=self._request_log() if self.plan.request_log else None,
@@ -245,7 +236,7 @@ class _Bringup:
         log = str(folder / "logs" / "supervisor.log")
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-P", "-m", "dovetail_sandbox.supervisor", str(folder)],
+            [sys.executable, "-P", "-m", "dovetail_sandbox.processes.supervisor", str(folder)],
             {**os.environ, processes.MARK: str(folder)},
             file_actions=processes.output_to(log),
             setsid=True,
@@ -315,7 +306,7 @@ class _Bringup:
 
     def _secret_volume(self, mounted: workloads.MountedSecret, *, namespace: str) -> Component:
         """What kubelet does for a mounted Secret; the administrator's rights stand for the node's."""
-        module, name = "dovetail_sandbox.secretvolume", f"volume-{mounted.name}"
+        module, name = "dovetail_sandbox.installed.secret_volume", f"volume-{mounted.name}"
         options = [f"--secret={mounted.name}", f"--namespace={namespace}", f"--folder={mounted.folder}"]
         return Component(
             name=name,

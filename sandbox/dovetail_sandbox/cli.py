@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dovetail_cli.errors import CommandError, MissingError, UsageError
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from dovetail_sandbox import cluster, progress, state
 from dovetail_sandbox.cluster import Status
 from dovetail_sandbox.errors import InvalidInputError, NotRunningError, SandboxError

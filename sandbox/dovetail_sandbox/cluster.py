@@ -13,8 +13,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from dovetail_sandbox import processes, realnode, state
+from dovetail_sandbox import realnode, state
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, SandboxError
+from dovetail_sandbox.processes import processes
 from dovetail_sandbox.state import Component, Desired, Observed, State
 
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok-controller")

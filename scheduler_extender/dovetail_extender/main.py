@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dovetail import serving
 from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
-from dovetail.kube.lease import Leadership, LeaseLostError, Times
+from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
 from dovetail.logs import get_logger
-from dovetail_extender.app import MAX_BODY_BYTES
-from dovetail_extender.decisions import Rules
+from dovetail.process import serving
+from dovetail_extender.decide.filter_score import Rules
+from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import DEFAULT_NAMESPACE, LEASE, Extender, Options
 
 log = get_logger(__name__)

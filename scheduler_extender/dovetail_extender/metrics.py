@@ -10,8 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from dovetail.engine.ledger import Ledger
-from dovetail.kube.unreadable import UnreadableCollector
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.kube.unreadable_objects import UnreadableCollector
 
 HOLD_STATES: Final = ("decided", "nominated", "planned", "reserved", "binding")
 _MIB: Final = 1 << 20

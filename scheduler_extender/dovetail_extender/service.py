@@ -6,34 +6,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dovetail import serving
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ReservedRoom
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.cluster import ClusterView
-from dovetail.engine.choices import DEFAULT_WEIGHTS, Weights
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.limits import Limits
-from dovetail.freshness import Freshness
-from dovetail.guarding import Guard, repeat
+from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
-from dovetail.kube.lease import Leadership
-from dovetail.kube.objects import Pod
+from dovetail.kube.leader_election import Leadership
 from dovetail.kube.reflector import EventType
 from dovetail.logs import get_logger
-from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers
-from dovetail.serving import Check
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
-from dovetail_extender.app import Verbs
-from dovetail_extender.binding import Binder
-from dovetail_extender.decisions import Decisions, Rules
+from dovetail.process import serving
+from dovetail.process.guarded_loops import Guard, repeat
+from dovetail.process.serving import Check
+from dovetail_extender.bind.binder import Binder
+from dovetail_extender.cluster.informers import Watching
+from dovetail_extender.cluster.wake_up import Waking
+from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.decide.preempt import Preempting
+from dovetail_extender.decide.quotas import PodQuotas
+from dovetail_extender.decide.unschedulable import Waiting
+from dovetail_extender.holds.nominations import Nominations
+from dovetail_extender.holds.planned_workers import PlannedJob, Plans
 from dovetail_extender.metrics import Metrics, Reading
-from dovetail_extender.nominations import Nominations
-from dovetail_extender.plans import PlannedJob, Plans
-from dovetail_extender.preempting import Preempting
-from dovetail_extender.quotas import PodQuotas
-from dovetail_extender.waiting import Waiting
-from dovetail_extender.waking import Waking
-from dovetail_extender.watching import Watching
+from dovetail_extender.server import Verbs
 
 log = get_logger(__name__)
 

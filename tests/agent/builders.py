@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Container, Node, NodeInfo, NodeStatus, Pod, PodSpec, PodStatus, Resources
 from dovetail.api.gpujob import Mode
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.objects import Container, Node, NodeInfo, NodeStatus, Pod, PodSpec, PodStatus, Resources
-from dovetail_agent.simulated import device_uuid
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail_agent.devices.simulated.provider import device_uuid
 from dovetail_agent.tenants import Tenant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from dovetail_agent.nvml_driver import NvmlDriver
-from dovetail_agent.processes import sees_host_processes
-from dovetail_agent.watch import Known, Paces, Watch
+from dovetail_agent.devices.nvidia.driver import NvmlDriver
+from dovetail_agent.devices.poller import Known, Paces, Watch
+from dovetail_agent.devices.processes import sees_host_processes
 from tests.agent.builders import NOON
 from tests.agent.nvml_stub import Scenario, Stub
 from tests.agent.procfs import make_proc

@@ -9,7 +9,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server
 
-from dovetail_agent.kubelet_v1 import podresources_pb2 as v1
+from dovetail_agent.kubelet.v1 import podresources_pb2 as v1
 
 Pods = Mapping[str, Mapping[str, Iterable[str]]]
 

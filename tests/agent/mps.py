@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from dovetail_agent.mps_cards import Card, CardsUnreadable
+from dovetail_agent.mps.devices import Card, CardsUnreadable
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import allocated, make_tenant
 

@@ -16,9 +16,9 @@ from typing import Any
 from grpclib.client import Channel, UnaryUnaryMethod
 
 from dovetail import names
-from dovetail_agent import mps_tenants
-from dovetail_agent.kubelet_v1 import csi_pb2 as csi
-from dovetail_agent.kubelet_v1 import pluginregistration_pb2 as registration
+from dovetail_agent.kubelet.v1 import csi_pb2 as csi
+from dovetail_agent.kubelet.v1 import pluginregistration_pb2 as registration
+from dovetail_agent.mps import pod_modes
 from tests.agent.mps import fractional
 
 # A user that is not root here is root of a namespace of its own.
@@ -52,7 +52,7 @@ class Driver:
         self.process = subprocess.Popen(
             [
                 *enter,
-                *(sys.executable, "-m", "dovetail_agent.mps_csi", "--node=here"),
+                *(sys.executable, "-m", "dovetail_agent.mps.csi_main", "--node=here"),
                 *(f"--directory={self.folder / 'mps'}", f"--kubelet={self.folder / 'kubelet'}"),
                 *(f"--staging={self.folder / 'staging'}", *self.options),
             ],
@@ -85,7 +85,7 @@ class Driver:
         tenants = [replace(fractional(0, uid=uid), mode=mode or "Exclusive", name=f"pod-{uid}") for uid in uids]
         if not mode:
             tenants = [replace(each, devices=()) for each in tenants]
-        mps_tenants.write(mps_tenants.path_in(self.folder / "mps"), tenants)
+        pod_modes.write(pod_modes.path_in(self.folder / "mps"), tenants)
 
     def target(self, uid: str, *, folder: str = "pipe") -> Path:
         """Where kubelet wants a volume of a pod; its parent is there, as kubelet makes it."""

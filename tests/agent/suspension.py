@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dovetail_agent.checkpoint_calls import Calls, LibraryCalls, ProcessState
-from dovetail_agent.checkpoint_marks import CheckpointMarks
-from dovetail_agent.cuda import Driver
-from dovetail_agent.suspend_admission import Candidate, OnCard
-from dovetail_agent.suspend_to_host import SuspendToHost
-from dovetail_agent.suspending import Refusal
+from dovetail_agent.checkpoint.admission import Candidate, OnCard
+from dovetail_agent.checkpoint.calls import Calls, LibraryCalls, ProcessState
+from dovetail_agent.checkpoint.state_files import CheckpointMarks
+from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
+from dovetail_agent.devices.cuda import Driver
 from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns.suspender import Refusal
 from tests.agent.builders import allocated, make_tenant
 from tests.agent.cuda_stub import CudaStub
 

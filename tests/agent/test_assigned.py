@@ -2,13 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment
-from dovetail.kube.objects import Node
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_agent.assigned import given, matched
-from dovetail_agent.holders import HeldDevice, Holder
-from dovetail_agent.provider import DeviceInfo, Inventory
-from dovetail_agent.simulated import SimulatedProvider, device_uuid
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail_agent.devices.assignments import HeldDevice, Holder, given, matched
+from dovetail_agent.devices.model import DeviceInfo, Inventory
+from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
 from dovetail_agent.tenants import Tenant, tenant_of
 from tests.agent.builders import NOON, allocated, make_node, make_pod, make_tenant
 

@@ -4,8 +4,8 @@ import msgspec
 
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
-from dovetail_agent.badcards_feature import BadCardsFeature
-from dovetail_agent.feature import Seen
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.guards.bad_devices import BadCardsFeature
 from tests.agent.builders import NOON, make_node
 from tests.agent.test_strangers import CARD, OTHER, OWNER, Told
 

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus
-from dovetail_agent.beside import Beside
-from dovetail_agent.feature import Feature, Seen, Wake
+from dovetail_agent.feature.protocol import Feature, Seen, Wake
+from dovetail_agent.feature.runner import Beside
 from tests.agent.builders import NOON, make_node
 
 SEEN: Final = Seen(node=make_node(), now=NOON)

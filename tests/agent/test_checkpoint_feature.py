@@ -9,17 +9,17 @@ import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.meta import find_condition
-from dovetail_agent.checkpoint_feature import CheckpointFeature
-from dovetail_agent.checkpoint_marks import CheckpointMarks
-from dovetail_agent.feature import Seen
-from dovetail_agent.mps_cards import Card
-from dovetail_agent.mps_probe import Verdict
-from dovetail_agent.pod_memory import pod_free_mib
-from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Process, Sample
-from dovetail_agent.suspend_world import SeenWorld
-from dovetail_agent.suspending import Refusal
+from dovetail_agent.checkpoint.feature import CheckpointFeature
+from dovetail_agent.checkpoint.node_state import SeenWorld
+from dovetail_agent.checkpoint.pod_memory import pod_free_mib
+from dovetail_agent.checkpoint.state_files import CheckpointMarks
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.mps.devices import Card
+from dovetail_agent.mps.probe import Verdict
 from dovetail_agent.tenants import Tenant
-from dovetail_agent.turns_want import contenders
+from dovetail_agent.turns.contenders import contenders
+from dovetail_agent.turns.suspender import Refusal
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.mps import FakeCards
 from tests.agent.suspension import FakeFreezer, Rig

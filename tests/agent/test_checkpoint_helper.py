@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.checkpoint_calls import CheckpointFailed, ProcessState
-from dovetail_agent.checkpoint_helper import HelperCalls
-from dovetail_agent.checkpoint_probe import probed
-from dovetail_agent.mps_cards import Card
-from dovetail_agent.mps_probe import Verdict
+from dovetail_agent.checkpoint.calls import CheckpointFailed, ProcessState
+from dovetail_agent.checkpoint.helper_process import HelperCalls
+from dovetail_agent.checkpoint.probe import probed
+from dovetail_agent.mps.devices import Card
+from dovetail_agent.mps.probe import Verdict
 from tests.agent.cuda_stub import built
 from tests.agent.mps import FakeCards
 

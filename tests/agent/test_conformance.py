@@ -11,17 +11,17 @@ import msgspec
 import pynvml
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNodeStatus
-from dovetail.kube.objects import Node
-from dovetail.models import VENDORS
-from dovetail_agent import report
-from dovetail_agent.library import loads
-from dovetail_agent.measured import MeasuredProvider
-from dovetail_agent.provider import Inventory, InventoryUnreadable, Provider, Sample
-from dovetail_agent.providers import PROVIDERS, opened
-from dovetail_agent.simulated import SimulatedProvider
+from dovetail.gpu.models import VENDORS
+from dovetail_agent.devices.discovery import PROVIDERS, opened
+from dovetail_agent.devices.driver import loads
+from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provider, Sample
+from dovetail_agent.devices.polled_provider import MeasuredProvider
+from dovetail_agent.devices.poller import Watch
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.report import node_status
 from dovetail_agent.tenants import Tenant
-from dovetail_agent.watch import Watch
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, Process, Scenario, Stub, card_uuid
 from tests.agent.procfs import make_proc
@@ -228,8 +228,8 @@ def test_devices_that_cannot_be_read_are_one_sentence_with_the_node(source: Sour
 def test_the_report_is_one_that_the_api_server_takes(source: Source) -> None:
     sample = source.sample()
     tenants = [source.tenant] if source.tenant else []
-    status = report.readable(
+    status = node_status.readable(
         source.inventory(), sample, provider=source.provider.name, tenants=tenants, previous=None, now=source.now
     )
-    written = json.loads(json.dumps(report.applied_status(NODE, status)["status"]))
+    written = json.loads(json.dumps(node_status.applied_status(NODE, status)["status"]))
     assert msgspec.convert(written, GPUNodeStatus) == status

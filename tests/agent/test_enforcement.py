@@ -7,12 +7,12 @@ import msgspec
 
 from dovetail.api.gpunode import Enforcement, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
-from dovetail_agent import mps_state
-from dovetail_agent.enforcement import Discovery, said
-from dovetail_agent.feature import Seen
-from dovetail_agent.mps_feature import MpsFeature
-from dovetail_agent.mps_state import State
-from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Sample
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
+from dovetail_agent.feature.enforcement import Discovery, said
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.mps import state_file
+from dovetail_agent.mps.feature import MpsFeature
+from dovetail_agent.mps.state_file import State
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node
 from tests.agent.mps import fractional
@@ -45,7 +45,7 @@ def found(*shareable: bool | None, tenants: tuple[Tenant, ...] = ()) -> Enforcem
 
 def mps(folder: Path, state: State | None, *, now: float = 1000.0) -> MpsFeature:
     if state is not None:
-        mps_state.write(folder / "mps.json", state)
+        state_file.write(folder / "mps.json", state)
     feature = MpsFeature(folder / "mps.json", clock=lambda: now)
     feature._state = feature._read()
     return feature

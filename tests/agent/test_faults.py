@@ -8,8 +8,8 @@ import pytest
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeSpec, GPUNodeStatus
 from dovetail.api.gpunode import Fault as Reported
 from dovetail.api.meta import ObjectMeta
-from dovetail_agent.faults import Past, standing, with_lost
-from dovetail_agent.provider import LOST, DeviceInfo, DeviceSample, Fault, Inventory, Sample
+from dovetail_agent.devices.faults import Past, standing, with_lost
+from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Fault, Inventory, Sample
 
 NOON: Final = datetime.fromisoformat("2026-11-21T12:00:00Z")
 HOUR: Final = timedelta(hours=1)

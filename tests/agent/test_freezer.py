@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.freezer import DEADLINE_SECONDS, Freezer
-from dovetail_agent.freezer_groups import FreezerV1, Freezing, NoFreezer, freezer_at, group_of_pod, probe
-from dovetail_agent.freezer_marks import Marks
 from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns.cgroup_freezer import FreezerV1, Freezing, NoFreezer, freezer_at, group_of_pod, probe
+from dovetail_agent.turns.freezer import DEADLINE_SECONDS, Freezer
+from dovetail_agent.turns.state_files import Marks
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 
 TENANT = Tenant(uid=UID, node="n", workload="ns/job", running=True, namespace="ns", name="job-0")

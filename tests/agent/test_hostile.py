@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.config.settings import Settings
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail.vendor import DEFAULT_VENDORS
 from dovetail_agent.agent import Agent
-from dovetail_agent.beside import Beside
-from dovetail_agent.looking import Eyes
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.feature.runner import Beside
 from dovetail_agent.main import rules_of
-from dovetail_agent.mps_main import Work, parser
-from dovetail_agent.simulated import SimulatedProvider
+from dovetail_agent.mps.main import Work, parser
+from dovetail_agent.report.collect import Eyes
 from tests.agent.builders import NOON, allocated, make_node
 from tests.agent.builders import make_pod as make_healthy
 from tests.core import hostile

@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import msgspec
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Device, Fault, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.objects import Node
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_agent.beside import Beside
-from dovetail_agent.looking import Eyes, Look
-from dovetail_agent.many import ManyProvider
-from dovetail_agent.provider import Provider
-from dovetail_agent.simulated import SimulatedProvider
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail_agent.devices.model import Provider
+from dovetail_agent.devices.multi_vendor import ManyProvider
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.feature.runner import Beside
+from dovetail_agent.report.collect import Eyes, Look
 from tests.agent.builders import NOON, V100S, make_node
 from tests.agent.test_many import Part
 

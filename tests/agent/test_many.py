@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpunode import Links
-from dovetail_agent.many import SILENT, ManyProvider
-from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.devices.multi_vendor import SILENT, ManyProvider
 from tests.agent.builders import NOON, make_node
 
 NODE = make_node("mixed", devices=None)

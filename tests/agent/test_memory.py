@@ -3,7 +3,7 @@ import gc
 
 import pytest
 
-from dovetail_agent import memory
+from dovetail_agent import trim_heap
 
 
 @pytest.fixture(autouse=True)
@@ -14,10 +14,10 @@ def thawed() -> object:
 
 
 def test_what_is_there_when_it_begins_is_walked_through_no_more() -> None:
-    memory.give_back()
+    trim_heap.give_back()
     assert gc.get_freeze_count() > 0
 
 
 def test_another_c_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    memory.give_back()
+    trim_heap.give_back()

@@ -4,14 +4,14 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail_agent import report
 from dovetail_agent.agent import Agent, Look, Rules
+from dovetail_agent.devices.model import DeviceSample
+from dovetail_agent.devices.simulated.provider import SimulatedProvider, compute_level, memory_level
 from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
-from dovetail_agent.provider import DeviceSample
-from dovetail_agent.simulated import SimulatedProvider, compute_level, memory_level
+from dovetail_agent.report import node_status
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 
 UUID = allocated(0).uuid
@@ -33,7 +33,7 @@ def look(*tenants, **node) -> Look:
     provider, made = SimulatedProvider(), make_node(**node)
     inventory = provider.inventory(made)
     sample = provider.sample(inventory, node=made, tenants=tenants, now=NOON)
-    status = report.readable(inventory, sample, provider="simulated", tenants=tenants, previous=None, now=NOON)
+    status = node_status.readable(inventory, sample, provider="simulated", tenants=tenants, previous=None, now=NOON)
     return Look(status=status, tenants=tenants, inventory=inventory, sample=sample)
 
 
@@ -62,7 +62,7 @@ def test_a_figure_that_is_not_available_has_no_sample() -> None:
 
 def test_an_unreadable_node_is_counted_and_has_no_devices() -> None:
     agent = make_agent()
-    status = report.unreadable("no", provider="simulated", previous=None, now=NOON)
+    status = node_status.unreadable("no", provider="simulated", previous=None, now=NOON)
     agent._looks["v100-0"] = Look(status=status, tenants=())
     registry = registry_of(agent)
     assert registry.get_sample_value("dovetail_agent_nodes", {"readable": "false"}) == 1
@@ -94,7 +94,7 @@ def test_what_a_driver_tells_beyond_the_load_has_a_metric_of_its_own_kind() -> N
 
 def test_when_the_devices_were_read_is_told_even_where_they_cannot_be_read_now() -> None:
     agent = make_agent()
-    status = report.unreadable("no", provider="simulated", previous=look().status, now=NOON + timedelta(hours=1))
+    status = node_status.unreadable("no", provider="simulated", previous=look().status, now=NOON + timedelta(hours=1))
     agent._looks["v100-0"] = Look(status=status, tenants=())
     told = registry_of(agent).get_sample_value("dovetail_device_measured_timestamp_seconds", {"node": "v100-0"})
     assert told == NOON.timestamp()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail_agent.mps_cards import Card, CardsUnreadable, NvmlCards
+from dovetail_agent.mps.devices import Card, CardsUnreadable, NvmlCards
 from tests.agent.nvml_stub import GPU_IS_LOST, Scenario, Stub, card_uuid
 
 

@@ -9,7 +9,7 @@ import pytest
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
-from dovetail_agent.kubelet_v1 import csi_pb2 as csi
+from dovetail_agent.kubelet.v1 import csi_pb2 as csi
 from tests.agent.mps_csi import Driver, incapable, node
 
 

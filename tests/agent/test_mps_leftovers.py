@@ -12,7 +12,7 @@ from tests.agent.mps_csi import HOLD, incapable
 CLEAR = """
 import sys
 from pathlib import Path
-from dovetail_agent.mps_leftovers import SharedMemory
+from dovetail_agent.mps.leftovers import SharedMemory
 memory = SharedMemory(Path(sys.argv[1]))
 print(memory.left_over())
 memory.clear()

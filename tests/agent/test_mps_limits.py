@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dovetail_agent.mps_limits import Limits, commands, limits_of, others_cards
+from dovetail_agent.mps.limits import Limits, commands, limits_of, others_cards
 from tests.agent.builders import allocated, make_tenant
 from tests.agent.mps import fractional
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpunodetenants import GPUNodeTenants, GPUNodeTenantsSpec
 from dovetail.api.meta import ObjectMeta
+from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.config.settings import Settings
-from dovetail.kube.objects import Pod
-from dovetail.node_tenants import tenant_of_pod
-from dovetail_agent import mps_state, mps_tenants
-from dovetail_agent.mps_main import MpsCollector, Work, health, parser
-from dovetail_agent.mps_state import State
-from dovetail_agent.mps_tenants import KnownPod
+from dovetail_agent.mps import pod_modes, state_file
+from dovetail_agent.mps.main import MpsCollector, Work, health, parser
+from dovetail_agent.mps.pod_modes import KnownPod
+from dovetail_agent.mps.state_file import State
 from tests.agent.builders import allocated, make_pod
 
 KEPT = State(at=1.0, live=True, reason="Probed", message="m", exclusive=["GPU-a"])
@@ -44,7 +44,7 @@ def arguments(folder: Path) -> Namespace:
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     (tmp_path / "state").mkdir()
-    mps_state.write(tmp_path / "state" / "mps.json", KEPT)
+    state_file.write(tmp_path / "state" / "mps.json", KEPT)
     return Work(Nobody(), args=arguments(tmp_path), settings=Settings())  # type: ignore[arg-type]  # as far as it is used
 
 
@@ -64,7 +64,7 @@ def test_the_cards_that_the_last_one_closed_are_taken_over(work: Work) -> None:
 
 
 def test_what_the_last_one_proved_is_not_claimed_of_a_daemon_that_is_yet_to_begin(work: Work, tmp_path: Path) -> None:
-    left = mps_state.read(tmp_path / "state" / "mps.json")
+    left = state_file.read(tmp_path / "state" / "mps.json")
     assert left is not None
     assert (left.live, left.reason, left.exclusive) == (False, "Starting", ["GPU-a"])
 
@@ -101,7 +101,7 @@ async def test_no_card_is_opened_before_anybody_said_who_is_there(work: Work) ->
 
 
 async def test_the_volume_driver_finds_who_shares_devices_once_the_pods_are_known(work: Work, tmp_path: Path) -> None:
-    listed = mps_tenants.path_in(tmp_path)
+    listed = pod_modes.path_in(tmp_path)
     task = asyncio.create_task(work.list_tenants())
     try:
         work.tenants.reflector.synced.set()
@@ -122,7 +122,7 @@ async def test_the_volume_driver_finds_who_shares_devices_once_the_pods_are_know
 async def known(listed: Path, uid: str) -> KnownPod | None:
     """After the writer had its turn."""
     await asyncio.sleep(0.01)
-    return (mps_tenants.read(listed) or {}).get(uid)
+    return (pod_modes.read(listed) or {}).get(uid)
 
 
 def test_it_counts_clients_crashes_and_closed_cards(work: Work) -> None:

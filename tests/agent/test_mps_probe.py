@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.mps_probe import Verdict, probed, size_mib
+from dovetail_agent.mps.probe import Verdict, probed, size_mib
 from tests.agent.cuda_stub import built
 
 Try = Callable[..., Verdict]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.mps_cards import Card
-from dovetail_agent.mps_control import Control, environment
-from dovetail_agent.mps_daemon import Daemon, Pace
-from dovetail_agent.mps_leftovers import SharedMemory
-from dovetail_agent.mps_probe import Verdict
-from dovetail_agent.mps_supervisor import Step, Supervisor
+from dovetail_agent.mps.control import Control, environment
+from dovetail_agent.mps.daemon import Daemon, Pace
+from dovetail_agent.mps.devices import Card
+from dovetail_agent.mps.leftovers import SharedMemory
+from dovetail_agent.mps.probe import Verdict
+from dovetail_agent.mps.supervisor import Step, Supervisor
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import allocated, make_tenant
 from tests.agent.mps import FakeCards, fractional

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta, find_condition
-from dovetail.kube.objects import Node
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_agent.beside import Beside
-from dovetail_agent.looking import Eyes
-from dovetail_agent.no_library import NoLibraryProvider
-from dovetail_agent.provider import Provider
-from dovetail_agent.simulated import SimulatedProvider
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail_agent.devices.model import Provider
+from dovetail_agent.devices.no_library import NoLibraryProvider
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.feature.runner import Beside
+from dovetail_agent.report.collect import Eyes
 from tests.agent.builders import NOON, make_node
 
 ANNOTATED = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})

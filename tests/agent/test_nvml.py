@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from dovetail_agent import report
-from dovetail_agent.measured import MeasuredProvider
-from dovetail_agent.provider import InventoryUnreadable, Sample
-from dovetail_agent.watch import Paces, Watch
+from dovetail_agent.devices.model import InventoryUnreadable, Sample
+from dovetail_agent.devices.polled_provider import MeasuredProvider
+from dovetail_agent.devices.poller import Paces, Watch
+from dovetail_agent.report import node_status
 from tests.agent.builders import NOON, make_node
 from tests.agent.nvml_stub import DRIVER_NOT_LOADED, Scenario, Stub
 
@@ -42,7 +42,9 @@ def test_the_report_says_when_it_was_measured(nvml: Stub, watch_on: WatchOn) -> 
     nvml.play(Scenario())
     provider, later = provider_on(watch_on()), NOON + timedelta(seconds=60)
     sample = asked(provider, seconds_later=60)
-    status = report.readable(provider.inventory(NODE), sample, provider="nvml", tenants=[], previous=None, now=later)
+    status = node_status.readable(
+        provider.inventory(NODE), sample, provider="nvml", tenants=[], previous=None, now=later
+    )
     assert (status.measured_at, status.observed_at) == ("2026-11-21T12:00:00Z", "2026-11-21T12:01:00Z")
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from dovetail_agent.health import Signs, verdict
-from dovetail_agent.nvml_health import fault_of
+from dovetail_agent.devices.health import Signs, verdict
+from dovetail_agent.devices.nvidia.events import fault_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from dovetail_agent.provider import DeviceInfo, DeviceSample
-from dovetail_agent.watch import Known
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.devices.poller import Known
 from tests.agent.conftest import See
 from tests.agent.nvml_stub import GPU_IS_LOST, H100, NOT_SUPPORTED, Process, Scenario, Stub, card_uuid
 from tests.agent.procfs import make_proc

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
-from dovetail_agent import report
-from dovetail_agent.measured import MeasuredProvider
-from dovetail_agent.provider import InventoryUnreadable
-from dovetail_agent.watch import Watch
+from dovetail_agent.devices.model import InventoryUnreadable
+from dovetail_agent.devices.polled_provider import MeasuredProvider
+from dovetail_agent.devices.poller import Watch
+from dovetail_agent.report import node_status
 from tests.agent.builders import NOON, make_node
 from tests.agent.nvml_stub import Stub
 from tests.agent.nvml_stub.scenarios import TROUBLES, Trouble
@@ -31,8 +31,8 @@ def test_the_report_is_whole_and_says_what_is_the_matter(
     inventory = provider.inventory(NODE)
     sample = provider.sample(inventory, node=NODE, tenants=[], now=NOON)
     assert tuple(state.unhealthy_reason for state in sample.devices) == trouble.reasons
-    status = report.readable(inventory, sample, provider="nvml", tenants=[], previous=None, now=NOON)
-    written = json.loads(json.dumps(report.applied_status("gpu-1", status)["status"]))
+    status = node_status.readable(inventory, sample, provider="nvml", tenants=[], previous=None, now=NOON)
+    written = json.loads(json.dumps(node_status.applied_status("gpu-1", status)["status"]))
     assert msgspec.convert(written, GPUNodeStatus) == status
 
 

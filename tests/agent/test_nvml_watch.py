@@ -7,9 +7,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from dovetail_agent import watch as watching
-from dovetail_agent.provider import Inventory
-from dovetail_agent.watch import Known, Paces, Watch
+from dovetail_agent.devices import poller as watching
+from dovetail_agent.devices.model import Inventory
+from dovetail_agent.devices.poller import Known, Paces, Watch
 from tests.agent.builders import NOON
 from tests.agent.nvml_stub import (
     DRIVER_NOT_LOADED,

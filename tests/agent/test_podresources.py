@@ -11,12 +11,12 @@ import pytest
 
 from dovetail.api.gpunode import Assignment, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_agent.feature import Seen
-from dovetail_agent.holders import HeldDevice, Holder
-from dovetail_agent.podresources import PodResourcesError, holders
-from dovetail_agent.podresources_watch import KubeletDevices
-from dovetail_agent.simulated import SimulatedProvider, device_uuid
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail_agent.devices.assignments import HeldDevice, Holder
+from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.kubelet.feature import KubeletDevices
+from dovetail_agent.kubelet.podresources import PodResourcesError, holders
 from tests.agent.builders import NOON, make_node
 from tests.agent.kubelet import Kubelet
 from tests.agent.test_assigned import asking

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.library import loads
-from dovetail_agent.providers import paces_of
+from dovetail_agent.devices.discovery import paces_of
+from dovetail_agent.devices.driver import loads
 from tests.agent.nvml_stub import Scenario, built
 from tests.agent.vendor_stub import VendorScenario, built_vendor
 
 REPORT = """
 import json, sys
 from datetime import timedelta
-from dovetail_agent.provider import InventoryUnreadable
-from dovetail_agent.providers import opened
+from dovetail_agent.devices.model import InventoryUnreadable
+from dovetail_agent.devices.discovery import opened
 from tests.agent.builders import make_node
 node = make_node("gpu-1", devices=None)
 with opened(sys.argv[1], node=sys.argv[2] or None, look_every=timedelta(seconds=30)) as provider:

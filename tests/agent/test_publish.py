@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from dovetail.api.gpunode import Device, Fault, GPUNodeStatus, TenantUse
-from dovetail_agent import report
-from dovetail_agent.publish import Pace, Why, worth_publishing
+from dovetail_agent.report import node_status
+from dovetail_agent.report.publishing import Pace, Why, worth_publishing
 from tests.agent.builders import NOON
 
 PACE = Pace(threshold=0.05, heartbeat=timedelta(seconds=300))
@@ -21,7 +21,7 @@ DEVICE = Device(
     index=0, uuid="GPU-0", vendor="nvidia", model="V100", memory_mib=1000, utilization=0.5, used_mib=100,
     tenants=[use(100)],
 )  # fmt: skip
-PUBLISHED = GPUNodeStatus(observed_at=report.timestamp(NOON), provider="simulated", devices=[DEVICE])
+PUBLISHED = GPUNodeStatus(observed_at=node_status.timestamp(NOON), provider="simulated", devices=[DEVICE])
 
 
 def seen(
@@ -29,7 +29,7 @@ def seen(
 ) -> GPUNodeStatus:
     return msgspec.structs.replace(
         PUBLISHED,
-        observed_at=report.timestamp(NOON + timedelta(seconds=after_seconds)),
+        observed_at=node_status.timestamp(NOON + timedelta(seconds=after_seconds)),
         cpu_utilization=cpu_utilization,
         devices=[msgspec.structs.replace(DEVICE, **device)] if devices is None else devices,
     )
@@ -40,7 +40,7 @@ def test_the_first_report_is_published() -> None:
 
 
 def test_a_newer_measurement_alone_is_no_news() -> None:
-    newer = msgspec.structs.replace(seen(), measured_at=report.timestamp(NOON))
+    newer = msgspec.structs.replace(seen(), measured_at=node_status.timestamp(NOON))
     assert worth_publishing(newer, published=PUBLISHED, pace=PACE) is None
 
 
@@ -85,9 +85,9 @@ def test_a_threshold_of_zero_tells_every_change() -> None:
 
 
 def test_a_condition_that_turns_is_told_at_once() -> None:
-    ready = report.unreadable("no", provider="simulated", previous=PUBLISHED, now=NOON)
+    ready = node_status.unreadable("no", provider="simulated", previous=PUBLISHED, now=NOON)
     assert worth_publishing(ready, published=PUBLISHED, pace=PACE) == Why.CHANGE
-    still = report.unreadable("no", provider="simulated", previous=ready, now=NOON + timedelta(seconds=30))
+    still = node_status.unreadable("no", provider="simulated", previous=ready, now=NOON + timedelta(seconds=30))
     assert worth_publishing(still, published=ready, pace=PACE) is None
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail_agent.provider import DeviceSample, InventoryUnreadable, Sample
-from dovetail_agent.simulated import SimulatedProvider, device_uuid
-from dovetail_agent.simulated_scenarios import compute_level, memory_level
+from dovetail_agent.devices.model import DeviceSample, InventoryUnreadable, Sample
+from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
+from dovetail_agent.devices.simulated.scenarios import compute_level, memory_level
 from tests.agent.builders import NOON, V100S, allocated, make_node, make_tenant
 
 PROVIDER = SimulatedProvider()

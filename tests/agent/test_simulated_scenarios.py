@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dovetail_agent import report
-from dovetail_agent.provider import DeviceSample, Inventory, InventoryUnreadable, Sample
-from dovetail_agent.simulated import SimulatedProvider
-from dovetail_agent.simulated_scenarios import SCENARIOS, compute_level, memory_level
+from dovetail_agent.devices.model import DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.devices.simulated.scenarios import SCENARIOS, compute_level, memory_level
+from dovetail_agent.report import node_status
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, V100S, allocated, make_node, make_tenant
 
@@ -39,8 +39,10 @@ def test_every_fault_stays_within_what_a_card_can_say(name: str, minutes: int) -
     assert state.utilization is None or 0 <= state.utilization <= 1
     assert (state.unhealthy_reason == name) == SCENARIOS.faults[name].unhealthy
     assert sample.devices[1].unhealthy_reason == ""
-    status = report.readable(inventory, sample, provider="simulated", tenants=[TENANT], previous=None, now=NOON)
-    assert report.applied_status("v100-0", status)["status"]["devices"][0]["healthReason"] == state.unhealthy_reason
+    status = node_status.readable(inventory, sample, provider="simulated", tenants=[TENANT], previous=None, now=NOON)
+    assert (
+        node_status.applied_status("v100-0", status)["status"]["devices"][0]["healthReason"] == state.unhealthy_reason
+    )
 
 
 @pytest.mark.parametrize("load", SCENARIOS.loads)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dovetail.api.gpunode import Device, GPUNodeStatus
-from dovetail_agent.feature import Seen
-from dovetail_agent.provider import Sample
-from dovetail_agent.startup import StartupTree
+from dovetail_agent.devices.model import Sample
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.startup_tree import StartupTree
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 

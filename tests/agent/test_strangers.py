@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import ObjectMeta, find_condition
-from dovetail.kube.objects import Node
-from dovetail_agent.feature import Seen
-from dovetail_agent.provider import DeviceInfo, DeviceSample, Inventory, Process, Sample
-from dovetail_agent.report import readable
-from dovetail_agent.strangers import strangers_on
-from dovetail_agent.strangers_feature import GRACE, StrangersFeature
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.guards.strangers import strangers_on
+from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature
+from dovetail_agent.report.node_status import readable
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.test_assigned import asking

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from dovetail_agent.checkpoint_calls import ProcessState
-from dovetail_agent.suspending import Refusal
+from dovetail_agent.checkpoint.calls import ProcessState
+from dovetail_agent.turns.suspender import Refusal
 from tests.agent.suspension import CARD_MIB, Rig
 
 CALLS = st.sampled_from(["Lock", "Checkpoint", "Restore", "Unlock", "GetState"])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.checkpoint_calls import LibraryCalls, ProcessState
-from dovetail_agent.checkpoint_machine import Goal, Step, next_step
-from dovetail_agent.cuda import ILLEGAL_STATE, NOT_READY, CudaError, Driver, LibraryMissing
-from dovetail_agent.suspending import Refusal
+from dovetail_agent.checkpoint.calls import LibraryCalls, ProcessState
+from dovetail_agent.checkpoint.state_machine import Goal, Step, next_step
+from dovetail_agent.devices.cuda import ILLEGAL_STATE, NOT_READY, CudaError, Driver, LibraryMissing
 from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns.suspender import Refusal
 from tests.agent.cuda_stub import CudaStub
 from tests.agent.suspension import Rig
 

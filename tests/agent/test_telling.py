@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail.kube.errors import Unreachable
-from dovetail_agent.telling import AGAIN, Teller
+from dovetail_agent.feature.events import AGAIN, Teller
 from tests.agent.builders import make_node, make_tenant
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpunodetenants import GPUNodeTenants, GPUNodeTenantsSpec
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import GPUNODETENANTS, PODS
-from dovetail.node_tenants import tenant_of_pod
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.api.resources import GPUNODETENANTS, PODS
+from dovetail.cluster.node_tenants import tenant_of_pod
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_agent.tenant_source import TenantSource
 from tests.agent.builders import allocated, make_pod
 from tests.agent.test_tenants import bound_with

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import Allocation, ContainerAllocation, annotations_of
-from dovetail.kube.objects import Pod
+from dovetail.api.builtin import Pod
+from dovetail.pods.allocation import Allocation, ContainerAllocation, annotations_of
 from dovetail_agent.tenants import promised_mib, promised_milli, tenant_of
 from tests.agent.builders import allocated, make_pod
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dovetail_agent.turns import LONGEST_WAIT_TURNS, Contender, Turns, step
+from dovetail_agent.turns.schedule import LONGEST_WAIT_TURNS, Contender, Turns, step
 
 TURN = 2.0
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
-from dovetail_agent.feature import Seen
-from dovetail_agent.freezer import Freezer
-from dovetail_agent.freezer_groups import FreezerV1, Freezing, freezer_at
-from dovetail_agent.freezer_marks import Marks
-from dovetail_agent.provider import DeviceSample, Inventory, Process, Sample
-from dovetail_agent.simulated import SimulatedProvider
-from dovetail_agent.suspending import Refusal, Suspender
+from dovetail_agent.devices.model import DeviceSample, Inventory, Process, Sample
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.tenants import Tenant
-from dovetail_agent.turns_feature import TurnsFeature
-from dovetail_agent.turns_want import at_rest, contenders
-from dovetail_agent.watchdog import AGENT, WATCHDOG
+from dovetail_agent.turns.cgroup_freezer import FreezerV1, Freezing, freezer_at
+from dovetail_agent.turns.contenders import at_rest, contenders
+from dovetail_agent.turns.feature import TurnsFeature
+from dovetail_agent.turns.freezer import Freezer
+from dovetail_agent.turns.state_files import Marks
+from dovetail_agent.turns.suspender import Refusal, Suspender
+from dovetail_agent.turns.watchdog import AGENT, WATCHDOG
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 

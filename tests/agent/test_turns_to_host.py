@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
-from dovetail_agent.checkpoint_calls import LibraryCalls, ProcessState
-from dovetail_agent.checkpoint_marks import CheckpointMarks
-from dovetail_agent.cuda import Driver
-from dovetail_agent.freezer import Freezer
-from dovetail_agent.freezer_groups import freezer_at
-from dovetail_agent.freezer_marks import Marks
-from dovetail_agent.provider import Process
-from dovetail_agent.suspend_admission import Candidate, OnCard
-from dovetail_agent.suspend_to_host import SuspendToHost
-from dovetail_agent.suspending import Suspender
+from dovetail_agent.checkpoint.admission import Candidate, OnCard
+from dovetail_agent.checkpoint.calls import LibraryCalls, ProcessState
+from dovetail_agent.checkpoint.state_files import CheckpointMarks
+from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
+from dovetail_agent.devices.cuda import Driver
+from dovetail_agent.devices.model import Process
 from dovetail_agent.tenants import Tenant
-from dovetail_agent.turns_feature import TurnsFeature
-from dovetail_agent.watchdog import WATCHDOG
+from dovetail_agent.turns.cgroup_freezer import freezer_at
+from dovetail_agent.turns.feature import TurnsFeature
+from dovetail_agent.turns.freezer import Freezer
+from dovetail_agent.turns.state_files import Marks
+from dovetail_agent.turns.suspender import Suspender
+from dovetail_agent.turns.watchdog import WATCHDOG
 from tests.agent.builders import NOON
 from tests.agent.cuda_stub import CudaStub
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.freezer import Freezer
-from dovetail_agent.freezer_groups import freezer_at
-from dovetail_agent.freezer_marks import SILENT_SECONDS, Marks
 from dovetail_agent.tenants import Tenant
-from dovetail_agent.watchdog import AGENT, WATCHDOG, Watchdog
+from dovetail_agent.turns.cgroup_freezer import freezer_at
+from dovetail_agent.turns.freezer import Freezer
+from dovetail_agent.turns.state_files import SILENT_SECONDS, Marks
+from dovetail_agent.turns.watchdog import AGENT, WATCHDOG, Watchdog
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
 
 TENANT = Tenant(uid=UID, node="n", workload="ns/job", running=True, namespace="ns", name="job-0")
@@ -111,7 +111,7 @@ def test_a_beat_of_another_boot_is_no_sign_of_life(world: World) -> None:
 @pytest.fixture
 def process(world: World) -> "subprocess.Popen[str]":
     folder = world.kernel.mount.parent
-    words = [sys.executable, "-m", "dovetail_agent.watchdog", f"--marks={folder / 'marks'}"]
+    words = [sys.executable, "-m", "dovetail_agent.turns.watchdog", f"--marks={folder / 'marks'}"]
     return subprocess.Popen([*words, f"--cgroups={folder / 'cgroup'}"], stderr=subprocess.PIPE, text=True)
 
 
@@ -126,13 +126,19 @@ def test_the_process_thaws_and_ends_by_sigterm(world: World, process: "subproces
 
 
 def test_without_a_freezer_it_ends_with_one_sentence(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "dovetail_agent.watchdog", f"--marks={tmp_path / 'marks'}", f"--cgroups={tmp_path}"]
+    words = [
+        sys.executable,
+        "-m",
+        "dovetail_agent.turns.watchdog",
+        f"--marks={tmp_path / 'marks'}",
+        f"--cgroups={tmp_path}",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"dovetail-thaw: there is neither cgroup v2 nor the v1 freezer at {tmp_path}\n"
 
 
 def test_it_needs_no_library_but_pythons_own() -> None:
-    code = "import sys, dovetail_agent.watchdog; print({'msgspec', 'structlog', 'aiohttp'} & set(sys.modules))"
+    code = "import sys, dovetail_agent.turns.watchdog; print({'msgspec', 'structlog', 'aiohttp'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from dovetail_agent.amd import amd_driver
-from dovetail_agent.ascend import ascend_driver
-from dovetail_agent.cards import CardDriver
-from dovetail_agent.intel import intel_driver
-from dovetail_agent.watch import Known, Paces, Watch
+from dovetail_agent.devices.amd import amd_driver
+from dovetail_agent.devices.ascend import ascend_driver
+from dovetail_agent.devices.card_driver import CardDriver
+from dovetail_agent.devices.intel.driver import intel_driver
+from dovetail_agent.devices.poller import Known, Paces, Watch
 from tests.agent.builders import NOON
 from tests.agent.procfs import make_proc
 from tests.agent.vendor_stub import VendorStub, built_vendor, library_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail_sandbox import binaries
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from tests.chart.generated import CHART
 
@@ -18,7 +18,7 @@ Render = Callable[..., list[dict[str, Any]]]
 @pytest.fixture(scope="session")
 def helm() -> Helm:
     """Runs helm; the caller looks at how it ended."""
-    program = binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]
+    program = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)

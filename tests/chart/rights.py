@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from dovetail_sandbox import binaries
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from tests.chart.generated import CHART
 
@@ -162,7 +162,7 @@ def written(page: str, *, rows: str) -> str:
 
 def main() -> None:
     """Write the table into the page."""
-    helm = binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]
+    helm = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), rows=table(render(helm))), encoding="utf-8")
 
 

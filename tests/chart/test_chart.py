@@ -9,7 +9,7 @@ import yaml
 from dovetail import names
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import BEGIN, CHART, END, config_schema, table, values
 

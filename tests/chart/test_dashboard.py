@@ -10,25 +10,25 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from dovetail.cluster import ClusterView
+from dovetail.cluster.view import ClusterView
 from dovetail.config.settings import Settings
-from dovetail.engine.ledger import Ledger
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail_agent.agent import Agent
+from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
-from dovetail_agent.simulated import SimulatedProvider
 from dovetail_certificates.metrics import Metrics as CertificatesMetrics
 from dovetail_extender.metrics import Metrics, Reading
-from dovetail_operator.history import History
-from dovetail_operator.history_store import HistoryStore
+from dovetail_operator.events.recorder import Poster
+from dovetail_operator.history.recorder import History
+from dovetail_operator.history.store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
-from dovetail_operator.node_tenants import NodeTenants
-from dovetail_operator.notifying import Notifier
-from dovetail_operator.posting import Poster
-from dovetail_operator.senders import Nobody
-from dovetail_operator.state import State
+from dovetail_operator.notifications.notifier import Notifier
+from dovetail_operator.notifications.transports import Nobody
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
 from tests.agent.builders import NOON
 from tests.chart.conftest import Render

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_sandbox import binaries
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from tests.chart.rights import BEGIN, END, PAGE, accounts_of, render, rights_in, rules_in, table
 
@@ -15,7 +15,7 @@ ESCALATING = {"*", "impersonate", "bind", "escalate", "approve", "sign", "delete
 
 @pytest.fixture(scope="module")
 def chart() -> str:
-    return render(Path(binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]))
+    return render(Path(locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]))
 
 
 def test_the_page_has_the_table_of_the_chart(chart: str) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Node, Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import AssignedDevice, GPUJob, GPUJobSpec, GPUJobStatus, template_of
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.values import values_of
-from dovetail.kube.objects import Node, Pod
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

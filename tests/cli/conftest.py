@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail_cli.cluster import Cluster
+from dovetail_cli.cluster.connection import Cluster
 from tests.core.kube.api import Api
 
 

@@ -17,8 +17,9 @@ from dovetail.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from dovetail_cli import app, failures
-from dovetail_cli.errors import UsageError
+from dovetail_cli import app
+from dovetail_cli.ui import error_messages
+from dovetail_cli.ui.errors import UsageError
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -153,7 +154,7 @@ def refusal(kind: type[StatusError], code: int, message: str, **details: object)
     ],
 )  # fmt: skip
 def test_every_error_has_its_sentence_and_code(error: Exception, code: int, sentence: str) -> None:
-    failure = failures.explain(error)
+    failure = error_messages.explain(error)
     assert failure.exit_code == code
     assert sentence in str(failure)
 

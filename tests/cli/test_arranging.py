@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import Dependency, GPUJob
-from dovetail_cli import arranging, cancelling, listing
-from dovetail_cli.errors import UsageError
-from dovetail_cli.jobrows import View
-from dovetail_cli.listing import Question
+from dovetail_cli.jobs import cancel, layouts, listing
+from dovetail_cli.jobs.job_rows import View
+from dovetail_cli.jobs.listing import Question
+from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, make_job
 
 VIEW = View(now=NOW)
@@ -39,13 +39,13 @@ def shown(**question: Any) -> list[str]:
 
 def test_jobs_stand_below_those_that_they_wait_for() -> None:
     assert shown(tree=True) == ["JOBID NAME", "1 load", "2 └ train", "4 └ test", "3 other"]
-    text = arranging.tree(JOBS, ["NAME"], view=VIEW)
+    text = layouts.tree(JOBS, ["NAME"], view=VIEW)
     assert "\n  └ test" in text
 
 
 def test_a_circle_is_shown_once_each() -> None:
     circle = [waiting("a", "b", number=1), waiting("b", "a", number=2), waiting("c", "c", number=3)]
-    assert arranging.tree(circle, ["NAME"], view=VIEW).split() == ["NAME", "c", "a", "└", "b"]
+    assert layouts.tree(circle, ["NAME"], view=VIEW).split() == ["NAME", "c", "a", "└", "b"]
 
 
 def test_each_state_has_its_table_and_number() -> None:
@@ -65,13 +65,13 @@ def test_users_and_completed_jobs_are_chosen() -> None:
 )
 def test_shapes_that_go_not_together_are_refused(by_state: bool, tree: bool, form: str) -> None:
     with pytest.raises(UsageError, match=r"go not together|cannot go with -o"):
-        arranging.check(by_state=by_state, tree=tree, form=form)
+        layouts.check(by_state=by_state, tree=tree, form=form)
 
 
 def test_those_that_fall_with_a_cancelled_job_are_named_in_turn() -> None:
-    told = list(cancelling.those_that_fall(JOBS, JOBS[:1], dry_run=False))
+    told = list(cancel.those_that_fall(JOBS, JOBS[:1], dry_run=False))
     assert told == ["Job 2 falls with it: it waits for job 1.", "Job 4 falls with it: it waits for job 2."]
-    assert list(cancelling.those_that_fall(JOBS, JOBS[2:3], dry_run=True)) == [
+    assert list(cancel.those_that_fall(JOBS, JOBS[2:3], dry_run=True)) == [
         "Job 4 would fall with it: it waits for job 3."
     ]
 
@@ -80,4 +80,4 @@ def test_jobs_that_wait_on_or_have_another_choice_do_not_fall() -> None:
     patient = waiting("patient", "load", number=7, on_dependency_failure="Wait")
     either = waiting("either", "load", "other", number=8, dependency_policy="Any")
     runs = waiting("runs", "load", number=9, phase="Running")
-    assert not list(cancelling.those_that_fall([*JOBS[:1], JOBS[2], patient, either, runs], JOBS[:1], dry_run=False))
+    assert not list(cancel.those_that_fall([*JOBS[:1], JOBS[2], patient, either, runs], JOBS[:1], dry_run=False))

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import SweepSpec
-from dovetail_cli import arraying
-from dovetail_cli.errors import UsageError
+from dovetail_cli.submit import arrays
+from dovetail_cli.ui.errors import UsageError
 
 
-def read(**options: Any) -> arraying.Many:
+def read(**options: Any) -> arrays.Many:
     given = {"array": None, "params": (), "param_file": None, "name_template": None, "max_concurrent": None}
-    return arraying.read(**(given | options))
+    return arrays.read(**(given | options))
 
 
 def values(sweep: SweepSpec | None) -> dict[str, list[str]]:
@@ -21,7 +21,7 @@ def values(sweep: SweepSpec | None) -> dict[str, list[str]]:
 
 
 def test_without_such_options_there_is_one_job() -> None:
-    assert read() == arraying.Many()
+    assert read() == arrays.Many()
 
 
 def test_an_array_is_passed_on_as_it_is_written() -> None:

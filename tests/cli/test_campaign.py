@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.api.values import values_of
+from dovetail.api.conversion import values_of
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail_cli.app import main
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.errors import CommandError, MissingError
+from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.replay import campaign
+from dovetail_cli.ui.errors import CommandError, MissingError
 from tests.cli.builders import make_gpunode, make_job
 from tests.core.kube.api import Answer, Api, Stream
 

@@ -2,9 +2,9 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail_cli.cluster import Cluster, leave_out, read_jobs
+from dovetail_cli.cluster.connection import Cluster, leave_out, read_jobs
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 

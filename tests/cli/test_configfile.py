@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.values import values_of
-from dovetail_cli import configfile, manifest, submit
 from dovetail_cli.app import run
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.configfile import ConfigFile
-from dovetail_cli.errors import CommandError, MissingError, UsageError
-from dovetail_cli.scripts import Script
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.submit import config_file, manifest, submit
+from dovetail_cli.submit.config_file import ConfigFile
+from dovetail_cli.submit.scripts import Script
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 
@@ -31,9 +31,9 @@ def written(tmp_path: Path, data: bytes, *, name: str = "train.yaml") -> str:
 
 
 def test_a_text_goes_along_under_its_name(tmp_path: Path) -> None:
-    assert configfile.read(written(tmp_path, b"lr: 0.1\n")) == FILE
-    assert configfile.read(written(tmp_path, b"x" * 1024 * 1024)).text == "x" * 1024 * 1024
-    assert configfile.read(written(tmp_path, b"", name="my config")).path == "/etc/dovetail-config/my config"
+    assert config_file.read(written(tmp_path, b"lr: 0.1\n")) == FILE
+    assert config_file.read(written(tmp_path, b"x" * 1024 * 1024)).text == "x" * 1024 * 1024
+    assert config_file.read(written(tmp_path, b"", name="my config")).path == "/etc/dovetail-config/my config"
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,17 @@ def test_a_text_goes_along_under_its_name(tmp_path: Path) -> None:
 )
 def test_what_cannot_go_along_is_refused_in_one_sentence(tmp_path: Path, data: bytes, name: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        configfile.read(written(tmp_path, data, name=name))
+        config_file.read(written(tmp_path, data, name=name))
 
 
 def test_a_file_that_is_not_there_is_exit_code_3_and_no_file_at_all_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(MissingError, match=r"--config nowhere\.yaml: there is no such file"):
-        configfile.read("nowhere.yaml")
+        config_file.read("nowhere.yaml")
     assert run("gbatch", ["--config", str(tmp_path / "none"), "sleep", "1"], prog="gbatch") == 3
     with pytest.raises(UsageError, match="--config /dev/zero is no file"):
-        configfile.read("/dev/zero")
+        config_file.read("/dev/zero")
     assert run("gbatch", ["--config", str(tmp_path), "sleep", "1"], prog="gbatch") == 2
     assert capsys.readouterr().err.count("\n") == 2
 
@@ -93,7 +93,7 @@ def test_who_names_the_variable_is_handed_nothing() -> None:
 def job_with_file() -> GPUJob:
     submission = manifest.Submission(name="train", command=["a"], request=None, image="busybox")
     job = manifest.build(submission, namespace="default")
-    return configfile.mounted(job, file=FILE, config_map="train-config-x")
+    return config_file.mounted(job, file=FILE, config_map="train-config-x")
 
 
 def test_the_job_mounts_the_file_and_names_its_path() -> None:
@@ -105,8 +105,8 @@ def test_the_job_mounts_the_file_and_names_its_path() -> None:
     ]
     (volume,) = spec["volumes"]
     assert volume["configMap"] == {"name": "train-config-x", "items": [{"key": "config", "path": "train.yaml"}]}
-    assert configfile.config_map_of(job_with_file()) == "train-config-x"
-    assert configfile.config_map_of(make_job()) is None
+    assert config_file.config_map_of(job_with_file()) == "train-config-x"
+    assert config_file.config_map_of(make_job()) is None
 
 
 def wire(job: GPUJob) -> dict[str, Any]:
@@ -147,7 +147,7 @@ async def test_a_second_owner_keeps_the_first_one(api: Api, cluster: Cluster) ->
     api.answer(f"GET {CONFIG_MAPS}/c", Answer(body=held))
     api.answer(f"PATCH {CONFIG_MAPS}/c", Answer(body=held))
     again = msgspec.structs.replace(make_job("train-2"), metadata=ObjectMeta(name="train-2", uid="uid-2"))
-    await configfile.give(cluster, "c", to=again)
+    await config_file.give(cluster, "c", to=again)
     owners = api.of(f"PATCH {CONFIG_MAPS}/c")[0].body["metadata"]["ownerReferences"]
     assert [(owner["name"], owner["uid"]) for owner in owners] == [("train", "uid-1"), ("train-2", "uid-2")]
 
@@ -155,4 +155,4 @@ async def test_a_second_owner_keeps_the_first_one(api: Api, cluster: Cluster) ->
 async def test_a_copy_that_is_gone_is_told(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {CONFIG_MAPS}/c", Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "no"}))
     with pytest.raises(CommandError, match=r"the file that the job was submitted with is gone \(ConfigMap c\)"):
-        await configfile.find(cluster, "c")
+        await config_file.find(cluster, "c")

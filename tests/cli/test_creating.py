@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.values import values_of
-from dovetail_cli import creating
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.errors import CommandError
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.submit import create
+from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api, Stream
 
@@ -32,7 +32,7 @@ def event(kind: str, job: GPUJob) -> bytes:
 
 async def test_a_job_is_created_under_its_name(api: Api, cluster: Cluster) -> None:
     api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
-    created = await creating.create(cluster, make_job("train"))
+    created = await create.create(cluster, make_job("train"))
     (request,) = api.of(f"POST {JOBS}")
     assert created.metadata.name == request.body["metadata"]["name"] == "train"
     assert "status" not in request.body
@@ -40,14 +40,14 @@ async def test_a_job_is_created_under_its_name(api: Api, cluster: Cluster) -> No
 
 async def test_a_name_that_is_taken_gets_a_number(api: Api, cluster: Cluster) -> None:
     api.answer(f"POST {JOBS}", TAKEN, TAKEN, Answer(body=wire(make_job("train-3"))))
-    assert (await creating.create(cluster, make_job("train"))).metadata.name == "train-3"
+    assert (await create.create(cluster, make_job("train"))).metadata.name == "train-3"
     assert [seen.body["metadata"]["name"] for seen in api.of(f"POST {JOBS}")] == ["train", "train-2", "train-3"]
     assert {seen.body["metadata"]["generateName"] for seen in api.of(f"POST {JOBS}")} == {"train-"}
 
 
 async def test_a_dry_run_says_so_to_the_api_server(api: Api, cluster: Cluster) -> None:
     api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
-    await creating.create(cluster, make_job("train"), dry_run=True)
+    await create.create(cluster, make_job("train"), dry_run=True)
     assert api.of(f"POST {JOBS}")[0].query["dryRun"] == "All"
 
 
@@ -55,18 +55,18 @@ async def test_the_number_is_the_one_that_the_operator_writes(api: Api, cluster:
     numbered = make_job("train", number=42, resource_version="2")
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     api.answer(f"WATCH {JOBS}", Stream(chunks=[event("MODIFIED", numbered)]))
-    assert await creating.wait_for_number(cluster, make_job("train"), seconds=10) == 42
+    assert await create.wait_for_number(cluster, make_job("train"), seconds=10) == 42
     assert api.of(f"GET {JOBS}")[0].query["fieldSelector"] == "metadata.name=train"
 
 
 async def test_without_an_operator_the_wait_ends_with_a_hint(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     with pytest.raises(CommandError, match=r'"train" is submitted, but .* is dovetail-operator running\?'):
-        await creating.wait_for_number(cluster, make_job("train"), seconds=0.05)
+        await create.wait_for_number(cluster, make_job("train"), seconds=0.05)
 
 
 async def test_a_job_that_is_deleted_meanwhile_ends_the_wait(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     api.answer(f"WATCH {JOBS}", Stream(chunks=[event("DELETED", make_job("train"))]))
     with pytest.raises(CommandError, match="was deleted before it got a number"):
-        await creating.wait_for_number(cluster, make_job("train"), seconds=10)
+        await create.wait_for_number(cluster, make_job("train"), seconds=10)

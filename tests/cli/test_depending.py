@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.values import values_of
-from dovetail_cli import depending
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.errors import MissingError, UsageError
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.submit import dependencies
+from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 
@@ -18,15 +18,15 @@ JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
-def read(one: str | None = None, *, all_of: str | None = None, any_of: str | None = None) -> depending.Wanted | None:
-    return depending.read(one, all_of=all_of, any_of=any_of)
+def read(one: str | None = None, *, all_of: str | None = None, any_of: str | None = None) -> dependencies.Wanted | None:
+    return dependencies.read(one, all_of=all_of, any_of=any_of)
 
 
 def test_the_options_name_one_all_or_any() -> None:
     assert read() is None
-    assert read("7") == depending.Wanted(words=("7",))
-    assert read(all_of="3, train,3") == depending.Wanted(words=("3", "train"))
-    assert read(any_of="@,@~1") == depending.Wanted(words=("@", "@~1"), any_one=True)
+    assert read("7") == dependencies.Wanted(words=("7",))
+    assert read(all_of="3, train,3") == dependencies.Wanted(words=("3", "train"))
+    assert read(any_of="@,@~1") == dependencies.Wanted(words=("@", "@~1"), any_one=True)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def resolved(api: Api, cluster: Cluster, *words: str) -> list[str]:
     items: list[Any] = [values_of(job) for job in jobs]
     api.answer(f"GET {JOBS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": items}))
     api.answer(f"POST {REVIEWS}", Answer(body={"status": {"userInfo": {"username": "me"}}}))
-    found = await depending.resolve(depending.Wanted(words=words), cluster=cluster)
+    found = await dependencies.resolve(dependencies.Wanted(words=words), cluster=cluster)
     return [each.name for each in found]
 
 

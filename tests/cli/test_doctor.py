@@ -8,25 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import ConfigMap, Namespace, Node, ResourceSlice
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
-from dovetail.kube.objects import ConfigMap, Namespace, Node, ResourceSlice
-from dovetail.kube.resources import NODES
+from dovetail.api.resources import NODES
 from dovetail_cli import app
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.doctor import control_plane, findings, seeing
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.cluster.scheduler_health import Lease
+from dovetail_cli.doctor import control_plane, diagnosis, findings
 from dovetail_cli.doctor.findings import Finding, Unseen
-from dovetail_cli.doctor.looking import (
-    LEASED,
-    RIGHTS,
-    Picture,
-    job_namespaces,
-    listed,
-    look,
-    resources_asked,
-    seen,
-)
-from dovetail_cli.liveness import Lease
+from dovetail_cli.doctor.reads import LEASED, RIGHTS, Picture, job_namespaces, listed, look, resources_asked, seen
 from tests.core.kube.api import Answer, Api
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -109,7 +100,7 @@ def picture(**changes: Any) -> Picture:
 
 
 def wrong(taken: Picture) -> list[Finding]:
-    return [finding for finding in seeing.judge(taken) if finding.level != "ok"]
+    return [finding for finding in diagnosis.judge(taken) if finding.level != "ok"]
 
 
 def test_a_cluster_in_order_has_nothing_but_good_findings() -> None:
@@ -251,7 +242,7 @@ def test_a_managed_node_that_advertises_nothing_is_a_fault() -> None:
 
 def test_what_is_enforced_is_told_with_reasons_said_once() -> None:
     enforcement = Enforcement(turns=True, reasons={"mps": "off", "mig": "off"})
-    told = seeing.judge(picture(gpunodes=[report(enforcement=enforcement)]))
+    told = diagnosis.judge(picture(gpunodes=[report(enforcement=enforcement)]))
     assert [each.message for each in told if each.check == "enforcement"] == ["enforces turns (mig, mps: off)"]
 
 
@@ -270,7 +261,7 @@ async def test_what_the_api_server_says_at_length_is_said_in_short(api: Api, clu
 
 def test_one_node_alone_may_be_looked_at() -> None:
     two = picture(nodes=[node("a"), node("b")], gpunodes=[])
-    assert [finding.subject for finding in seeing.judge(two, node="b") if finding.check == "node"] == ["b"]
+    assert [finding.subject for finding in diagnosis.judge(two, node="b") if finding.check == "node"] == ["b"]
 
 
 @pytest.mark.parametrize(("levels", "code"), [(["ok", "warning", "unknown"], 0), (["ok", "error"], 1), ([], 0)])
@@ -311,7 +302,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)
     api.answer("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", *[no] * len(RIGHTS))
-    found = seeing.judge(await look(cluster))
+    found = diagnosis.judge(await look(cluster))
     assert {finding.level for finding in found} == {"unknown"}
     assert findings.exit_code(found) == 0
 

@@ -11,17 +11,17 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, ResourceRequest, template_of
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.values import values_of
 from dovetail.config.settings import Settings
-from dovetail.kube.objects import Pod
 from dovetail_cli.app import main
-from dovetail_cli.errors import UsageError
-from dovetail_cli.explain import showing, subjects, telling
+from dovetail_cli.cluster.snapshot import Picture
+from dovetail_cli.explain import explanation, render, subjects
+from dovetail_cli.explain.explanation import Explanation
 from dovetail_cli.explain.subjects import Subject
-from dovetail_cli.explain.telling import Explanation
-from dovetail_cli.picture import Picture
+from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, ago, make_gpunode, make_pod, make_quota
 from tests.core.explain.builders import make_node
 
@@ -29,7 +29,7 @@ SETTINGS = Settings()
 
 
 def explain(subject: Subject, picture: Picture) -> Explanation:
-    return telling.explain(subject, picture, now=NOW)
+    return explanation.explain(subject, picture, now=NOW)
 
 
 def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> Picture:
@@ -101,13 +101,13 @@ t     Taint               the taint team=vision:NoSchedule is not tolerated"""
 
 def test_a_waiting_pod_is_told_from_the_sentence_down_to_the_nodes() -> None:
     found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), filled())
-    assert showing.render(found, form="table", everything=False) == GOLDEN
+    assert render.render(found, form="table", everything=False) == GOLDEN
 
 
 def test_a_record_has_everything_with_numbers() -> None:
     found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), filled())
-    record = json.loads(showing.render(found, form="json", everything=False))
-    assert record == yaml.safe_load(showing.render(found, form="yaml", everything=False))
+    record = json.loads(render.render(found, form="json", everything=False))
+    assert record == yaml.safe_load(render.render(found, form="yaml", everything=False))
     assert (record["kind"], record["state"], record["fits"], record["reason"]) == ("Pod", "waiting", False, "Resources")
     assert record["ask"]["gpu"] == "2"
     assert [change["kind"] for change in record["changes"]] == ["Departure", "Departure", "FewerGPUs"]
@@ -119,7 +119,7 @@ def test_a_record_has_everything_with_numbers() -> None:
 def test_a_request_that_fits_tells_where_and_with_which_devices() -> None:
     found = explain(ask("1"), filled())
     assert found.summary == "Fits now on 1 of 3 nodes, best on b with GPU 1"
-    (row, *_) = csv.DictReader(io.StringIO(showing.render(found, form="csv", everything=False)))
+    (row, *_) = csv.DictReader(io.StringIO(render.render(found, form="csv", everything=False)))
     assert (row["node"], row["fits"], row["devices"]) == ("b", "True", "GPU-b-1")
 
 
@@ -127,10 +127,10 @@ def test_many_nodes_are_cut_in_the_text_only() -> None:
     nodes = [make_node(f"n{at:02d}") for at in range(30)]
     gpunodes = [make_gpunode(f"n{at:02d}") for at in range(30)]
     found = explain(ask("1"), Picture(nodes=nodes, gpunodes=gpunodes, pods=[], jobs=[], settings=SETTINGS))
-    text = showing.render(found, form="table", everything=False)
+    text = render.render(found, form="table", everything=False)
     assert "… and 10 more nodes: --all shows them, -o json has everything" in text
-    assert "n29" in showing.render(found, form="table", everything=True)
-    assert len(json.loads(showing.render(found, form="json", everything=False))["nodes"]) == 30
+    assert "n29" in render.render(found, form="table", everything=True)
+    assert len(json.loads(render.render(found, form="json", everything=False))["nodes"]) == 30
 
 
 def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
@@ -139,7 +139,7 @@ def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
     raw["spec"]["schedulerName"] = names.SCHEDULER_NAME
     raw["spec"]["containers"][0]["resources"] = {"requests": {names.GPU_MILLI: "1000"}}
     found = explain(subjects.of_pod(raw, settings=SETTINGS), picture)
-    text = showing.render(found, form="table", everything=False)
+    text = render.render(found, form="table", everything=False)
     assert text.splitlines()[0] == "Pod default/other-0 is on b with GPU 0"
     assert text.splitlines()[-2:] == [
         "b     0    V100   0/32768     In use by job 18",
@@ -219,7 +219,7 @@ def test_a_pod_that_is_not_ours_to_place_says_why(pod: dict[str, Any], sentence:
     found = explain(subjects.of_pod(pod, settings=SETTINGS), make_picture())
     assert found.summary.startswith(f"Pod default/p {sentence}")
     assert found.answer is None
-    assert json.loads(showing.render(found, form="json", everything=False))["nodes"] == []
+    assert json.loads(render.render(found, form="json", everything=False))["nodes"] == []
 
 
 def test_scheduling_gates_are_told() -> None:
@@ -293,7 +293,7 @@ def test_nodes_outside_of_a_pool_are_no_answer() -> None:
     assert found.answer is not None
     assert {(node.reason, node.message) for node in found.answer.nodes} >= {("NodeAffinity", "not in pool big")}
     assert found.summary.endswith("(in pool big)")
-    assert "drop the required node affinity" not in showing.text(found, most=None)
+    assert "drop the required node affinity" not in render.text(found, most=None)
     job = make_job("x", number=3, phase="Queued")
     job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, pool="far"))
     told = explain(
@@ -307,12 +307,12 @@ def test_gpus_that_are_kept_for_others_are_no_room() -> None:
     picture = replace(make_picture(), quotas=[make_quota("course", namespaces=["course"], reservations=[window])])
     found = explain(replace(ask("1"), namespace="default"), picture)
     assert "5 GPUs are kept by GPUQuota course until" in found.summary
-    assert "time limit" in showing.text(found, most=None)
+    assert "time limit" in render.text(found, most=None)
 
 
 def test_who_may_not_see_quotas_is_told_so() -> None:
     found = explain(ask("1"), replace(make_picture(), quotas=None))
-    assert "Limits are not counted" in showing.text(found, most=None)
+    assert "Limits are not counted" in render.text(found, most=None)
 
 
 def test_what_a_score_rests_on_is_said_beside_it() -> None:
@@ -323,8 +323,8 @@ def test_what_a_score_rests_on_is_said_beside_it() -> None:
     found = explain(ask("1"), make_picture(pods=pods))
     said = "fragmentation is reckoned by ph on the mix of the 2 pods that ask for GPUs here"
     assert said in found.basis
-    assert f"F{said[1:]}" in showing.render(found, form="table", everything=False)
-    assert showing.record(found)["basis"] == found.basis
+    assert f"F{said[1:]}" in render.render(found, form="table", everything=False)
+    assert render.record(found)["basis"] == found.basis
 
 
 def test_of_a_job_it_is_said_that_the_queue_plans_by_best_fit() -> None:

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.config.settings import Settings
-from dovetail.kube.objects import Node, Pod
+from dovetail_cli.cluster.snapshot import Picture
 from dovetail_cli.explain import subjects
 from dovetail_cli.explain.subjects import Subject
-from dovetail_cli.picture import Picture
 from tests.cli import builders
 from tests.cli.builders import make_gpunode, make_pod
 from tests.cli.test_explain import explain

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ArraySpec, Dependency, GPUJob, Placement, Preemption, ResourceRequest
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import OwnerReference
 from dovetail.config.settings import Settings
-from dovetail.kube.objects import Pod
-from dovetail_cli.foretelling import foretell
+from dovetail_cli.submit.dry_run import foretell
 from tests.cli.builders import make_pod, make_quota
 from tests.cli.test_explain import SETTINGS, job_pod, make_job, make_picture
 

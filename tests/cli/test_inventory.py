@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Assignment, Enforcement
-from dovetail.kube.objects import Pod
-from dovetail_cli import inventory, liveness, output
-from dovetail_cli.inventory import Inventory, take
+from dovetail_cli.cluster import scheduler_health
+from dovetail_cli.nodes import inventory
+from dovetail_cli.nodes.inventory import Inventory, take
+from dovetail_cli.ui import output
 from tests.cli.builders import NOW, make_gpunode, make_pod
 
 
@@ -108,10 +110,10 @@ def test_csv_has_a_row_a_device() -> None:
     ]
 
 
-def lease(*, renewed_seconds_ago: float | None, holder: str | None = "x") -> liveness.Lease:
+def lease(*, renewed_seconds_ago: float | None, holder: str | None = "x") -> scheduler_health.Lease:
     renewed = None if renewed_seconds_ago is None else NOW - timedelta(seconds=renewed_seconds_ago)
-    return liveness.Lease(
-        spec=liveness.LeaseSpec(
+    return scheduler_health.Lease(
+        spec=scheduler_health.LeaseSpec(
             holder_identity=holder,
             renew_time=None if renewed is None else renewed.isoformat(),
             lease_duration_seconds=15,
@@ -128,11 +130,11 @@ def lease(*, renewed_seconds_ago: float | None, holder: str | None = "x") -> liv
         (lease(renewed_seconds_ago=None), "Not running (nobody holds its Lease)"),
     ],
 )
-def test_a_scheduler_runs_as_long_as_its_lease_is_renewed(seen: liveness.Lease, status: str) -> None:
-    assert liveness.judge_lease(seen, now=NOW) == status
+def test_a_scheduler_runs_as_long_as_its_lease_is_renewed(seen: scheduler_health.Lease, status: str) -> None:
+    assert scheduler_health.judge_lease(seen, now=NOW) == status
 
 
 @pytest.mark.parametrize(("replicas", "status"), [(1, "Running"), (0, "Not running (no replica is available)")])
 def test_a_deployment_runs_with_one_replica_that_is_available(replicas: int, status: str) -> None:
-    deployment = liveness.Deployment(status=liveness.DeploymentStatus(available_replicas=replicas))
-    assert liveness.judge_deployment(deployment) == status
+    deployment = scheduler_health.Deployment(status=scheduler_health.DeploymentStatus(available_replicas=replicas))
+    assert scheduler_health.judge_deployment(deployment) == status

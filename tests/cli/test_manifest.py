@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 
-from dovetail_cli import creating, manifest, naming
-from dovetail_cli.errors import UsageError
-from dovetail_cli.manifest import Submission, request_of
+from dovetail_cli.submit import create, manifest
+from dovetail_cli.submit.manifest import Submission, request_of
+from dovetail_cli.ui import job_names
+from dovetail_cli.ui.errors import UsageError
 
 
 def ask(gpus: str | None = None, *, gpu_memory: str | None = None, shared: bool = False) -> str | None:
@@ -53,7 +54,7 @@ def test_what_does_not_go_together_is_refused_in_a_sentence(asked: dict[str, Any
 def build(**options: Any) -> dict[str, Any]:
     given: dict[str, Any] = {"name": "train", "command": ["sleep", "5"], "request": None, "image": "busybox"}
     submission = Submission(**{**given, **options})
-    return creating.as_manifest(manifest.build(submission, namespace="vision"))
+    return create.as_manifest(manifest.build(submission, namespace="vision"))
 
 
 def test_the_least_that_can_be_said_is_a_job_without_gpus() -> None:
@@ -127,18 +128,18 @@ def test_a_policy_is_known_in_any_case() -> None:
 
 
 def test_a_job_without_a_name_is_called_by_two_words_and_a_number() -> None:
-    name = naming.random_name()
+    name = job_names.random_name()
     adjective, noun, number = name.split("-")
     assert adjective.isalpha()
     assert noun.isalpha()
     assert 1000 <= int(number) <= 9999
-    assert naming.check_name(name) == name
+    assert job_names.check_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["Train", "-x", "x-", "a_b", "", "x" * 53, "a.b"])
 def test_a_name_that_kubernetes_would_refuse_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="lower-case letters"):
-        naming.check_name(name)
+        job_names.check_name(name)
 
 
 @pytest.mark.parametrize("image", ["", " ", "busybox latest", "-x"])

@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 
-from dovetail_cli import output
-from dovetail_cli.errors import UsageError
+from dovetail_cli.ui import output
+from dovetail_cli.ui.errors import UsageError
 
 ROWS = [{"ID": 1, "NAME": "a, b", "NODE": None}, {"ID": 10, "NAME": "längst", "NODE": "x"}]
 COLUMNS = ("ID", "NAME", "NODE")

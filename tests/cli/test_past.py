@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.conversion import values_of
 from dovetail.api.historyquery import HistoryQuerySpec, HistorySums, JobRecord
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.values import values_of
-from dovetail_cli import onejob, past, statistics
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.errors import CommandError, UsageError
-from dovetail_cli.listing import Question
-from dovetail_cli.times import since_time
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.jobs import details, history, statistics
+from dovetail_cli.jobs.listing import Question
+from dovetail_cli.ui.errors import CommandError, UsageError
+from dovetail_cli.ui.times import since_time
 from tests.cli.builders import NOW, ago, make_job
 from tests.cli.test_queue import VIEW
 from tests.core.kube.api import Answer, Api
@@ -48,7 +48,7 @@ async def test_all_pages_are_read_and_every_question_is_deleted(api: Api, cluste
     pages = [[record(2)], [record(1)]]
     first, second = (values_of(page) for page in pages)
     script(api, asked(answered=True, records=first, next="2026 uid-2"), asked(answered=True, records=second))
-    assert await past.records(cluster, HistoryQuerySpec(since=ago(days=1))) == [record(2), record(1)]
+    assert await history.records(cluster, HistoryQuerySpec(since=ago(days=1))) == [record(2), record(1)]
     specs = [seen.body["spec"] for seen in api.of(f"POST {QUERIES}")]
     assert [(spec["since"], spec.get("after")) for spec in specs] == [
         (ago(days=1), None),
@@ -60,26 +60,28 @@ async def test_all_pages_are_read_and_every_question_is_deleted(api: Api, cluste
 async def test_what_is_wrong_with_a_question_is_the_commands_error(api: Api, cluster: Cluster) -> None:
     script(api, asked(answered=True, message="history sqlite: disk I/O error"))
     with pytest.raises(CommandError, match="disk I/O error"):
-        await past.ask(cluster, HistoryQuerySpec())
+        await history.ask(cluster, HistoryQuerySpec())
 
 
 async def test_where_nobody_answers_that_is_said(api: Api, cluster: Cluster) -> None:
     script(api, asked(), *[asked()] * 30)
     with pytest.raises(CommandError, match=r"no operator has answered within 0\.01 s"):
-        await past.ask(cluster, HistoryQuerySpec(), seconds=0.01)
+        await history.ask(cluster, HistoryQuerySpec(), seconds=0.01)
     assert api.of(f"DELETE {QUERIES}/ask-1")
 
 
 def test_jobs_that_are_there_are_not_listed_twice() -> None:
     there = make_job("job-2", number=2, phase="Running")
     there = msgspec.structs.replace(there, metadata=ObjectMeta(name="job-2", uid="uid-2"))
-    found = past.joined([there], [record(2), record(1)])
+    found = history.joined([there], [record(2), record(1)])
     assert [(job.metadata.name, job.status.phase) for job in found] == [("job-1", "Succeeded"), ("job-2", "Running")]
 
 
 def test_a_record_reads_like_the_job_that_it_was() -> None:
     question = Question(since=ago(hours=1), fields=("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST", "GPUS"))
-    assert question.answer([past.as_job(record())], VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
+    assert (
+        question.answer([history.as_job(record())], VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,8 @@ def test_the_time_of_a_job_that_is_gone_is_that_of_its_last_run_as_of_one_that_i
 ) -> None:
     found = record(runSeconds=run_seconds)
     question = Question(since=ago(hours=1), fields=("TIME",))
-    assert question.answer([past.as_job(found)], VIEW, form="csv").splitlines()[1:] == [time]
-    times = dict(dict(onejob.recorded_sections(found))["Times"])
+    assert question.answer([history.as_job(found)], VIEW, form="csv").splitlines()[1:] == [time]
+    times = dict(dict(details.recorded_sections(found))["Times"])
     assert (times["RunTime"], times["EarlierRunTime"]) == (time, earlier)
 
 

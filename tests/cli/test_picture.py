@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.values import values_of
+from dovetail.api.builtin import ResourceSlice as Slice
+from dovetail.api.conversion import values_of
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.objects import ResourceSlice as Slice
-from dovetail_cli import patience, picture
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.errors import MissingError
-from dovetail_cli.explain import looking
+from dovetail_cli.cluster import snapshot
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.explain import reads
+from dovetail_cli.ui import progress
+from dovetail_cli.ui.errors import MissingError
 from tests.cli.builders import make_gpunode, make_job, make_pod, make_quota
 from tests.core.explain.builders import make_node
 from tests.core.kube.api import Answer, Api
@@ -52,7 +53,7 @@ async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cl
     api.answer(PODS, page(make_pod("p"), more="next"), page(make_pod("q")))
     api.answer(QUOTAS, page(make_quota(gpus=3)))
     said: list[str] = []
-    taken = await picture.take(cluster, say=said.append)
+    taken = await snapshot.take(cluster, say=said.append)
     assert [pod.metadata.name for pod in taken.pods] == ["p", "q"]
     assert (len(taken.nodes), len(taken.gpunodes), len(taken.jobs)) == (1, 1, 1)
     assert taken.settings.policy == "Spread"
@@ -65,40 +66,40 @@ async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cl
 async def test_who_may_not_see_quotas_sees_the_rest(api: Api, cluster: Cluster) -> None:
     api.answer(PODS, page(make_pod("p")))
     api.answer(QUOTAS, refusal(403, "Forbidden"))
-    assert (await picture.take(cluster, say=lambda _: None)).quotas is None
+    assert (await snapshot.take(cluster, say=lambda _: None)).quotas is None
 
 
 def test_what_a_dra_driver_hands_out_shows_in_the_view() -> None:
     served = msgspec.convert({"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a"}}, Slice)
-    taken = picture.Picture(nodes=[make_node("a")], gpunodes=[], pods=[], jobs=[], settings=Settings(), slices=[served])
+    taken = snapshot.Picture(
+        nodes=[make_node("a")], gpunodes=[], pods=[], jobs=[], settings=Settings(), slices=[served]
+    )
     assert "both Dovetail and the DRA driver" in taken.view().ledger.obstacle("a")
 
 
 async def test_a_cluster_without_dovetail_is_told_apart(api: Api, cluster: Cluster) -> None:
     api.answer(PODS, refusal(404, "NotFound"))
     with pytest.raises(MissingError, match="install Dovetail's chart"):
-        await picture.take(cluster, say=lambda _: None)
+        await snapshot.take(cluster, say=lambda _: None)
 
 
 async def test_who_may_not_see_all_pods_gets_no_half_answer(api: Api, cluster: Cluster) -> None:
     api.answer(PODS, refusal(403, "Forbidden"))
     with pytest.raises(Forbidden):
-        await picture.take(cluster, say=lambda _: None)
+        await snapshot.take(cluster, say=lambda _: None)
 
 
 async def test_a_pod_or_a_job_that_is_not_there_is_missing(api: Api, cluster: Cluster) -> None:
     api.answer(QUOTAS, page())
     api.answer(PODS, page())
-    taken = await picture.take(cluster, say=lambda _: None)
+    taken = await snapshot.take(cluster, say=lambda _: None)
     api.answer("GET /api/v1/namespaces/default/pods/nope", refusal(404, "NotFound"))
     with pytest.raises(MissingError, match="no pod nope in namespace default"):
-        await looking.find_pod("nope")(cluster, taken)
+        await reads.find_pod("nope")(cluster, taken)
     with pytest.raises(MissingError, match="no job 9 in namespace default"):
-        await looking.find_job("9")(cluster, taken)
-    assert (await looking.find_job("1")(cluster, taken)).name == "x"
-    asked = await looking.find_request("1", mode=None, policy=None, cpu=None, memory=None, workload=None)(
-        cluster, taken
-    )
+        await reads.find_job("9")(cluster, taken)
+    assert (await reads.find_job("1")(cluster, taken)).name == "x"
+    asked = await reads.find_request("1", mode=None, policy=None, cpu=None, memory=None, workload=None)(cluster, taken)
     assert asked.ask is not None
     assert asked.ask.policy == "Spread"
 
@@ -110,17 +111,17 @@ class Terminal(io.StringIO):
 
 def test_nothing_is_said_in_the_first_second_nor_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    with patience.patiently(clock=iter([0.0, 0.9]).__next__) as say:
+    with progress.patiently(clock=iter([0.0, 0.9]).__next__) as say:
         say("Reading …")
     assert terminal.getvalue() == ""
     monkeypatch.setattr("sys.stderr", file := io.StringIO())
-    with patience.patiently(clock=lambda: 9.0) as say:
+    with progress.patiently(clock=lambda: 9.0) as say:
         say("Reading …")
     assert file.getvalue() == ""
 
 
 def test_what_takes_longer_is_said_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    with patience.patiently(clock=iter([0.0, 1.1]).__next__) as say:
+    with progress.patiently(clock=iter([0.0, 1.1]).__next__) as say:
         say("Reading 5,000 nodes …")
     assert "Reading 5,000 nodes …" in terminal.getvalue()

@@ -7,10 +7,12 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail_cli import manifest, onejob, past, projects, statistics
 from dovetail_cli.app import run
-from dovetail_cli.errors import UsageError
-from dovetail_cli.listing import Question
+from dovetail_cli.jobs import details, history, statistics
+from dovetail_cli.jobs.listing import Question
+from dovetail_cli.submit import manifest
+from dovetail_cli.ui import projects
+from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import ago, make_job
 from tests.cli.test_past import record
 from tests.cli.test_queue import VIEW
@@ -42,11 +44,11 @@ def test_gqueue_lists_projects_and_chooses_by_them() -> None:
 
 
 def test_gjob_shows_the_project_also_of_a_job_that_is_gone() -> None:
-    assert "  Project=vision" in onejob.text(onejob.sections(JOBS[0]))
-    assert "Project" not in onejob.text(onejob.sections(JOBS[2]))
-    assert "  Project=vision" in onejob.text(onejob.recorded_sections(record(project="vision")))
-    assert projects.of(past.as_job(record(project="vision"))) == "vision"
-    assert projects.of(past.as_job(record())) == ""
+    assert "  Project=vision" in details.text(details.sections(JOBS[0]))
+    assert "Project" not in details.text(details.sections(JOBS[2]))
+    assert "  Project=vision" in details.text(details.recorded_sections(record(project="vision")))
+    assert projects.of(history.as_job(record(project="vision"))) == "vision"
+    assert projects.of(history.as_job(record())) == ""
 
 
 def test_gstats_asks_by_project() -> None:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dovetail.audit import Report
-from dovetail.findings import Finding
-from dovetail_cli.proving import render
+from dovetail.audit.allocations import Report
+from dovetail.audit.findings import Finding
+from dovetail_cli.cluster.audit import render
 
 FINDING = Finding(kind="NotSole", subject="a/0", message="two hold it")
 

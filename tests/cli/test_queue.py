@@ -6,10 +6,11 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob, QueuePlace, template_of
 from dovetail.api.meta import Condition
-from dovetail_cli import jobrows, listing, selection
-from dovetail_cli.errors import MissingError, UsageError
-from dovetail_cli.jobrows import View
-from dovetail_cli.listing import Question
+from dovetail_cli.jobs import job_rows, listing
+from dovetail_cli.jobs.job_rows import View
+from dovetail_cli.jobs.listing import Question
+from dovetail_cli.ui import selection
+from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import NOW, ago, make_job
 
 VIEW = View(now=NOW)
@@ -45,15 +46,15 @@ def test_what_waits_or_runs_is_listed_by_default() -> None:
 def test_jobs_are_ordered_by_how_many_gpus_they_ask_for() -> None:
     texts = ("16", "2(V100)", "cpu", "2x8G,0.5(T4)", "0.5")
     asked = [make_job(f"asks-{number}", number=number, request=text) for number, text in enumerate(texts, start=1)]
-    ordered = jobrows.sort_jobs(asked, ["GPUS"], view=VIEW)
+    ordered = job_rows.sort_jobs(asked, ["GPUS"], view=VIEW)
     assert [job.status.request for job in ordered] == ["cpu", "0.5", "2x8G,0.5(T4)", "2(V100)", "16"]
 
 
 def test_the_time_of_a_suspended_job_stands_still() -> None:
     held = Condition(type="Suspended", status="True", reason="", message="", last_transition_time=ago(minutes=50))
     job = make_job(phase="Suspended", start_time=ago(hours=1), conditions=[held])
-    assert jobrows.row(job, ["TIME"], view=VIEW) == {"TIME": "00:10:00"}
-    assert jobrows.record(job, view=VIEW)["run_seconds"] == 600
+    assert job_rows.row(job, ["TIME"], view=VIEW) == {"TIME": "00:10:00"}
+    assert job_rows.record(job, view=VIEW)["run_seconds"] == 600
 
 
 def test_finished_jobs_come_with_all() -> None:
@@ -78,14 +79,14 @@ def numbers(**question: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("question", "chosen"),
     [
-        ({"states": jobrows.parse_states("PD")}, [5, None]),
-        ({"states": jobrows.parse_states("cd,Failed")}, [1, 2]),
-        ({"states": jobrows.parse_states("starting,HELD")}, [5, 6, None]),
+        ({"states": job_rows.parse_states("PD")}, [5, None]),
+        ({"states": job_rows.parse_states("cd,Failed")}, [1, 2]),
+        ({"states": job_rows.parse_states("starting,HELD")}, [5, 6, None]),
         ({"ids": selection.parse_ids(["1-3"], option="-j")}, [1, 2, 3]),
         ({"names": listing.parse_names(["done,wait"])}, [1, 5]),
-        ({"sort": jobrows.parse_sort("-priority,jobid")}, [3, None, 4, 5, 6]),
-        ({"sort": jobrows.parse_sort("-TIME")}, [3, 4, 5, 6, None]),
-        ({"sort": jobrows.parse_sort("st,-name")}, [6, 5, None, 3, 4]),
+        ({"sort": job_rows.parse_sort("-priority,jobid")}, [3, None, 4, 5, 6]),
+        ({"sort": job_rows.parse_sort("-TIME")}, [3, 4, 5, 6, None]),
+        ({"sort": job_rows.parse_sort("st,-name")}, [6, 5, None, 3, 4]),
         ({"limit": 2}, [3, 4]),
         ({"limit": -2}, [6, None]),
     ],
@@ -100,10 +101,10 @@ def test_a_job_that_is_asked_for_must_exist() -> None:
 
 
 def test_every_column_can_be_asked_for_and_sorted_by() -> None:
-    text = ask(fields=jobrows.parse_fields(",".join(jobrows.COLUMNS).lower()), everything=True)
-    assert text.splitlines()[0].split() == list(jobrows.COLUMNS)
-    for column in jobrows.COLUMNS:
-        assert len(numbers(sort=jobrows.parse_sort(f"-{column}"), everything=True)) == len(JOBS)
+    text = ask(fields=job_rows.parse_fields(",".join(job_rows.COLUMNS).lower()), everything=True)
+    assert text.splitlines()[0].split() == list(job_rows.COLUMNS)
+    for column in job_rows.COLUMNS:
+        assert len(numbers(sort=job_rows.parse_sort(f"-{column}"), everything=True)) == len(JOBS)
 
 
 def test_json_has_numbers_and_full_devices() -> None:
@@ -117,9 +118,9 @@ def test_json_has_numbers_and_full_devices() -> None:
 @pytest.mark.parametrize(
     ("parse", "problem"),
     [
-        (lambda: jobrows.parse_fields("JOBID,foo"), '-f "foo": unknown field, allowed are JOBID, NAME'),
-        (lambda: jobrows.parse_sort("-foo"), '-r "-foo": unknown field, allowed are JOBID, NAME'),
-        (lambda: jobrows.parse_states("PD,zz"), '-s "zz": unknown state, allowed are QUEUED PD, HOLD H'),
+        (lambda: job_rows.parse_fields("JOBID,foo"), '-f "foo": unknown field, allowed are JOBID, NAME'),
+        (lambda: job_rows.parse_sort("-foo"), '-r "-foo": unknown field, allowed are JOBID, NAME'),
+        (lambda: job_rows.parse_states("PD,zz"), '-s "zz": unknown state, allowed are QUEUED PD, HOLD H'),
         (lambda: listing.parse_limit("0"), '-n "0"'),
         (lambda: listing.parse_limit("x"), '-n "x"'),
         (lambda: listing.check_interval(0.0, form="table"), "--interval 0: at least 0.1 seconds"),
@@ -148,20 +149,20 @@ def test_the_memory_column_adds_up_what_a_worker_asks_of_its_host() -> None:
         {"name": "a", "resources": {"requests": {"memory": "1536Mi"}}},
         {"name": "b", "resources": {"requests": {"memory": "512Mi"}}},
     )
-    assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "2G"}
+    assert job_rows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "2G"}
 
 
 def test_a_template_that_is_no_pod_has_no_memory() -> None:
     job = with_containers({"name": "a", "resources": {"requests": {"memory": "lots"}}})
-    assert jobrows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "0"}
+    assert job_rows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "0"}
 
 
 def test_a_job_that_waits_shows_its_place_and_when_it_is_to_start() -> None:
     place = QueuePlace(position=3, estimated_start=ago(hours=-2), basis="1 job has ended by then")
     waits, runs = make_job(queue=place, phase="Queued"), make_job(phase="Running")
     fields = ["POSITION", "ETA"]
-    assert jobrows.row(waits, fields, view=VIEW) == {"POSITION": 3, "ETA": ago(hours=-2)}
-    assert jobrows.row(runs, fields, view=VIEW) == {"POSITION": "-", "ETA": "-"}
-    record = jobrows.record(waits, view=VIEW)
+    assert job_rows.row(waits, fields, view=VIEW) == {"POSITION": 3, "ETA": ago(hours=-2)}
+    assert job_rows.row(runs, fields, view=VIEW) == {"POSITION": "-", "ETA": "-"}
+    record = job_rows.record(waits, view=VIEW)
     assert (record["position"], record["estimated_start"]) == (3, ago(hours=-2))
     assert record["estimate_basis"] == "1 job has ended by then"

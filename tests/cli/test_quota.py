@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail_cli import output
-from dovetail_cli.errors import MissingError
-from dovetail_cli.quotarows import COLUMNS, choose, record, rows
+from dovetail_cli.nodes.quotas import COLUMNS, choose, record, rows
+from dovetail_cli.ui import output
+from dovetail_cli.ui.errors import MissingError
 
 
 def make_quota(name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> GPUQuota:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.gpujob import spec_of
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.simulator.trace import Pod
-from dovetail_cli.errors import MissingError, UsageError
-from dovetail_cli.replay import driving, jobs
+from dovetail_cli.replay import jobs, runner
 from dovetail_cli.replay.jobs import Pace
+from dovetail_cli.ui.errors import MissingError, UsageError
 
 HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time"
 
@@ -18,7 +18,7 @@ def read(path: Path, *rows: str, header: str = HEADER, limit: int | None = None)
     """Names of the jobs that come of these rows, in their order."""
     file = path / "pods.csv"
     file.write_text("\n".join([header, *rows, ""]), encoding="utf-8")
-    made = driving.read_jobs(file, limit=limit, pace=Pace(), namespace="replay")
+    made = runner.read_jobs(file, limit=limit, pace=Pace(), namespace="replay")
     return [job.metadata.name for job in made]
 
 
@@ -47,7 +47,7 @@ def test_a_bad_row_is_told_with_its_file(tmp_path: Path, row: str, problem: str)
 
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="there is no such file"):
-        driving.read_jobs(tmp_path / "none.csv", limit=None, pace=Pace(), namespace="replay")
+        runner.read_jobs(tmp_path / "none.csv", limit=None, pace=Pace(), namespace="replay")
 
 
 def test_a_long_job_is_told_beforehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

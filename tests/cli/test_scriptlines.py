@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dovetail_cli import slurm
 from dovetail_cli.app import run
-from dovetail_cli.errors import UsageError
-from dovetail_cli.scriptlines import words_of
-from dovetail_cli.scripts import Script
+from dovetail_cli.submit import sbatch
+from dovetail_cli.submit.script_directives import words_of
+from dovetail_cli.submit.scripts import Script
+from dovetail_cli.ui.errors import UsageError
 
 
 def words(text: str) -> Any:
@@ -60,18 +60,18 @@ def test_a_quote_that_is_left_open_is_told_with_its_line() -> None:
     ],
 )
 def test_slurms_options_keep_their_meaning(said: str, meant: str) -> None:
-    assert " ".join(slurm.read(said.split()).words) == meant
+    assert " ".join(sbatch.read(said.split()).words) == meant
 
 
 def test_mails_that_cannot_be_sent_are_named() -> None:
-    assert slurm.read(["--mail-type=FAIL,STAGE_OUT", "--mail-user=a@x.org"]).without == ("--mail-type=STAGE_OUT",)
-    assert slurm.read(["--mail-type=FAIL", "--mail-user=ada"]).without == ("--mail-user",)
-    assert slurm.read(["--mail-type=FAIL"]).without == ("--mail-type",)
+    assert sbatch.read(["--mail-type=FAIL,STAGE_OUT", "--mail-user=a@x.org"]).without == ("--mail-type=STAGE_OUT",)
+    assert sbatch.read(["--mail-type=FAIL", "--mail-user=ada"]).without == ("--mail-user",)
+    assert sbatch.read(["--mail-type=FAIL"]).without == ("--mail-type",)
 
 
 def test_options_without_a_counterpart_are_named_once_and_take_their_values_along() -> None:
     said = "-q lab -o out.txt --qos=high --exclusive -o x --requeue -J a -H -c 2"
-    found = slurm.read(said.split())
+    found = sbatch.read(said.split())
     assert found.without == ("-q", "-o", "--qos", "--exclusive", "--requeue", "-H")
     assert found.words == ("--name", "a", "--cpus", "2")
 
@@ -85,7 +85,7 @@ def test_options_without_a_counterpart_are_named_once_and_take_their_values_alon
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_told(said: str) -> None:
     with pytest.raises(UsageError, match="#SBATCH"):
-        slurm.read(said.split())
+        sbatch.read(said.split())
 
 
 def dry(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *options: str) -> tuple[int, str]:

@@ -3,9 +3,9 @@ import sys
 
 import pytest
 
-from dovetail_cli import scripts
-from dovetail_cli.errors import UsageError
-from dovetail_cli.scripts import Script, read_script
+from dovetail_cli.submit import scripts
+from dovetail_cli.submit.scripts import Script, read_script
+from dovetail_cli.ui.errors import UsageError
 
 
 def script(text: str) -> Script:

@@ -1,7 +1,7 @@
 import pytest
 
-from dovetail_cli import selection
-from dovetail_cli.errors import UsageError
+from dovetail_cli.ui import selection
+from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import make_job
 
 JOBS = [make_job(name, number=number) for number, name in ((1, "a"), (2, "b"), (3, "c"), (7, "train"))]

@@ -9,9 +9,9 @@ from dovetail import names
 from dovetail.config.settings import Settings
 from dovetail.simulator.snapshot import Snapshot, parse, to_json, to_yaml
 from dovetail_cli.app import main
-from dovetail_cli.errors import MissingError, UsageError
-from dovetail_cli.picture import Picture
-from dovetail_cli.snapshotting import check_file, check_form, snapshot_of, told, write
+from dovetail_cli.cluster.snapshot import Picture
+from dovetail_cli.simulation.snapshot import check_file, check_form, snapshot_of, told, write
+from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import NOW, make_gpunode, make_pod
 from tests.cli.test_explain import job_pod, make_job
 from tests.core.explain.builders import make_node

@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail.audit import Report
-from dovetail.findings import Finding
-from dovetail_cli.demo import board, showing
-from dovetail_cli.jobrows import View
-from dovetail_cli.replay import live
+from dovetail.audit.allocations import Report
+from dovetail.audit.findings import Finding
+from dovetail_cli.demo import board, live_view
+from dovetail_cli.jobs.job_rows import View
+from dovetail_cli.replay import progress
 from dovetail_cli.replay.campaign import Ended
-from dovetail_cli.replay.holding import held_devices
+from dovetail_cli.replay.device_holders import held_devices
 from dovetail_cli.replay.report import Summary, summarise
 from dovetail_cli.replay.tally import Tally, quantile
 from tests.cli.builders import NOW, ago, make_gpunode, make_job
@@ -167,14 +167,14 @@ def test_progress_is_one_sentence() -> None:
     tally.saw(make_job("x", phase="Running", devices=[("a", 0)]), at=1)
     tally.saw(make_job("y", phase="Queued", reason="Resources"), at=1)
     tally.saw(make_job("z", phase="Failed"), at=1)
-    assert live.sentence(tally, tally.standing()) == (
+    assert progress.sentence(tally, tally.standing()) == (
         "1 to submit, 1 wait (Resources 1), 1 run, 0 done, 1 failed; 50% of the GPUs allocated"
     )
 
 
 def test_elsewhere_than_on_a_terminal_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     tally = make_tally("x")
-    with live.progress(title="Replay") as watch:
+    with progress.progress(title="Replay") as watch:
         watch(tally, tally.standing())
         watch(tally, tally.standing())
         tally.saw(make_job("x", phase="Succeeded"), at=1)
@@ -225,7 +225,7 @@ def test_the_first_of_those_that_wait_are_told_with_their_reasons() -> None:
 
 def test_the_hints_name_the_paths_that_a_shell_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    text = "\n".join(showing.hints(kubeconfig="/k"))
+    text = "\n".join(live_view.hints(kubeconfig="/k"))
     assert "export KUBECONFIG=/k" in text
     assert ":$PATH" in text
     assert "make demo-down" in text

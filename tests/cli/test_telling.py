@@ -3,21 +3,22 @@
 import pytest
 
 from dovetail.api.gpujob import NotifySpec
-from dovetail_cli import manifest, onejob, telling
-from dovetail_cli.errors import UsageError
+from dovetail_cli.jobs import details
+from dovetail_cli.submit import manifest, notify
+from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import make_job
 
 
 def test_addresses_and_events_are_read_in_any_case_each_once() -> None:
-    found = telling.read(["ada@x.org, bob@x.org", "ada@x.org"], ["started,FAILED", "Failed"])
+    found = notify.read(["ada@x.org, bob@x.org", "ada@x.org"], ["started,FAILED", "Failed"])
     assert found == NotifySpec(emails=["ada@x.org", "bob@x.org"], events=["Started", "Failed"])
-    assert telling.read([], []) is None
+    assert notify.read([], []) is None
 
 
 def test_finished_is_however_it_ends_and_all_is_everything() -> None:
     ends = ["Succeeded", "Failed", "TimedOut", "Cancelled"]
-    assert telling.read(["a@x.org"], ["finished"]) == NotifySpec(emails=["a@x.org"], events=ends)  # type: ignore[arg-type]
-    every = telling.read([], ["all"])
+    assert notify.read(["a@x.org"], ["finished"]) == NotifySpec(emails=["a@x.org"], events=ends)  # type: ignore[arg-type]
+    every = notify.read([], ["all"])
     assert every is not None
     assert set(every.events) == {"Started", "Preempted", *ends}
 
@@ -27,14 +28,14 @@ def test_finished_is_however_it_ends_and_all_is_everything() -> None:
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match=r'--notify-email ".*": write a mail address such as ada@example\.org'):
-        telling.read([address.replace("\n", " ")], [])
+        notify.read([address.replace("\n", " ")], [])
 
 
 def test_too_many_addresses_and_unknown_events_are_refused() -> None:
     with pytest.raises(UsageError, match="--notify-email: 9 addresses, and 8 are allowed"):
-        telling.read([f"a{at}@x.org" for at in range(9)], [])
+        notify.read([f"a{at}@x.org" for at in range(9)], [])
     with pytest.raises(UsageError, match=r'--notify-on "Paused": allowed are Started, Succeeded, .*, Finished'):
-        telling.read(["a@x.org"], ["Paused"])
+        notify.read(["a@x.org"], ["Paused"])
 
 
 def test_the_job_carries_it_and_gjob_shows_it() -> None:
@@ -42,7 +43,7 @@ def test_the_job_carries_it_and_gjob_shows_it() -> None:
     submission = manifest.Submission(name="a", command=["a"], request=None, image="busybox", notify=asked)
     job = manifest.build(submission, namespace="default")
     assert job.spec.notify == asked
-    assert "Notifications\n  To=a@x.org\n  Events=Succeeded,Failed,TimedOut,Cancelled" in onejob.text(
-        onejob.sections(job)
+    assert "Notifications\n  To=a@x.org\n  Events=Succeeded,Failed,TimedOut,Cancelled" in details.text(
+        details.sections(job)
     )
-    assert "Notifications" not in onejob.text(onejob.sections(make_job()))
+    assert "Notifications" not in details.text(details.sections(make_job()))

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dovetail_cli import times
-from dovetail_cli.errors import UsageError
+from dovetail_cli.ui import times
+from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, ago
 
 

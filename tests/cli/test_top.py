@@ -6,15 +6,16 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.values import values_of
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.objects import Pod
-from dovetail_cli import inventory, output, topping, topscreen
 from dovetail_cli.app import run
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.topscreen import Screen
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.nodes import inventory, top, top_screen
+from dovetail_cli.nodes.top_screen import Screen
+from dovetail_cli.ui import output
 from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
 from tests.core.kube.api import Answer, Api, refusal
 
@@ -36,7 +37,7 @@ PODS = [
 
 def screen(*gpunodes: GPUNode, pods: Sequence[Pod] = (), jobs: Sequence[GPUJob] = ()) -> Screen:
     found = inventory.take(gpunodes, pods, scheduler="Running", namespace="default")
-    return Screen(now=NOW, inventory=found, jobs=jobs, called=topscreen.called(jobs))
+    return Screen(now=NOW, inventory=found, jobs=jobs, called=top_screen.called(jobs))
 
 
 def test_each_device_is_shown_with_its_load_and_who_holds_it() -> None:
@@ -81,7 +82,7 @@ def test_programs_get_sums_and_devices_as_numbers() -> None:
     assert (told["held_gpus"], told["available_gpus"], told["total_gpus"], told["utilization"]) == (2, 0, 2, 0.25)
     assert (told["jobs_running"], told["jobs_waiting"], told["memory_used_mib"]) == (1, 1, 200)
     assert told["nodes"][0]["devices"][0]["holders"][0]["job"] == 5
-    table = output.as_csv(found.rows(), columns=topscreen.CSV_COLUMNS).splitlines()
+    table = output.as_csv(found.rows(), columns=top_screen.CSV_COLUMNS).splitlines()
     assert table[1].endswith(",5 train (ada) [0.5]")
 
 
@@ -97,7 +98,7 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
     system = "namespaces/dovetail-system"
     api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", missing)
     api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", missing)
-    assert [job.metadata.name for job in (await topping.look(cluster)).jobs] == ["train"]
+    assert [job.metadata.name for job in (await top.look(cluster)).jobs] == ["train"]
 
 
 def of_one_namespace(api: Api, *, gpunodes: Answer) -> None:

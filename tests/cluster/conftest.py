@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pytest
 
-from dovetail.audit import LAGGING
+from dovetail.api.resources import NAMESPACES, SERVICEACCOUNTS
+from dovetail.audit.allocations import LAGGING
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import NAMESPACES, SERVICEACCOUNTS
-from dovetail_cli import proving
+from dovetail_cli.cluster import audit
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS
@@ -74,10 +74,10 @@ def audited(sandbox: Cluster) -> Iterator[None]:
     """What `dovetail audit` says when the test is over, its own tidying included: nothing is promised twice."""
     yield
     limit = time.monotonic() + PATIENCE_SECONDS
-    report = proving.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
+    report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
     # A status may lag behind what the test has just taken away, on a busy machine for longer than the command waits.
     while report.findings and {each.kind for each in report.findings} <= LAGGING and time.monotonic() < limit:
-        report = proving.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
+        report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
     assert not report.findings, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.findings)
 
 

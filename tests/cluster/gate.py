@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from dovetail.kube.connection import load_connection
+from dovetail.kube.auth.connection import load_connection
 from dovetail_sandbox import state
 from dovetail_sandbox.cluster import Cluster
 

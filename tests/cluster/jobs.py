@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
+from dovetail.api.resources import EVENTS, GPUJOBS, JOBS, PODS, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import Event, Job, Pod
-from dovetail.kube.resources import EVENTS, GPUJOBS, JOBS, PODS, Resource
 from dovetail.names import EXIT_CODE, LABEL_JOB, RUN_SECONDS
 
 # For one step of a job's life, with room for a machine that has other things to do.

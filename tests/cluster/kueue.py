@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
+from dovetail.api.resources import Resource
 from dovetail.kube.client import Client
-from dovetail.kube.resources import Resource
 
 _VERSION: Final = "v1beta2"
 _GROUP: Final = "kueue.x-k8s.io"

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from dovetail import names
+from dovetail.api.resources import NAMESPACES, PODS, RUNTIMECLASSES, SERVICEACCOUNTS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.resources import NAMESPACES, PODS, RUNTIMECLASSES, SERVICEACCOUNTS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
 from tests.cluster.test_admission import ROLE_BINDINGS, ROLES, connection_of, until_the_rights_count

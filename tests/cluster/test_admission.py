@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from dovetail import names
-from dovetail.allocation import Allocation, allocation_in
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import EVENTS, GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
+from dovetail.kube.auth.connection import Connection, load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection, load_connection
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.objects import Node, Pod
-from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
+from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_chart import rendered, run

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
+from dovetail.api.resources import GPUNODES, NODES, PODS
+from dovetail.formats.quantities import whole
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import Node, Pod
-from dovetail.kube.quantity import whole
-from dovetail.kube.resources import GPUNODES, NODES, PODS
-from dovetail_agent.simulated import device_uuid
+from dovetail_agent.devices.simulated.provider import device_uuid
 
 pytestmark = pytest.mark.cluster
 

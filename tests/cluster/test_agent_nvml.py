@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUNODES
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUNODES
 from dovetail_sandbox.cluster import Cluster
 from tests.agent.nvml_stub import Scenario, built, card_uuid
 from tests.cluster.test_agent import PATIENCE_SECONDS, Scene, advertising, reported

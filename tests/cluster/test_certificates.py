@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.resources import PODS
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import Forbidden, KubeError
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import PODS
 from dovetail_certificates.keeper import MUTATING, SECRETS, Configuration, Secret
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster

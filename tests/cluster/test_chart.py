@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dovetail.api.resources import NAMESPACES, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.resources import NAMESPACES, PODS
-from dovetail_sandbox import binaries
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from tests.chart.generated import CHART
 from tests.chart.openapi import FILE_TEMPLATE, schemas
@@ -22,7 +22,7 @@ FORMS = {"per-node agents": "false", "one agent for simulated nodes": "true"}
 
 
 def run(program: str, *arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
-    path = binaries.resolve([program], report=Lines(sys.stderr))[program]
+    path = locate.resolve([program], report=Lines(sys.stderr))[program]
     words = [str(path), *map(str, arguments)]
     return subprocess.run(words, input=text, capture_output=True, text=True, timeout=120, check=False)
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.resources import GPUJOBS, GPUQUOTAS, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import GPUJOBS, GPUQUOTAS, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 

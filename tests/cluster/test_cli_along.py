@@ -15,8 +15,8 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, spec_of
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS
 from dovetail.kube.client import Client
-from dovetail.kube.resources import CONFIGMAPS, GPUJOBS
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.test_cli import Shell, jobs, main_output, shell
 

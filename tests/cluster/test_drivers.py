@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
+from dovetail.api.builtin import ResourceSlice
+from dovetail.api.resources import RESOURCESLICES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import ResourceSlice
-from dovetail.kube.resources import RESOURCESLICES
-from dovetail_cli import proving
-from dovetail_cli.doctor import seeing
+from dovetail_cli.cluster import audit
+from dovetail_cli.doctor import diagnosis
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import DRIVER_ABSENCE_SECONDS
 from tests.cluster.jobs import Jobs
@@ -72,8 +72,8 @@ async def slices(client: Client) -> AsyncIterator[Slices]:
 def told(sandbox: Cluster) -> tuple[list[str], list[str]]:
     """What audit and doctor say of the node."""
     kubeconfig = str(sandbox.kubeconfig)
-    audited = [each.kind for each in proving.prove(kubeconfig=kubeconfig, context=None).findings]
-    found: list[Any] = seeing.cluster(node=NODE, kubeconfig=kubeconfig, context=None)
+    audited = [each.kind for each in audit.prove(kubeconfig=kubeconfig, context=None).findings]
+    found: list[Any] = diagnosis.cluster(node=NODE, kubeconfig=kubeconfig, context=None)
     return audited, [each.message for each in found if each.check == "node" and each.level == "error"]
 
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.resources import JOBS, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Job, Pod
-from dovetail.kube.resources import JOBS, PODS
 from dovetail.names import LABEL_JOB
 from tests.cluster.jobs import Jobs
 

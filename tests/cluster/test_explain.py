@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.resources import PODS
 from dovetail.kube.client import Client
-from dovetail.kube.resources import PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
 

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 
 from dovetail import names
-from dovetail.allocation import Allocation, allocation_in
+from dovetail.api.builtin import Event, Node, Pod
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import EVENTS, GPUNODES, NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.objects import Event, Node, Pod
-from dovetail.kube.resources import EVENTS, GPUNODES, NODES, PODS
+from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.killing import kill
 

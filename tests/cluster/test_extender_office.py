@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.api.builtin import Lease, Pod
+from dovetail.api.resources import LEASES, PODS
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.objects import Lease, Pod
-from dovetail.kube.resources import LEASES, PODS
 from dovetail_extender.service import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.background import free_ports

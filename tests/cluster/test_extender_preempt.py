@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Pod
+from dovetail.api.resources import PODS, PRIORITYCLASSES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import PODS, PRIORITYCLASSES
+from dovetail.pods.allocation import allocation_in
 from tests.cluster.jobs import Jobs
 from tests.cluster.test_extender import Scene, scene, until
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
-from dovetail.kube.resources import GPUJOBS
-from dovetail_cli import past
-from dovetail_cli.cluster import Cluster as Commands
+from dovetail.api.resources import GPUJOBS
+from dovetail_cli.cluster.connection import Cluster as Commands
+from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
 from tests.cluster.test_operator_faults import jobs
@@ -27,7 +27,7 @@ async def until_recorded(jobs: Jobs, count: int) -> dict[str, JobRecord]:
     commands = Commands(client=jobs.client, namespace=jobs.namespace)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await past.records(commands, HistoryQuerySpec())
+            found = await history.records(commands, HistoryQuerySpec())
             if len(found) >= count:
                 assert len(found) == count
                 return {record.name: record for record in found}
@@ -93,4 +93,4 @@ async def test_what_went_while_no_operator_looked_is_recorded_when_one_looks_aga
 async def test_a_question_that_cannot_be_answered_is_answered_with_a_sentence(jobs: Jobs) -> None:
     commands = Commands(client=jobs.client, namespace=jobs.namespace)
     with pytest.raises(Exception, match='phases "Lost": a job that has ended is one of'):
-        await past.ask(commands, HistoryQuerySpec(phases=["Lost"]))
+        await history.ask(commands, HistoryQuerySpec(phases=["Lost"]))

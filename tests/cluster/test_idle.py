@@ -10,11 +10,11 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUNODES, NODES
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUNODES, NODES
-from dovetail_sandbox import kwok
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.nodesets import SimulatedNode
+from dovetail_sandbox.nodes import kwok
+from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from tests.cluster.gate import Operator
 from tests.cluster.jobs import FOR_EVER, Jobs, condition
 from tests.cluster.test_agent import until

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUJOBS
-from dovetail_cli import proving
+from dovetail_cli.cluster import audit
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.killing import kill, running
@@ -65,7 +65,7 @@ async def test_killed_while_jobs_run_and_wait_all_of_them_end_well(
     await until_some_run_and_some_wait(jobs)
 
     killed = await kill(sandbox, component)
-    proof = await asyncio.to_thread(proving.prove, kubeconfig=str(sandbox.kubeconfig), context=None)
+    proof = await asyncio.to_thread(audit.prove, kubeconfig=str(sandbox.kubeconfig), context=None)
     assert not proof.findings
 
     ended = await until_all_have_ended(jobs)

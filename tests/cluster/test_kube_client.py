@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import ConfigMap, Node, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS, NODES, PODS
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unreachable
-from dovetail.kube.objects import ConfigMap, Node, Pod
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, NODES, PODS
 
 pytestmark = pytest.mark.cluster
 

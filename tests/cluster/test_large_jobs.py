@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS, NAMESPACES, Resource
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import Conflict, Forbidden, KubeError, NotFound, StatusError
-from dovetail.kube.resources import GPUJOBS, NAMESPACES, Resource
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
 from tests.cluster.killing import kill, running

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import yaml
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
+from dovetail.api.resources import GPUJOBS, JOBS, PODS, SERVICES, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import GPUJOBS, JOBS, PODS, SERVICES, Resource
 from dovetail.names import LABEL_ARRAY
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, condition, manifest
 

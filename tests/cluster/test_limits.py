@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import pytest
 
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.resources import GPUQUOTAS, NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, StatusError
-from dovetail.kube.objects import Node, Pod
-from dovetail.kube.resources import GPUQUOTAS, NODES, PODS
 from dovetail.names import LABEL_POOL, PREEMPTING_AT
-from dovetail_sandbox.chart import NAMESPACE
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.installed.chart import NAMESPACE
 from tests.cluster.conftest import PREEMPTING
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.killing import kill

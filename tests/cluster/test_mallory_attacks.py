@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from dovetail import names
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.asks import ask_of_job
+from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.gpu.request import RequestError
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import GPUJOBS, PODS
-from dovetail.requests import RequestError
-from dovetail_operator.workload import build_job
+from dovetail.pods.demand import ask_of_job
+from dovetail_operator.manifests.batch_job import build_job
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.generated import CHART
 from tests.cluster.jobs import Jobs, manifest

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUJOBS
 from dovetail.names import MEMORY_STRATEGY, REQUEST
 from tests.cluster.jobs import Jobs, manifest
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Event, Node, Pod
+from dovetail.api.resources import EVENTS, NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import Event, Node, Pod
-from dovetail.kube.resources import EVENTS, NODES, PODS
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, condition
 
 pytestmark = pytest.mark.cluster

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
+from dovetail.api.resources import NODES
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Node
-from dovetail.kube.resources import NODES
 from dovetail_sandbox.cluster import Cluster
 from tests.agent import cuda_stub, nvml_stub
 from tests.agent.mps_stub import MpsStub
@@ -97,7 +97,7 @@ async def test_shares_are_enforced_by_mps_as_long_as_its_daemon_is_there_and_the
     stub, jobs = MpsStub(tmp_path), Jobs(client, namespace=namespace)
     state = tmp_path / "state" / "mps.json"
     supervisor = (
-        "dovetail_agent.mps_main",
+        "dovetail_agent.mps.main",
         f"--node={scene.name}",
         f"--directory={tmp_path}",
         f"--program={stub.program}",

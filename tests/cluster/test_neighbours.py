@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.resources import GPUJOBS, JOBS, PODS, Resource
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import GPUJOBS, JOBS, PODS, Resource
+from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import NODES, OVERRIDES

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import Job
 from dovetail.api.historyquery import HistoryQuerySpec
+from dovetail.api.resources import CRDS, GPUJOBS, JOBS, NAMESPACES, SERVICES
+from dovetail.formats.durations import human, moment
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.objects import Job
-from dovetail.kube.resources import CRDS, GPUJOBS, JOBS, NAMESPACES, SERVICES
-from dovetail_cli import past
-from dovetail_cli.cluster import Cluster as Commands
-from dovetail_operator.durations import human, moment
+from dovetail_cli.cluster.connection import Cluster as Commands
+from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
 from tests.cluster.killing import kill
@@ -149,7 +149,7 @@ async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_n
     await doomed.gone(GPUJOBS, "runs")
     await _made_again(client, doomed.namespace)
     commands = Commands(client=client, namespace=doomed.namespace)
-    (record,) = await past.records(commands, HistoryQuerySpec(names=["runs"]))
+    (record,) = await history.records(commands, HistoryQuerySpec(names=["runs"]))
     await client.delete(NAMESPACES, doomed.namespace)
     assert (record.phase, record.reason) == ("Cancelled", "Deleted")
 

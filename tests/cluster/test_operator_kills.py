@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
+from dovetail.api.resources import GPUJOBS, JOBS, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Job, Pod
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUJOBS, JOBS, PODS
 from dovetail.names import LABEL_JOB
-from dovetail_cli import past
-from dovetail_cli.cluster import Cluster as Commands
+from dovetail_cli.cluster.connection import Cluster as Commands
+from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write, let_through
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
@@ -144,5 +144,5 @@ async def gone(jobs: Jobs, name: str) -> None:
 
 async def recorded(jobs: Jobs, name: str) -> JobRecord:
     commands = Commands(client=jobs.client, namespace=jobs.namespace)
-    (record,) = await past.records(commands, HistoryQuerySpec(names=[name]))
+    (record,) = await history.records(commands, HistoryQuerySpec(names=[name]))
     return record

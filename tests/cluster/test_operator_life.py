@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.builtin import ConfigMap, Event
+from dovetail.api.resources import CONFIGMAPS, EVENTS, GPUJOBS, JOBS
+from dovetail.formats.durations import human, moment
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.objects import ConfigMap, Event
-from dovetail.kube.resources import CONFIGMAPS, EVENTS, GPUJOBS, JOBS
-from dovetail_operator.durations import human, moment
-from dovetail_sandbox import binaries, progress
+from dovetail_sandbox import progress
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.programs import locate
 from tests.cluster.jobs import FOR_EVER, Jobs, condition, run
 
 pytestmark = pytest.mark.cluster
@@ -31,7 +32,7 @@ async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
 @pytest.fixture
 def kubectl(sandbox: Cluster, namespace: str) -> Kubectl:
     """The command line of a kubectl call in this test's namespace."""
-    program: Path = binaries.resolve(["kubectl"], report=progress.reporter())["kubectl"]
+    program: Path = locate.resolve(["kubectl"], report=progress.reporter())["kubectl"]
 
     def command(*arguments: str) -> tuple[str, ...]:
         return (str(program), f"--kubeconfig={sandbox.kubeconfig}", f"--namespace={namespace}", *arguments)

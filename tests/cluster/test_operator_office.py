@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.builtin import Lease
+from dovetail.api.resources import JOBS, LEASES
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Lease
-from dovetail.kube.resources import JOBS, LEASES
 from dovetail_operator.leader import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write

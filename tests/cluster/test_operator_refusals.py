@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 from msgspec import Raw
 
+from dovetail.api.resources import Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from dovetail.kube.resources import Resource
 from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster

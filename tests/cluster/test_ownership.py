@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import EVENTS, GPUJOBS, GPUQUOTAS, JOBS, NAMESPACES, PODS, SERVICEACCOUNTS, Resource
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import KubeError
-from dovetail.kube.objects import Event, Job, Pod
-from dovetail.kube.resources import EVENTS, GPUJOBS, GPUQUOTAS, JOBS, NAMESPACES, PODS, SERVICEACCOUNTS, Resource
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import _until_pods_are_taken
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import find_condition
+from dovetail.api.resources import NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from dovetail.kube.objects import Node, Pod
-from dovetail.kube.resources import NODES, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.test_extender import heard

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, Invalid
-from dovetail.kube.resources import GPUJOBS, PODS
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, manifest
 from tests.cluster.mallory import an_editor, others_go_on

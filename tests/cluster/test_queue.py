@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
+from dovetail.api.resources import GPUJOBS
+from dovetail.formats.durations import moment, timestamp
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from dovetail.kube.resources import GPUJOBS
-from dovetail_operator.durations import moment, timestamp
 from tests.cluster.jobs import Jobs, condition
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS, NAMESPACES
 from dovetail.kube.client import Client
-from dovetail.kube.resources import GPUJOBS, NAMESPACES
 from dovetail_sandbox.cluster import Cluster
 
 pytestmark = pytest.mark.cluster

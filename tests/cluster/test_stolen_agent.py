@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.gpunodetenants import GPUNodeTenants
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUNODETENANTS, PODS, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, KubeError
-from dovetail.kube.objects import Pod
-from dovetail.kube.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUNODETENANTS, PODS, Resource
+from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster import test_admission
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs

@@ -17,9 +17,9 @@ from aiohttp import web
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.resources import GPUJOBS, PODS
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_admission import Manifest, asking, make_pod
 from tests.cluster.webhooks import HOOKS, without_ours

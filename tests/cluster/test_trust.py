@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Event, Node
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpunodetenants import GPUNodeTenants
+from dovetail.api.resources import EVENTS, GPUNODES, GPUNODETENANTS, NODES
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Event, Node
-from dovetail.kube.resources import EVENTS, GPUNODES, GPUNODETENANTS, NODES
-from dovetail_agent.strangers_feature import GRACE
+from dovetail_agent.guards.strangers_feature import GRACE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import PROGRAM
 from tests.cluster.jobs import Jobs, condition

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import Assignment, GPUNode
+from dovetail.api.resources import GPUNODES, NODES, PODS
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import load_connection
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.objects import Node, Pod
-from dovetail.kube.resources import GPUNODES, NODES, PODS
-from dovetail_agent.simulated import device_uuid
-from dovetail_sandbox import kwok
+from dovetail.pods.allocation import allocation_in
+from dovetail_agent.devices.simulated.provider import device_uuid
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.nodesets import SimulatedNode
+from dovetail_sandbox.nodes import kwok
+from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from tests.cluster.jobs import Jobs
 from tests.cluster.killing import kill, running
 from tests.cluster.test_extender import PATIENCE_SECONDS, Scene, until

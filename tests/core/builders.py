@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from dovetail import names
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.gpunode import GPUNode
-from dovetail.kube.objects import Node, Pod
 
 
 def make_node(name: str = "a", **more: Any) -> Node:

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from dovetail import names
-from dovetail.allocation import (
+from dovetail.api.gpujob import Mode
+from dovetail.pods.allocation import (
     AllocatedDevice,
     Allocation,
     AllocationError,
@@ -11,7 +12,6 @@ from dovetail.allocation import (
     allocation_in,
     annotations_of,
 )
-from dovetail.api.gpujob import Mode
 
 
 def make_allocation(*, mode: Mode, share_milli: int = 1000, devices: int = 2) -> Allocation:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.asks import ask_of_job
-from dovetail.requests import RequestError
+from dovetail.gpu.request import RequestError
+from dovetail.pods.demand import ask_of_job
 from tests.operator_.builders import make_job
 
 HOST = "kubernetes.io/hostname"

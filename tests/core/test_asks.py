@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail import names
+from dovetail.api.builtin import PodSpec
 from dovetail.api.gpujob import ResourceRequest
-from dovetail.asks import ask_of_job, ask_of_pod, host_request, request_of_resources, resources_of, template_spec
-from dovetail.engine.claims import Ask
-from dovetail.kube.objects import PodSpec
-from dovetail.requests import GPURequest, RequestError
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu.request import GPURequest, RequestError
+from dovetail.pods.demand import ask_of_job, ask_of_pod, host_request, request_of_resources, resources_of, template_spec
 from tests.core.builders import make_job, make_pod
 from tests.core.engine.builders import make_ask
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, allocation_in, annotations_of
-from dovetail.audit import Report, Rules, audit
-from dovetail.findings import Finding
-from dovetail.kube.objects import Container, Pod, Resources
+from dovetail.api.builtin import Container, Pod, Resources
+from dovetail.audit.allocations import Report, Rules, audit
+from dovetail.audit.findings import Finding
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, allocation_in, annotations_of
 from tests.cli.builders import make_gpunode, make_job, make_node, make_pod
 
 WHOLE = {names.GPU_MILLI: "1000"}

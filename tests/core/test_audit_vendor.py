@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node, NodeStatus, Pod, ResourceSlice
 from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.api.meta import ObjectMeta
-from dovetail.audit import Report, Rules, audit
-from dovetail.kube.objects import Node, NodeStatus, Pod, ResourceSlice
+from dovetail.audit.allocations import Report, Rules, audit
 from tests.cli.builders import make_gpunode, make_job, make_pod
 
 GPU = "nvidia.com/gpu"

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cluster import ClusterView
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import Refusal
-from dovetail.kube.objects import Node, Pod
-from dovetail.pods.claimed import BY_CLAIM, claimed_devices
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.api.builtin import Node, Pod
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.refusals import Refusal
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.pods.resource_claims import BY_CLAIM, claimed_devices
 from tests.core.engine.builders import make_ask
 from tests.core.test_vendor_nodes import GPU, free, make_node, make_pod, make_report, make_view
 

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail.cluster import ClusterView, device_facts
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.kube.objects import Pod
+from dovetail.api.builtin import Pod
+from dovetail.cluster.view import ClusterView, device_facts
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from tests.core.builders import make_gpunode, make_node, make_pod
 from tests.core.engine.builders import make_ask
 

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from dovetail.config.credentials import exposed
-from dovetail.config.document import default_yaml
 from dovetail.config.errors import ConfigError
 from dovetail.config.groups import PreemptionRules, ScoreWeights
 from dovetail.config.settings import Settings, load_settings
-from dovetail.engine.choices import DEFAULT_WEIGHTS
+from dovetail.config.template import default_yaml
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS
+from dovetail.gpu.models import known_families, memory_mib
 from dovetail.logs import FORMATS, LEVELS
-from dovetail.models import known_families, memory_mib
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.constraints import Exclusion, admits, exclusion
-from dovetail.kube.objects import Node
+from dovetail.api.builtin import Node
+from dovetail.pods.node_affinity import Exclusion, admits, exclusion
 
 
 def make_node(*, taint: dict[str, str] | None = None, **labels: str) -> Node:

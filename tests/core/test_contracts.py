@@ -7,12 +7,12 @@ from typing import Any, get_args
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation
 from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links, Stranger
-from dovetail.engine.plan import Shortage
-from dovetail.engine.refusals import UNRESOLVABLE, RefusalKind
-from dovetail.engine.sentences import need
+from dovetail.engine.filter.messages import need
+from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.model.refusals import UNRESOLVABLE, RefusalKind
+from dovetail.pods.allocation import AllocatedDevice, Allocation
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "contracts.md").read_text(encoding="utf-8")
@@ -56,7 +56,9 @@ def test_the_refusals_and_their_lists_are_those_of_the_contract() -> None:
 
 
 def test_every_reason_of_a_shortage_is_in_the_closed_set() -> None:
-    told = set(re.findall(r'reason="(\w+)"', (ROOT / "core/dovetail/engine/plan.py").read_text(encoding="utf-8")))
+    told = set(
+        re.findall(r'reason="(\w+)"', (ROOT / "core/dovetail/engine/gang/placement.py").read_text(encoding="utf-8"))
+    )
     assert told == {"ExceedsCapacity", "Fragmentation", "MemoryGuard", "NodeUnhealthy", "Resources"}
     assert told <= set(get_args(Reason))
     assert Shortage.__annotations__["reason"] == Reason

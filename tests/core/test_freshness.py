@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 
 from dovetail.api.gpunode import GPUNodeStatus
-from dovetail.cluster import ClusterView
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.freshness import Freshness
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
 from tests.core.builders import make_gpunode, make_node
 from tests.core.engine.builders import make_ask
 

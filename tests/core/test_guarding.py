@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from dovetail.guarding import Guard, repeat
+from dovetail.process.guarded_loops import Guard, repeat
 
 
 async def test_a_round_that_fails_is_followed_by_the_next() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import GPUJob, job_of
-from dovetail.history import cut_short, is_worth_keeping, record_of
+from dovetail.jobs.records import cut_short, is_worth_keeping, record_of
 
 
 def job(status: dict[str, Any], **meta: Any) -> GPUJob:

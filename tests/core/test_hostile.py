@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.audit import audit
-from dovetail.kube import wire
-from dovetail.kube.objects import Pod
-from dovetail_cli.jobrows import View, record
+from dovetail.audit.allocations import audit
+from dovetail.kube import watch_stream
+from dovetail_cli.jobs.job_rows import View, record
 from tests.core import hostile
 
 HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -23,7 +23,9 @@ def page(texts: list[bytes]) -> bytes:
 @given(texts=st.lists(hostile.pods(), max_size=3))
 def test_the_audit_takes_every_pod(texts: list[bytes]) -> None:
     unread: list[str] = []
-    pods = wire.page(page(texts), as_type=Pod, path="/pods", on_unreadable=lambda meta, _: unread.append(meta.name))
+    pods = watch_stream.page(
+        page(texts), as_type=Pod, path="/pods", on_unreadable=lambda meta, _: unread.append(meta.name)
+    )
     assert len(pods.items or ()) + len(unread) == len(texts)
     audit(nodes=[], gpunodes=[], pods=pods.items or ())
 
@@ -34,6 +36,8 @@ def test_the_tables_take_every_job(texts: list[bytes]) -> None:
     healthy = hostile.text_of(
         {"metadata": {"name": "healthy", "namespace": "team"}, "spec": {"template": {"spec": {}}}}
     )
-    jobs = wire.page(page([*texts, healthy]), as_type=GPUJob, path="/gpujobs", on_unreadable=lambda *_: None).items
+    jobs = watch_stream.page(
+        page([*texts, healthy]), as_type=GPUJob, path="/gpujobs", on_unreadable=lambda *_: None
+    ).items
     rows = [record(job, view=View(now=datetime(2026, 11, 22, tzinfo=UTC))) for job in jobs or ()]
     assert rows[-1]["name"] == "healthy"

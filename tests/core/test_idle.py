@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dovetail.idle import IdleAction, IdleRules, IdleTimes
+from dovetail.jobs.idle import IdleAction, IdleRules, IdleTimes
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.api.gpujob import job_of
-from dovetail.joblimits import (
-    MAX_DEPTH,
-    JobLimits,
-    depth_of,
-    refusal_of_job,
-    refusal_of_spec,
-    without_bulk,
-)
+from dovetail.jobs.size_limits import MAX_DEPTH, JobLimits, depth_of, refusal_of_job, refusal_of_spec, without_bulk
 
 LIMITS = JobLimits(spec_bytes=10_000, array_bytes=100_000)
 VALUES = st.recursive(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.models import Model, known_families, memory_mib, normalise, vendor_of
+from dovetail.gpu.models import Model, known_families, memory_mib, normalise, vendor_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dovetail.moments import after, timestamp
+from dovetail.formats.timestamps import after, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.asks import ask_of_job, ask_of_pod
-from dovetail.kube.objects import Pod, PodSpec
-from dovetail.moving import host_room_mib
+from dovetail.api.builtin import Pod, PodSpec
+from dovetail.pods.demand import ask_of_job, ask_of_pod
+from dovetail.pods.effective_request import host_room_mib
 from tests.core.builders import make_job
 
 TURN = {names.GPU_TURN: "1", names.GPU_MEMORY_MIB: "1024"}

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail import names
-from dovetail.cluster import ClusterView
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
-from dovetail.kube.objects import Node, Pod, ResourceSlice
-from dovetail.nodedrivers import ABSENT_SECONDS, NodeDrivers, drivers_now
+from dovetail.api.builtin import Node, Pod, ResourceSlice
+from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers, drivers_now
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
 from tests.core.builders import make_gpunode, make_node
 from tests.core.engine.builders import make_ask
 

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Placement
-from dovetail.engine.claims import Ask, Claim, DeviceClaim
-from dovetail.kube.objects import Pod
-from dovetail.names import COMPLETION_INDEX, PLAN
-from dovetail.plans import (
+from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.gpu.request import parse
+from dovetail.jobs.plan import (
     annotation_of,
     ask_of,
     kept_texts,
@@ -18,7 +18,7 @@ from dovetail.plans import (
     planned_worker,
     worker_of_plan,
 )
-from dovetail.requests import parse
+from dovetail.names import COMPLETION_INDEX, PLAN
 
 
 def make_plan(*nodes: tuple[str, int]) -> Placement:

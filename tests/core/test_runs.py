@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
-from dovetail.runs import end_of_run
+from dovetail.jobs.runs import end_of_run
 
 
 def clock(minute: int) -> str:

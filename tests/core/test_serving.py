@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
-from dovetail import serving
 from dovetail.config.errors import ConfigError
+from dovetail.process import serving
 
 
 async def fetch(path: str, *, ready: dict[str, serving.Check], registry: CollectorRegistry | None = None):
@@ -134,7 +134,7 @@ def test_a_wrong_configuration_is_one_sentence_and_exit_code_two(tmp_path: Path,
 
 
 def test_a_wrong_kubeconfig_is_one_sentence_and_exit_code_two(tmp_path: Path) -> None:
-    body = "from dovetail.kube.connection import load_connection\nload_connection(args.kubeconfig)"
+    body = "from dovetail.kube.auth.connection import load_connection\nload_connection(args.kubeconfig)"
     process = start(body, "--kubeconfig", str(tmp_path / "missing"))
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (2, f"{tmp_path}/missing: no such kubeconfig\n")

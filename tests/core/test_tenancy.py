@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import Allocation, allocation_in
+from dovetail.api.builtin import Pod
 from dovetail.api.meta import ObjectMeta, OwnerReference
-from dovetail.kube.objects import Pod
-from dovetail.tenancy import Tenancy, job_of, tenancy_in
+from dovetail.pods.allocation import Allocation, allocation_in
+from dovetail.pods.tenancy import Tenancy, job_of, tenancy_in
 
 BEFORE = Allocation(node="a", mode="TimeShared", containers=[])
 BOUND = msgspec.structs.replace(BEFORE, priority=40, job="train")

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from dovetail.config.settings import Settings
-from dovetail.engine.claims import Ask
-from dovetail.requests import RequestError, parse
-from dovetail.vendor import DEFAULT_VENDORS, Vendors, asks_by_kind
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, asks_by_kind
+from dovetail.gpu.request import RequestError, parse
 from tests.core.engine.builders import make_ask
 
 

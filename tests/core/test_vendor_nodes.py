@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail import names
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import Assignment, GPUNode
-from dovetail.asks import ask_of_pod
-from dovetail.cluster import ClusterView, node_facts
+from dovetail.cluster.view import ClusterView, node_facts
 from dovetail.config.settings import Settings
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import Refusal
-from dovetail.kube.objects import Node, Pod
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.refusals import Refusal
+from dovetail.pods.demand import ask_of_pod
 from tests.core.engine.builders import make_ask
 
 GPU = "nvidia.com/gpu"

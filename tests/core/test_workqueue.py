@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from dovetail.kube.retry import Backoff
-from dovetail.workqueue import WorkQueue
+from dovetail.kube.workqueue import WorkQueue
 
 SOON = Backoff(first_seconds=0.001, longest_seconds=0.001)
 

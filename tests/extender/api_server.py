@@ -14,7 +14,7 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from dovetail.kube.connection import Connection
+from dovetail.kube.auth.connection import Connection
 
 LISTS = {
     "nodes": "/api/v1/nodes",

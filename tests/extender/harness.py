@@ -9,9 +9,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from dovetail.kube.client import Client
-from dovetail.kube.lease import Leadership, Times
+from dovetail.kube.leader_election import Leadership, Times
 from dovetail.kube.retry import Backoff
-from dovetail_extender.app import MAX_BODY_BYTES
+from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import LEASE, Extender, Options
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding

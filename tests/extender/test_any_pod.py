@@ -8,15 +8,15 @@ import msgspec
 from hypothesis import given, settings
 
 from dovetail import names
-from dovetail.cluster import ClusterView
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import Refusal
-from dovetail.kube.objects import Pod
-from dovetail.requests import RequestError
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.preempting import Preempting
-from dovetail_extender.wire import MetaPod, MetaVictims, PreemptArgs, ScheduledPod
+from dovetail.api.builtin import Pod
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.refusals import Refusal
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.gpu.request import RequestError
+from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.decide.preempt import Preempting
+from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs, ScheduledPod
 from dovetail_webhook.mutation import patch_of_pod
 from tests.cli.builders import make_gpunode
 from tests.core.explain.builders import make_node

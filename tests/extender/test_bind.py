@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.pods.allocation import allocation_in
 from dovetail_extender.metrics import HOLD_STATES
 from dovetail_extender.service import Options
 from tests.extender.api_server import ApiServer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.nodedrivers import ABSENT_SECONDS
+from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_pod
 from tests.extender.harness import Face, eventually, watching

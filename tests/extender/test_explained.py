@@ -7,18 +7,18 @@ import msgspec
 from hypothesis import given, settings
 
 from dovetail import names
-from dovetail.allocation import annotations_of
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy
 from dovetail.config.settings import Settings
-from dovetail.engine.choices import FragmentationPolicy
-from dovetail.engine.claims import Claim
-from dovetail.kube.objects import Pod
-from dovetail.tenancy import Tenancy
-from dovetail_cli.explain import subjects, telling
-from dovetail_cli.picture import Picture
-from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.pods import allocation_of
-from dovetail_extender.wire import ScheduledPod
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.pods.allocation import annotations_of
+from dovetail.pods.tenancy import Tenancy
+from dovetail_cli.cluster.snapshot import Picture
+from dovetail_cli.explain import explanation, subjects
+from dovetail_extender.decide.demand import allocation_of
+from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.protocol import ScheduledPod
 from tests.cli.builders import NOW, make_gpunode
 from tests.core.explain.builders import make_node
 from tests.extender.builders import make_pod, make_share
@@ -100,7 +100,7 @@ def test_the_node_and_the_devices_that_are_foretold_are_those_that_the_extender_
     cluster = Cluster(make_settings(policy, term))
     for number, (milli, cpu) in enumerate(asked):
         pod = raw(f"p{number:02d}", milli, cpu=cpu)
-        told = telling.explain(subjects.of_pod(pod, settings=cluster.settings), cluster.picture, now=NOW)
+        told = explanation.explain(subjects.of_pod(pod, settings=cluster.settings), cluster.picture, now=NOW)
         chosen = cluster.place(pod)
         assert told.answer is not None
         assert told.answer.fits == (chosen is not None)

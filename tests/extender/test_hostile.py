@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail.kube.lease import Leadership
+from dovetail.kube.leader_election import Leadership
+from dovetail_extender.protocol import WireError, read_filter_args
 from dovetail_extender.service import LEASE, Extender, Options
-from dovetail_extender.wire import WireError, read_filter_args
 from tests.core import hostile
 from tests.extender.builders import make_gpunode, make_node, make_pod
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
-from dovetail.audit import audit
-from dovetail.kube.objects import Node, Pod
+from dovetail.audit.allocations import audit
+from dovetail.pods.allocation import allocation_in
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod
 from tests.extender.harness import Face, eventually

@@ -16,16 +16,16 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
-from dovetail.cluster import ClusterView
-from dovetail.engine.ledger import Ledger
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.errors import Conflict, DeadlineExceeded, Forbidden, NotFound, Status
-from dovetail.kube.objects import Node, Pod
-from dovetail_extender.binding import Binder
-from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.settling import SETTLE_SECONDS
-from dovetail_extender.wire import BindingArgs, ScheduledPod
+from dovetail.pods.allocation import allocation_in
+from dovetail_extender.bind.binder import Binder
+from dovetail_extender.bind.unsettled import SETTLE_SECONDS
+from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.protocol import BindingArgs, ScheduledPod
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
 from tests.extender.harness import Clock
 

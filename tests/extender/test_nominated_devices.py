@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.shapes import Shapes
-from dovetail.kube.objects import Pod
-from dovetail_extender.nominations import Nominations
-from dovetail_extender.preempting import Preempting
-from dovetail_extender.wire import MetaPod, MetaVictims, PreemptArgs
+from dovetail.api.builtin import Pod
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail_extender.decide.preempt import Preempting
+from dovetail_extender.holds.nominations import Nominations
+from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs
 from tests.core.engine.builders import make_ask
 from tests.core.engine.test_fragments import fragments_on, residuals
 from tests.extender.builders import make_share

@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 import pytest
 
 from dovetail import names
-from dovetail.cluster import ClusterView
-from dovetail.kube.lease import WANTED_BY, LeaseLostError, Times
-from dovetail.kube.objects import Pod
-from dovetail_extender.binding import Binder
-from dovetail_extender.decisions import Decisions, Rules
+from dovetail.api.builtin import Pod
+from dovetail.cluster.view import ClusterView
+from dovetail.kube.leader_election import WANTED_BY, LeaseLostError, Times
+from dovetail_extender.bind.binder import Binder
+from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.protocol import BindingArgs
 from dovetail_extender.service import IDLE_SECONDS, Options
-from dovetail_extender.wire import BindingArgs
 from tests.core.engine.builders import make_ledger
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding, make_pod

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail_extender.plans import ELSEWHERE, OVERTAKEN
+from dovetail_extender.holds.planned_workers import ELSEWHERE, OVERTAKEN
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod
 from tests.extender.harness import Face, eventually, watching

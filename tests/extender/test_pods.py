@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.kube.objects import Pod
-from dovetail.requests import RequestError
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_extender.pods import Asks
+from dovetail.api.builtin import Pod
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.gpu.request import RequestError
+from dovetail_extender.decide.demand import Asks
 
 
 def make_pod(gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a") -> Pod:

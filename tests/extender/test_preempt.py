@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.kube.objects import Pod
+from dovetail.api.builtin import Pod
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
 from tests.extender.harness import Face, eventually, watching

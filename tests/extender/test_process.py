@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dovetail.config.settings import Settings
-from dovetail.engine.choices import Weights
+from dovetail.engine.model.settings import Weights
 from dovetail_extender.main import options_of, times_of
 from dovetail_extender.service import Options
 from tests.background import free_ports

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.pods.allocation import allocation_in
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, make_gpunode, make_node, make_pod, make_share
 from tests.extender.harness import Face, eventually

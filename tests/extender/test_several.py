@@ -3,7 +3,7 @@
 from typing import Any
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.pods.allocation import allocation_in
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_pod
 from tests.extender.harness import Face

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import allocation_in
+from dovetail.api.builtin import Pod
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.kube.objects import Pod
-from dovetail.tenancy import Tenancy
-from dovetail_extender.plans import PlannedJob
-from dovetail_extender.tenancies import Tenancies
+from dovetail.pods.allocation import allocation_in
+from dovetail.pods.tenancy import Tenancy
+from dovetail_extender.decide.tenancies import Tenancies
+from dovetail_extender.holds.planned_workers import PlannedJob
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_pod
 from tests.extender.harness import Face

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dovetail.engine.ledger import Ledger
-from dovetail_extender.waiting import PAUSE_SECONDS, Waiting
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail_extender.decide.unschedulable import PAUSE_SECONDS, Waiting
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from dovetail_extender.wire import WireError, read_binding_args, read_filter_args
+from dovetail_extender.protocol import WireError, read_binding_args, read_filter_args
 from tests.extender.builders import asking, binding, make_pod
 from tests.extender.harness import Face
 

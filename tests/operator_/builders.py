@@ -5,21 +5,21 @@ from typing import Any
 
 import msgspec
 
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Job, Node, Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.values import values_of
-from dovetail.asks import ask_of_job
-from dovetail.cluster import ClusterView
-from dovetail.engine.ledger import Ledger
-from dovetail.joblimits import JobLimits
-from dovetail.kube.objects import Job, Node, Pod
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.jobs.size_limits import JobLimits
 from dovetail.names import LABEL_JOB
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.attempts import inner_backoff_limit
-from dovetail_operator.observed import COMPLETION_INDEX, Observed, Obstacle
-from dovetail_operator.ownership import owner_reference
-from dovetail_operator.state import State
+from dovetail_operator.job.observation import COMPLETION_INDEX, Observed, Obstacle
+from dovetail_operator.job.retries import inner_backoff_limit
+from dovetail_operator.manifests.owner_reference import owner_reference
+from dovetail_operator.state.state import State
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 LET_GO = Admitted(key="uid-x")

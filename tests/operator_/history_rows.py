@@ -14,9 +14,9 @@ import sqlalchemy as sql
 
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, JobRecord
 from dovetail.api.meta import ObjectMeta
-from dovetail_operator.history_answers import answer
-from dovetail_operator.history_store import HistoryStore
-from dovetail_operator.history_table import JOBS
+from dovetail_operator.history.answers import answer
+from dovetail_operator.history.schema import JOBS
+from dovetail_operator.history.store import HistoryStore
 
 # As long as those of real jobs are.
 _RECORD = JobRecord(

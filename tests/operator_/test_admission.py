@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import QueuePlace, Reason, spec_of
-from dovetail.kube.objects import Node, Pod
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.admission import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
-from dovetail_operator.observed import Obstacle
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.state import State
+from dovetail_operator.job.observation import Obstacle
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.queue.cycle import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, make_state
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus, Preemption
-from dovetail_operator.announce import announcement
+from dovetail_operator.events.announcement import announcement
 from tests.operator_.builders import make_job
 
 

@@ -7,11 +7,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.api.builtin import Job
 from dovetail.api.gpujob import FINISHED, GPUJob
-from dovetail.kube.objects import Job
-from dovetail_operator import attempts
-from dovetail_operator.actions import CreateJob, DeleteJob
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.job import retries
+from dovetail_operator.job.actions import CreateJob, DeleteJob
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import LET_GO, NOW, condition, make_child, make_job, see
 
 RETRIES = 3
@@ -47,7 +47,7 @@ class Cluster:
             # The status is written first by another: nothing of this look comes about but what it read.
             return
         seen = see(
-            self.job, child=self.child, verdict=LET_GO, now=self.now, obstacle=attempts.resting(self.job, now=self.now)
+            self.job, child=self.child, verdict=LET_GO, now=self.now, obstacle=retries.resting(self.job, now=self.now)
         )
         outcome = reconcile(seen)
         for action in outcome.actions:

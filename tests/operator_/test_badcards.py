@@ -8,9 +8,9 @@ import pytest
 
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, find_condition
-from dovetail_operator.actions import PatchJob
-from dovetail_operator.badcards import CONDITION, BadCard, BadCards, announcement_of, condition_of, told
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.devices.bad_devices import CONDITION, BadCard, BadCards, announcement_of, condition_of, told
+from dovetail_operator.job.actions import PatchJob
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.core.builders import make_gpunode
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
 

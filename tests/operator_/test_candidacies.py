@@ -10,13 +10,13 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.candidates import Candidate
+from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.admission import Cycle, survey
-from dovetail_operator.candidacies import Candidacies
-from dovetail_operator.counting import counted_jobs
-from dovetail_operator.observed import Obstacle
-from dovetail_operator.state import State
+from dovetail_operator.job.observation import Obstacle
+from dovetail_operator.queue.cycle import Cycle, survey
+from dovetail_operator.state.candidate_cache import Candidacies
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import counted_jobs
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_state
 
 

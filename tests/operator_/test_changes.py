@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Event
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.objects import Event
-from dovetail.workqueue import WorkQueue
-from dovetail_operator.changes import Changes
-from dovetail_operator.pacing import Pacing
+from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.controller.event_handlers import Changes
+from dovetail_operator.job.status_pacing import Pacing
 from tests.operator_.builders import make_job, make_state
 
 

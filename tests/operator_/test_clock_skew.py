@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from dovetail_operator.actions import DeleteGPUJob
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.job.actions import DeleteGPUJob
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, see
 
 HOUR = timedelta(hours=1)

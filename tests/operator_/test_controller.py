@@ -9,21 +9,22 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.values import values_of
-from dovetail.cluster import ClusterView
-from dovetail.freshness import Freshness
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
 from dovetail.kube.client import Client
-from dovetail_operator import admission, settling
-from dovetail_operator.admission import estimates
-from dovetail_operator.announce import Announcement
-from dovetail_operator.controller import Controller
+from dovetail_operator.controller import reconciler
+from dovetail_operator.controller.controller import Controller
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.metrics import JobsCollector, make_counters
-from dovetail_operator.numbers import Numbers
-from dovetail_operator.observed import Obstacle
-from dovetail_operator.state import State
+from dovetail_operator.queue import cycle
+from dovetail_operator.queue.cycle import estimates
+from dovetail_operator.state.state import State
+from dovetail_operator.writes.job_numbers import Numbers
 from tests.background import running
 from tests.core.builders import make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
@@ -164,8 +165,8 @@ async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimat
             raise failure
         return estimates(*args)
 
-    monkeypatch.setattr("dovetail_operator.queueing.estimates", failing_once)
-    monkeypatch.setattr("dovetail_operator.queueing._FORESIGHT_SECONDS", 0.01)
+    monkeypatch.setattr("dovetail_operator.queue.loop.estimates", failing_once)
+    monkeypatch.setattr("dovetail_operator.queue.loop._FORESIGHT_SECONDS", 0.01)
     await test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig, api)
     assert next(failures, None) is None
 
@@ -273,7 +274,7 @@ async def test_a_job_on_which_the_operator_fails_is_told_so_and_stops_nobody_els
     rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     bad, good = numbered("bad"), numbered("good", suspend=True)
-    whole = admission._survey_one if fails == "the queue's look" else settling.reconcile
+    whole = cycle._survey_one if fails == "the queue's look" else reconciler.reconcile
 
     def failing(about: Any, *args: Any, **options: Any) -> Any:
         job = getattr(about, "job", about)
@@ -282,9 +283,9 @@ async def test_a_job_on_which_the_operator_fails_is_told_so_and_stops_nobody_els
         return whole(about, *args, **options)
 
     if fails == "the queue's look":
-        monkeypatch.setattr(admission, "_survey_one", failing)
+        monkeypatch.setattr(cycle, "_survey_one", failing)
     else:
-        monkeypatch.setattr(settling, "reconcile", failing)
+        monkeypatch.setattr(reconciler, "reconcile", failing)
     rig.accept_status(bad, number=1, phase="Queued", reason="Invalid")
     rig.accept_status(good, number=1)
     for job in (bad, good):

@@ -8,11 +8,11 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.engine.claims import Claim
+from dovetail.engine.model.claims import Claim
+from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.verdicts import Admitted
-from dovetail.quotause import Counted
-from dovetail_operator.counting import Counts, counted_jobs
-from dovetail_operator.state import State
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import Counts, counted_jobs
 from tests.operator_.builders import at, make_child, make_job, make_state
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.kube.objects import Job
+from dovetail.api.builtin import Job
 from dovetail.queue.verdicts import Waits
-from dovetail_operator.actions import CreateJob
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.job.actions import CreateJob
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import LET_GO, NO_ROOM, make_job, make_pod, make_state, see
 
 NOWHERE = Waits(key="uid-x", reason="ExceedsCapacity", message="Need 4 GPUs, the largest node has 2")

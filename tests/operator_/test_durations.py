@@ -1,6 +1,6 @@
 import pytest
 
-from dovetail_operator.durations import human, moment, timestamp
+from dovetail.formats.durations import human, moment, timestamp
 
 
 @pytest.mark.parametrize(

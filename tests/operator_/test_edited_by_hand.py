@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dovetail_operator.actions import PatchJob
-from dovetail_operator.plans import resumed
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.job.actions import PatchJob
+from dovetail_operator.job.plan import resumed
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import condition, make_child, make_job, make_pod, see
 
 

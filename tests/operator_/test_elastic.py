@@ -3,7 +3,7 @@
 import msgspec
 
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import NOW, at, condition, make_child, make_pod, make_state
 from tests.operator_.test_plans import elastic, look
 from tests.operator_.test_quotas import make_quota

@@ -2,11 +2,11 @@
 
 import pytest
 
+from dovetail.api.builtin import Pod, PodSpec, PodStatus
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Enforcement, GPUNode, GPUNodeStatus
 from dovetail.api.meta import Condition, ObjectMeta
-from dovetail.kube.objects import Pod, PodSpec, PodStatus
-from dovetail_operator.enforced import Enforcements, condition_of, enforced
+from dovetail_operator.devices.enforcement import Enforcements, condition_of, enforced
 
 NOON = "2026-11-21T12:00:00Z"
 MPS = Enforcement(mps=True)

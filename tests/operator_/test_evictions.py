@@ -7,14 +7,14 @@ from typing import Any, cast
 import msgspec
 
 from dovetail.api.gpujob import GPUJob, QueuePlace
-from dovetail.queue.preemption import Rules
-from dovetail.queue.rules import rules_now
+from dovetail.queue.preemption.budget import rules_now
+from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.admission import Cycle, decide, survey
-from dovetail_operator.evictions import notices_of, running_jobs
-from dovetail_operator.observed import Notice
-from dovetail_operator.queueing import Queueing
-from dovetail_operator.state import State
+from dovetail_operator.job.observation import Notice
+from dovetail_operator.queue.cycle import Cycle, decide, survey
+from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.queue.preemption_candidates import notices_of, running_jobs
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
 RULES = Rules(gap=10, min_run_seconds=60)

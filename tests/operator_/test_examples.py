@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from dovetail.api.gpujob import GPUJob, job_of
-from dovetail.asks import ask_of_job
-from dovetail_operator.workload import build_job
+from dovetail.pods.demand import ask_of_job
+from dovetail_operator.manifests.batch_job import build_job
 
 FILES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))
 EXAMPLES = [path for path in FILES if "kind: GPUJob" in path.read_text(encoding="utf-8")]

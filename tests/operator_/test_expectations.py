@@ -5,10 +5,10 @@ from itertools import islice
 
 import pytest
 
-from dovetail.queue.foresight import Start
-from dovetail_operator.admission import estimates, survey
-from dovetail_operator.expectations import Expectations, groups_of
-from dovetail_operator.state import State
+from dovetail.queue.estimates.simulation import Start
+from dovetail_operator.learning.expectations import Expectations, groups_of
+from dovetail_operator.queue.cycle import estimates, survey
+from dovetail_operator.state.state import State
 from tests.core.queue.test_backfill import make_job as make_candidate
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail_operator.actions import CreateJob, DeleteJob, JoinQueue
-from dovetail_operator.observed import Obstacle, wants_admission
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue
+from dovetail_operator.job.observation import Obstacle, wants_admission
+from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod, make_state, see
 
 QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "team"}}

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail_operator import admission, settling, state
-from dovetail_operator.failing import Failing
-from dovetail_operator.observed import Observed
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.controller import reconciler
+from dovetail_operator.job.observation import Observed
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.queue import cycle
+from dovetail_operator.state import state
+from dovetail_operator.state.failing_jobs import Failing
 from tests.core.kube.api import Api
 from tests.operator_ import test_controller
 from tests.operator_.builders import NOW, make_job, make_state, see
@@ -84,7 +86,7 @@ async def test_a_job_starts_once_what_the_operator_failed_on_has_passed(
     rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     job = numbered()
-    module, name = (admission, "_survey_one") if fails == "the queue's look" else (settling, "reconcile")
+    module, name = (cycle, "_survey_one") if fails == "the queue's look" else (reconciler, "reconcile")
     whole = getattr(module, name)
 
     def failing(about: Any, *args: Any, **options: Any) -> Any:

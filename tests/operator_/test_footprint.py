@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob, spec_of
-from dovetail.joblimits import JobLimits
-from dovetail_operator.admission import survey
-from dovetail_operator.state import State
+from dovetail.jobs.size_limits import JobLimits
+from dovetail_operator.queue.cycle import survey
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, make_job, make_state
 
 LARGE = {"spec": {"containers": [{"name": "main", "image": "busybox", "args": ["x" * (1 << 20)]}]}}

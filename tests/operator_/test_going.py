@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Job
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.values import values_of
-from dovetail.kube.objects import Job
-from dovetail_operator.actions import ChangeTask, DeleteJob, PatchJob
-from dovetail_operator.observed import Observed, is_on_the_way
-from dovetail_operator.reconcile import Outcome, reconcile
+from dovetail_operator.job.actions import ChangeTask, DeleteJob, PatchJob
+from dovetail_operator.job.observation import Observed, is_on_the_way
+from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.operator_.builders import LET_GO, at, condition, make_child, make_job, make_pod, see
 from tests.operator_.test_arrays import make_task, seen_with
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
-from dovetail.kube.connection import Connection
+from dovetail.kube.auth.connection import Connection
 from dovetail_operator import handlers
 from tests.background import free_ports
 from tests.core.kube.api import Answer, Api

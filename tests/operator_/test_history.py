@@ -16,17 +16,17 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, OTHERS, HistoryQuery, HistoryQuerySpec, JobRecord
 from dovetail.api.meta import ObjectMeta
-from dovetail.history import record_of
+from dovetail.jobs.records import record_of
 from dovetail.kube.client import Client
-from dovetail_operator import history, history_answers, history_logs
-from dovetail_operator.actions import DeleteGPUJob
-from dovetail_operator.history import History
-from dovetail_operator.history_answers import Answers, answer
-from dovetail_operator.history_due import Dues
-from dovetail_operator.history_metrics import MOST_SERIES, UsedCollector
-from dovetail_operator.history_store import HistoryError, HistoryStore
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.state import State
+from dovetail_operator.history import answers, log_tail, recorder
+from dovetail_operator.history.answers import Answers, answer
+from dovetail_operator.history.metrics import MOST_SERIES, UsedCollector
+from dovetail_operator.history.recorder import History
+from dovetail_operator.history.store import HistoryError, HistoryStore
+from dovetail_operator.job.actions import DeleteGPUJob
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.state.due_records import Dues
+from dovetail_operator.state.state import State
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, line, refusal
 from tests.operator_ import history_rows
@@ -41,8 +41,8 @@ RUNS: dict[str, Any] = {"phase": "Running", "startTime": at(-60), "gpus": 2}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_GATHER_SECONDS", 0.0)
-    monkeypatch.setattr(history, "_BACKOFF", history.Backoff(first_seconds=0.001, longest_seconds=0.001))
+    monkeypatch.setattr(recorder, "_GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(recorder, "_BACKOFF", recorder.Backoff(first_seconds=0.001, longest_seconds=0.001))
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ async def test_the_last_lines_of_the_failed_worker_are_kept(api: Api, client: Cl
         (found,) = await keeping.until("x")
     assert found.log == "CUDA out of memory\n"
     (seen,) = api.of("GET /api/v1/namespaces/team/pods/x-1-failed/log")
-    assert (seen.query["tailLines"], seen.query["limitBytes"]) == ("100", str(history_logs.READ_BYTES))
+    assert (seen.query["tailLines"], seen.query["limitBytes"]) == ("100", str(log_tail.READ_BYTES))
 
 
 async def test_of_long_lines_fewer_are_read_so_that_the_end_is_there(
@@ -179,11 +179,11 @@ async def test_of_long_lines_fewer_are_read_so_that_the_end_is_there(
     keeping = Keeping(client, store, job)
     keeping.state.put_child(make_child(job))
     keeping.state.pod_changed("ADDED", make_pod(0, phase="Succeeded", node="a"))
-    cut = Answer(body=b"a" * history_logs.READ_BYTES)
+    cut = Answer(body=b"a" * log_tail.READ_BYTES)
     api.answer("GET /api/v1/namespaces/team/pods/x-0-succeeded/log", cut, cut, Answer(body=b"b" * 40_000 + b"end"))
     async with keeping.running():
         (found,) = await keeping.until("x")
-    assert (len(found.log), found.log[-4:]) == (history_logs.LIMIT_BYTES, "bend")
+    assert (len(found.log), found.log[-4:]) == (log_tail.LIMIT_BYTES, "bend")
     lines = [seen.query["tailLines"] for seen in api.of("GET /api/v1/namespaces/team/pods/x-0-succeeded/log")]
     assert lines == ["100", "10", "1"]
 
@@ -361,8 +361,8 @@ async def test_an_answer_that_is_refused_is_given_up_with_a_reason_else_the_ques
 async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
     api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_answers, "AGAIN_SECONDS", 0.001)
-    monkeypatch.setattr(history_answers, "MOST_TRIES", 3)
+    monkeypatch.setattr(answers, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(answers, "MOST_TRIES", 3)
     store.open()
     question = msgspec.to_builtins(ask())
     everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
@@ -399,8 +399,8 @@ async def test_each_question_is_answered_once_and_deleted_after_a_while(
     api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch, troubles: int
 ) -> None:
     """Also by an API server that could not take the answer, or the end of the question, at first."""
-    monkeypatch.setattr(history_answers, "KEPT_SECONDS", 0.01)
-    monkeypatch.setattr(history_answers, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(answers, "KEPT_SECONDS", 0.01)
+    monkeypatch.setattr(answers, "AGAIN_SECONDS", 0.01)
     store.open()
     store.write([record()])
     everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
@@ -439,7 +439,7 @@ async def test_a_job_of_which_no_record_can_be_made_costs_its_own_alone(
             raise RecursionError
         return record_of(job)
 
-    monkeypatch.setattr("dovetail_operator.history.record_of", fails_on_one)
+    monkeypatch.setattr("dovetail_operator.history.recorder.record_of", fails_on_one)
     keeping = Keeping(client, store, make_job("odd", status=ENDED), make_job(status=ENDED))
     async with keeping.running():
         assert [each.name for each in await keeping.until("x")] == ["x"]

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sql
 
 from dovetail.api.historyquery import OTHERS, Grouping, HistoryQuerySpec, HistorySums, JobRecord
-from dovetail_operator import history_url
-from dovetail_operator.history_store import HistoryError, HistoryStore
+from dovetail_operator.history import database_url
+from dovetail_operator.history.store import HistoryError, HistoryStore
 from tests.operator_ import history_model, postgres
 from tests.operator_.builders import at
 
@@ -382,10 +382,10 @@ def test_what_questions_cost_does_not_grow_with_the_number_of_records() -> None:
     ],
 )
 def test_no_password_of_a_url_is_shown(url: str, shown: str) -> None:
-    parsed = history_url.parse(url)
-    assert history_url.shown(parsed) == shown
+    parsed = database_url.parse(url)
+    assert database_url.shown(parsed) == shown
     problem = " ".join(each for each in (parsed.password, *parsed.query.values()) if each)
-    assert "geheim" not in history_url.without_secrets(problem, url=parsed)
+    assert "geheim" not in database_url.without_secrets(problem, url=parsed)
 
 
 @pytest.mark.parametrize(
@@ -408,4 +408,4 @@ def test_no_password_of_a_url_is_shown(url: str, shown: str) -> None:
     ],
 )
 def test_over_a_network_postgresql_is_reached_by_tls_unless_the_url_says_otherwise(url: str, sslmode: str) -> None:
-    assert history_url.connect_args(history_url.parse(url)).get("sslmode") == sslmode
+    assert database_url.connect_args(database_url.parse(url)).get("sslmode") == sslmode

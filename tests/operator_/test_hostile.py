@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from dovetail import names
+from dovetail.api.builtin import Event, Job, Node, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpunodetenants import GPUNodeTenantsSpec
+from dovetail.api.resources import EVENTS, GPUJOBS, GPUNODES, JOBS, PODS
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail.kube.objects import Event, Job, Node, Pod
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import EVENTS, GPUJOBS, GPUNODES, JOBS, PODS
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.controller import Controller
+from dovetail_operator.controller.controller import Controller
+from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.metrics import make_counters
-from dovetail_operator.node_tenants import NodeTenants
-from dovetail_operator.numbers import Numbers
-from dovetail_operator.reconcile import reconcile
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.writes.job_numbers import Numbers
 from tests.core import hostile
 from tests.operator_.builders import NOW, make_job, make_pod, make_state
 

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
-from dovetail.api.values import values_of
-from dovetail.idle import IdleAction, IdleRules
+from dovetail.jobs.idle import IdleAction, IdleRules
 from dovetail.kube.client import Client
-from dovetail_operator.announce import Announcement
-from dovetail_operator.idle import IdleWatch
-from dovetail_operator.idling import CONDITION, condition_of
-from dovetail_operator.state import State
+from dovetail_operator.devices.idleness import CONDITION, condition_of
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers.idle import IdleWatch
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NOW, at, make_job, make_state
 

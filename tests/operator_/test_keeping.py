@@ -11,11 +11,11 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
-from dovetail_operator import keeping
-from dovetail_operator.announce import Announcement
-from dovetail_operator.keeping import ServiceKeeper, needs_service
-from dovetail_operator.rendezvous import service_of
-from dovetail_operator.state import State
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.manifests.rendezvous import service_of
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers import services
+from dovetail_operator.watchers.services import ServiceKeeper, needs_service
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, refusal
 from tests.operator_.builders import at, condition, make_child, make_job, make_state
@@ -43,8 +43,8 @@ class Rig:
 
 @pytest.fixture
 def rig(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    monkeypatch.setattr(keeping, "_BACKOFF", keeping.Backoff(first_seconds=0.001, longest_seconds=0.001))
-    monkeypatch.setattr(keeping, "_SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(services, "_BACKOFF", services.Backoff(first_seconds=0.001, longest_seconds=0.001))
+    monkeypatch.setattr(services, "_SETTLE_SECONDS", 0.0)
     return Rig(api, client)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Condition
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Condition
-from dovetail_operator import kueue
-from dovetail_operator.kueue import KueueWatch, words
-from dovetail_operator.state import State
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers import kueue
+from dovetail_operator.watchers.kueue import KueueWatch, words
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_child, make_job, make_state
 

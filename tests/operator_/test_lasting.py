@@ -3,8 +3,8 @@
 import pytest
 
 from dovetail.kube.client import Client
-from dovetail.queue.misses import Factors, Foreseen, Misses
-from dovetail_operator.lasting import LastingMisses
+from dovetail.queue.estimates.calibration import Factors, Foreseen, Misses
+from dovetail_operator.writes.estimate_store import LastingMisses
 from tests.core.kube.api import Answer, Api, make_object, refusal
 
 PATH = "/api/v1/namespaces/home/configmaps"

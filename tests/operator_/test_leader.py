@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from dovetail.api.resources import CONFIGMAPS
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail.kube.lease import Leadership, NotInOfficeError, Times
-from dovetail.kube.resources import CONFIGMAPS
+from dovetail.kube.leader_election import Leadership, NotInOfficeError, Times
 from dovetail_operator import leader
 from tests.core.kube.api import Answer, Api, refusal
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail_operator.mail_limits import HOUR_SECONDS, Allowance, MailRules
+from dovetail_operator.notifications.mail_limits import HOUR_SECONDS, Allowance, MailRules
 
 PER_HOUR = 5
 Steps = list[tuple[str, int, float]]

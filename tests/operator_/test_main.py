@@ -4,9 +4,9 @@ import pytest
 
 from dovetail.config.groups import ScoreWeights
 from dovetail.config.settings import Settings
-from dovetail.engine.choices import Weights
+from dovetail.engine.model.settings import Weights
+from dovetail_operator.job.time_limits import RunTimes
 from dovetail_operator.main import main, make_options, parser
-from dovetail_operator.runtimes import RunTimes
 
 # Nobody listens there, and nobody is asked.
 KUBECONFIG = """

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.api.gpunode import GPUNode
-from dovetail.kube.objects import Job
-from dovetail_operator.memory import HISTORY, Learning, name_of_runs
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.state import State
-from dovetail_operator.workload import build_job
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail_operator.learning.memory_use import HISTORY, Learning, name_of_runs
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.manifests.batch_job import build_job
+from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
 
 DYNAMIC = {"strategy": "Dynamic"}

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.gpunodetenants import GPUNodeTenants, NodeTenant
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import PODS
+from dovetail.cluster.node_tenants import tenant_of_pod
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.kube.errors import Conflict, NotFound, Status
-from dovetail.kube.objects import Node, Pod
-from dovetail.kube.resources import PODS
-from dovetail.node_tenants import tenant_of_pod
-from dovetail.vendor import DEFAULT_VENDORS
-from dovetail_operator.node_tenants import NodeTenants, Pace
+from dovetail_operator.watchers.node_tenants import NodeTenants, Pace
 from tests.operator_.builders import make_pod
 
 SECRET = "s3cr3t"

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.values import values_of
 from dovetail.kube.client import Client
-from dovetail_operator import notifying
-from dovetail_operator.announce import Announcement
-from dovetail_operator.letters import due, letter
-from dovetail_operator.mail_limits import ANYBODY, HOUR_SECONDS, MailRules
-from dovetail_operator.notifying import Notifier
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.senders import sender_of
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.notifications import notifier
+from dovetail_operator.notifications.mail_limits import ANYBODY, HOUR_SECONDS, MailRules
+from dovetail_operator.notifications.messages import due, letter
+from dovetail_operator.notifications.notifier import Notifier
+from dovetail_operator.notifications.transports import sender_of
 from tests.background import running
 from tests.core.kube.api import Answer, Api
 from tests.operator_ import mail
@@ -92,7 +92,7 @@ def test_what_was_told_stays_in_the_status_that_the_operator_writes() -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifying, "_BACKOFF", notifying.Backoff(first_seconds=0.001, longest_seconds=0.001))
+    monkeypatch.setattr(notifier, "_BACKOFF", notifier.Backoff(first_seconds=0.001, longest_seconds=0.001))
 
 
 class Told:

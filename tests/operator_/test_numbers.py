@@ -3,7 +3,7 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
 from dovetail.kube.errors import ServerFault
-from dovetail_operator.numbers import Numbers, allot, read_counters
+from dovetail_operator.writes.job_numbers import Numbers, allot, read_counters
 from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import at, make_job
 

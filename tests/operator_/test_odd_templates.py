@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dovetail import tasks
-from dovetail_operator.actions import CreateJob
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.probes import warning_of
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.tasks import manifests_of
+from dovetail.jobs import array_tasks
+from dovetail_operator.arrays.task_manifest import manifests_of
+from dovetail_operator.job.actions import CreateJob
+from dovetail_operator.job.liveness_warning import warning_of
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.queue.cycle import decide, survey
 from tests.operator_.builders import NOW, make_job, make_state
 
 ODD = st.recursive(
@@ -118,4 +118,4 @@ def test_a_job_is_told_what_is_wrong_with_its_template_or_runs(
     if any(isinstance(action, CreateJob) for action in outcome.actions):
         sweep = {"parameters": [{"name": "lr", "values": ["1"]}]}
         parent = make_job(template={"spec": template}, sweep=sweep, gpu=gpu, **shared)
-        assert [manifests_of([task], parent=parent)[0] for task in tasks.tasks_of(parent)]
+        assert [manifests_of([task], parent=parent)[0] for task in array_tasks.tasks_of(parent)]

@@ -7,10 +7,10 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import find_condition
-from dovetail_operator.actions import DeleteJob
-from dovetail_operator.overuse import CONDITION, REASON, Overuses, announcement_of, told
-from dovetail_operator.overuse_check import EndingRules
-from dovetail_operator.reconcile import Outcome, reconcile
+from dovetail_operator.devices.memory_overuse import CONDITION, REASON, Overuses, announcement_of, told
+from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.job.actions import DeleteJob
+from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.core.builders import make_gpunode
 from tests.operator_.builders import NOW, make_child, make_job, make_pod, make_state, see
 

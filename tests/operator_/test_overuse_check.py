@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Overuse
-from dovetail.kube.objects import Pod
-from dovetail_operator.allowance import Allowance, Spending
-from dovetail_operator.overuse_check import EndingRules, refusal
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail_operator.devices.overuse_check import EndingRules, refusal
+from dovetail_operator.notifications.rate_limit import Allowance, Spending
 
 RULES = EndingRules(ends=True, exempt_namespaces=frozenset({"kube-system", "dovetail-system", "gpu-operator"}))
 OVERUSE = Overuse(

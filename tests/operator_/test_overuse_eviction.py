@@ -8,13 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from dovetail.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Pod
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.metrics import make_counters
-from dovetail_operator.overuse_check import EndingRules
-from dovetail_operator.overuse_eviction import OF_A_NODE, OF_ALL_NODES, PodEvictions
+from dovetail_operator.writes.evictions import OF_A_NODE, OF_ALL_NODES, PodEvictions
 from tests.core.builders import make_gpunode
 from tests.core.kube.api import Answer, Api, refusal
 

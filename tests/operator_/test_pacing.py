@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJobStatus
-from dovetail_operator.pacing import Pacing, refresh_seconds
+from dovetail_operator.job.status_pacing import Pacing, refresh_seconds
 
 
 def status(**fields: Any) -> GPUJobStatus:

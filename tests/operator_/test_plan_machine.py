@@ -14,17 +14,17 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dovetail import names
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.objects import Job, Pod
-from dovetail.plans import nodes_by_worker
+from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.verdicts import Waits
-from dovetail_operator.actions import Action, CreateJob, DeleteJob, PatchJob
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.candidacies import Candidacies
-from dovetail_operator.observed import worker_of
-from dovetail_operator.plans import Doubts, is_told_first
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.runs import Runs
+from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob
+from dovetail_operator.job.observation import worker_of
+from dovetail_operator.job.plan import Doubts, is_told_first
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.state.candidate_cache import Candidacies
+from dovetail_operator.state.running import Runs
 from tests.operator_.builders import NOW, at, condition, make_job, make_pod, make_state
 
 NODES = {"a": 4, "b": 4, "c": 2}

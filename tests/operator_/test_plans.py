@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Node
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
-from dovetail.api.values import values_of
-from dovetail.asks import ask_of_job
-from dovetail.engine.claims import Claim
-from dovetail.kube.objects import Node
+from dovetail.engine.model.claims import Claim
 from dovetail.kube.reflector import key_of
+from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.actions import CreateJob, DeleteJob, PatchJob
-from dovetail_operator.admission import Teller, decide, survey
-from dovetail_operator.plans import Doubt, Doubts, is_told_first, open_nodes, placement_of, rest_after, with_plan
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.state import State
-from dovetail_operator.workload import build_job
+from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
+from dovetail_operator.job.plan import Doubt, Doubts, is_told_first, open_nodes, placement_of, rest_after, with_plan
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.manifests.batch_job import build_job
+from dovetail_operator.queue.cycle import Teller, decide, survey
+from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, make_state, see
 
 WORKER = {"request": "2", "cpuMilli": 0, "memoryMiB": 0}

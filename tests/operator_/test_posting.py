@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
-from dovetail.kube.events import Severity
+from dovetail.kube.event_recorder import Severity
 from dovetail.kube.retry import Backoff
-from dovetail_operator import posting
-from dovetail_operator.announce import Announcement
-from dovetail_operator.posting import Poster
+from dovetail_operator.events import recorder
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.events.recorder import Poster
 from tests.core.kube.api import Answer, Api, refusal
 
 POST = "POST /api/v1/namespaces/team/events"
@@ -121,7 +121,7 @@ async def test_newer_news_that_comes_while_an_event_is_sent_is_posted(
     desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch, status: int, posted: int
 ) -> None:
     """Where sending the older one fails, that one is not tried again."""
-    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
+    monkeypatch.setattr(recorder, "_BACKOFF", Backoff(first_seconds=0.001))
     released = asyncio.Event()
     api.answer(POST, Answer(status=status, body={}, released=released), Answer(body={}))
     async with desk.at_work():
@@ -137,7 +137,7 @@ async def test_newer_news_that_comes_while_an_event_is_sent_is_posted(
 async def test_an_event_is_tried_again_when_the_trouble_passes(
     desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
+    monkeypatch.setattr(recorder, "_BACKOFF", Backoff(first_seconds=0.001))
     api.answer(POST, refusal(503), refusal(429), Answer(body={}))
     desk.poster.post(news())
     async with desk.at_work():
@@ -148,9 +148,9 @@ async def test_an_event_is_tried_again_when_the_trouble_passes(
 async def test_an_event_that_cannot_be_posted_keeps_nobody_waiting(
     desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "_BACKOFF", Backoff(first_seconds=0.001))
+    monkeypatch.setattr(recorder, "_BACKOFF", Backoff(first_seconds=0.001))
     # Of a namespace that is going; then an API server that is never well.
-    api.answer(POST, refusal(403), Answer(body={}), *[refusal(500)] * posting._MOST_TRIES)
+    api.answer(POST, refusal(403), Answer(body={}), *[refusal(500)] * recorder._MOST_TRIES)
     async with desk.at_work():
         desk.poster.post(news("a"))
         await until(lambda: desk.count("dropped") == 1)
@@ -158,11 +158,11 @@ async def test_an_event_that_cannot_be_posted_keeps_nobody_waiting(
         await until(lambda: desk.count("posted") == 1)
         desk.poster.post(news("c"))
         await until(lambda: desk.count("dropped") == 2)
-    assert [name for name, _ in desk.posted] == ["a", "b", *["c"] * posting._MOST_TRIES]
+    assert [name for name, _ in desk.posted] == ["a", "b", *["c"] * recorder._MOST_TRIES]
 
 
 async def test_of_too_many_events_the_oldest_are_dropped(desk: Desk, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posting, "_MOST_WAITING", 2)
+    monkeypatch.setattr(recorder, "_MOST_WAITING", 2)
     api.answer(POST, *[Answer(body={})] * 2)
     for name in "abc":
         desk.poster.post(news(name))

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.api.gpujob import Preemption
-from dovetail_operator.actions import PatchJob
-from dovetail_operator.notices import with_notice
-from dovetail_operator.observed import Notice, Observed
-from dovetail_operator.preempting import is_due, to_notify
-from dovetail_operator.reconcile import Outcome, reconcile
+from dovetail_operator.job.actions import PatchJob
+from dovetail_operator.job.observation import Notice, Observed
+from dovetail_operator.lifecycle.preemption import is_due, to_notify
+from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from dovetail_operator.manifests.preemption_notice import with_notice
 from tests.operator_.builders import NO_ROOM, at, make_child, make_job, make_pod, see
 
 NOTICE = Notice(by="uid-boss", message="Makes way for boss of priority 50, its own is 10", grace_seconds=30)

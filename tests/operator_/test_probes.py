@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.asks import ask_of_job
-from dovetail_operator.probes import warning_of
+from dovetail.pods.demand import ask_of_job
+from dovetail_operator.job.liveness_warning import warning_of
 from tests.operator_.builders import make_job
 
 PROBE = {"exec": {"command": ["true"]}}

@@ -6,9 +6,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from dovetail_operator.admission import Cycle
-from dovetail_operator.plans import Doubt
-from dovetail_operator.queueing import Breath, Queueing, seconds_until_next_foresight
+from dovetail_operator.job.plan import Doubt
+from dovetail_operator.queue.cycle import Cycle
+from dovetail_operator.queue.loop import Breath, Queueing, seconds_until_next_foresight
 from tests.operator_.builders import make_state
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
-from dovetail.api.values import values_of
-from dovetail.kube.objects import Pod
-from dovetail.queue.preemption import Rules
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail.quotas import Quotas
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.counting import children_of_jobs, counted_jobs, departed
-from dovetail_operator.evictions import running_jobs
-from dovetail_operator.noting import is_news
-from dovetail_operator.state import State
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.queue.preemption_candidates import running_jobs
+from dovetail_operator.queue.quota_status import is_news
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import children_of_jobs, counted_jobs, departed
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
 HOUR = 3600.0

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.kube.objects import Taint
+from dovetail.api.builtin import Taint
 from dovetail.queue.verdicts import Waits
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.state import State
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, make_job, make_state
 
 

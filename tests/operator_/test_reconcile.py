@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
-from dovetail.api.values import values_of
-from dovetail_operator.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
-from dovetail_operator.durations import moment
-from dovetail_operator.observed import Observed, Obstacle
-from dovetail_operator.reconcile import Outcome, reconcile
-from dovetail_operator.workload import build_job
+from dovetail.formats.durations import moment
+from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
+from dovetail_operator.job.observation import Observed, Obstacle
+from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from dovetail_operator.manifests.batch_job import build_job
 from tests.operator_.builders import (
     LET_GO,
     NO_ROOM,

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Event, Job, Pod
 from dovetail.kube.client import Client
-from dovetail.kube.objects import Event, Job, Pod
 from dovetail.kube.reflector import EventType
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.plans import Doubt
-from dovetail_operator.refusedpods import doubt_of, lacks_pods, refusal_in, refusals
-from dovetail_operator.state import State
+from dovetail_operator.job.plan import Doubt
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.state.refused_pods import doubt_of, lacks_pods, refusal_in, refusals
+from dovetail_operator.state.state import State
 from tests.core.kube.api import Answer, Api
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
 

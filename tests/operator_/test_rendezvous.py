@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.asks import ask_of_job
-from dovetail_operator import rendezvous
-from dovetail_operator.workload import Manifest, build_job
+from dovetail.pods.demand import ask_of_job
+from dovetail_operator.manifests import rendezvous
+from dovetail_operator.manifests.batch_job import Manifest, build_job
 from tests.operator_.builders import make_job
 
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.objects import Node
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail_operator.admission import estimates, survey
-from dovetail_operator.state import State
+from dovetail_operator.queue.cycle import estimates, survey
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 from tests.operator_.test_quotas import add, make_quota, verdicts
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from dovetail_operator.admission import Cycle, survey
-from dovetail_operator.runs import Runs
-from dovetail_operator.state import State
+from dovetail_operator.queue.cycle import Cycle, survey
+from dovetail_operator.state.running import Runs
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
 JOB = make_job(workers=2, status={"number": 1})

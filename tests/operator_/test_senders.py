@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
-from dovetail_operator.letters import Letter
-from dovetail_operator.senders import SendError, sender_of
+from dovetail_operator.notifications.messages import Letter
+from dovetail_operator.notifications.transports import SendError, sender_of
 from tests.operator_ import mail
 
 LETTER = Letter(

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.allocation import Allocation, annotations_of
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.objects import Pod
-from dovetail_operator.observed import Obstacle
-from dovetail_operator.state import State
+from dovetail.pods.allocation import Allocation, annotations_of
+from dovetail_operator.job.observation import Obstacle
+from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
 
 

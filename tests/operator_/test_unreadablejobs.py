@@ -7,9 +7,9 @@ import pytest
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
-from dovetail_operator.announce import Announcement
-from dovetail_operator.state import State
-from dovetail_operator.unreadablejobs import UnreadableJobs, sentence_of
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.state.state import State
+from dovetail_operator.writes.unreadable_jobs import UnreadableJobs, sentence_of
 from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NOW, make_job, make_state

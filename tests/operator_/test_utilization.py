@@ -5,8 +5,8 @@ import pytest
 
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import GPUNode
-from dovetail.engine.claims import Claim, DeviceClaim
-from dovetail_operator.utilization import Utilization
+from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail_operator.learning.utilization import Utilization
 from tests.operator_.builders import make_job
 
 

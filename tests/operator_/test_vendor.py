@@ -6,19 +6,19 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Job, Node, Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.values import values_of
-from dovetail.asks import ask_of_pod
-from dovetail.cluster import ClusterView
-from dovetail.engine.ledger import Ledger
-from dovetail.kube.objects import Job, Node, Pod
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.pods.demand import ask_of_pod
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail.vendor import Vendors
-from dovetail_operator.actions import CreateJob, DeleteJob
-from dovetail_operator.admission import decide, survey
-from dovetail_operator.reconcile import reconcile
-from dovetail_operator.state import State
-from dovetail_operator.workload import Manifest
+from dovetail_operator.job.actions import CreateJob, DeleteJob
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.manifests.batch_job import Manifest
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, make_child, make_job, make_pod
 
 GPU = "nvidia.com/gpu"

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.asks import ask_of_job, ask_of_pod
-from dovetail.kube.objects import Pod
-from dovetail_operator.workload import Manifest, build_job
+from dovetail.api.builtin import Pod
+from dovetail.pods.demand import ask_of_job, ask_of_pod
+from dovetail_operator.manifests.batch_job import Manifest, build_job
 from tests.operator_.builders import make_job
 
 FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"

@@ -200,7 +200,7 @@ async def test_the_mps_supervisor_lists_its_tenants(api: ApiServer, kubeconfig: 
     (port,) = free_ports(count=1)
     options = (f"--directory={tmp_path / 'mps'}", f"--node={NODE}", f"--metrics-port={port}", "--program=/bin/false")
     listed = tmp_path / "mps" / "state" / "tenants.json"
-    async with started("dovetail_agent.mps_main", kubeconfig, *options, port=port, reads_pods=True) as mps:
+    async with started("dovetail_agent.mps.main", kubeconfig, *options, port=port, reads_pods=True) as mps:
         await mps.until(listed.exists)
         store_poison(api)
         api.put("pods", healthy_pod("held"))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_sandbox import binaries, bringup, realnode
+from dovetail_sandbox import bringup, realnode
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import reporter
 from dovetail_sandbox.realnode.commands import call
 from dovetail_sandbox.realnode.layout import Layout
@@ -83,6 +84,6 @@ def _of(cluster: Cluster) -> RealSandbox:
         ca_cert=cluster.pki / "ca.crt",
         ca_key=cluster.pki / "ca.key",
         api_port=cluster.state().ports["kube-apiserver"],
-        binaries=binaries.resolve(BINARIES, report=reporter(sys.stderr)),
+        binaries=locate.resolve(BINARIES, report=reporter(sys.stderr)),
     )
     return RealSandbox(cluster=cluster, control_plane=plane)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dovetail_sandbox import chart, realnode
+from dovetail_sandbox import realnode
+from dovetail_sandbox.installed import chart
 from dovetail_sandbox.realnode.credentials import API_SERVER_NAME
 
 ROOT = Path(__file__).parents[2]

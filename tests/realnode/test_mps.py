@@ -19,11 +19,13 @@ import msgspec
 import pytest
 import yaml
 
-from dovetail.kube.objects import Pod
-from dovetail.pods.completion import completed
-from dovetail.pods.mps import with_mps
-from dovetail.pods.parts import parts_of
-from dovetail_sandbox import binaries, chart, realnode
+from dovetail.api.builtin import Pod
+from dovetail.pods.containers import parts_of
+from dovetail.pods.injection import completed
+from dovetail.pods.mps_client import with_mps
+from dovetail_sandbox import realnode
+from dovetail_sandbox.installed import chart
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from dovetail_sandbox.realnode import cgroups
 from dovetail_sandbox.realnode.errors import CommandError
@@ -148,18 +150,18 @@ def node(sandbox: RealSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
         shutil.copy(built / library, folder / library)
     (folder / "nvml").write_text(Scenario(model="Tesla T4").text())
     values = {"mps.enabled": True, "mps.directory": str(folder), "mps.sharedMemory": "8m"}
-    helm = binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]
+    helm = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
     rendered = chart.render(helm=helm, values=values)
     workloads = {each["metadata"]["name"]: each for each in rendered.workloads}
     supervisor = pod_of(
         workloads[SUPERVISOR],
-        module="dovetail_agent.mps_main",
-        init_module="dovetail_agent.mps_shm",
+        module="dovetail_agent.mps.main",
+        init_module="dovetail_agent.mps.shared_memory_main",
         environment={"LD_LIBRARY_PATH": str(folder), "NVML_STUB_SCENARIO": str(folder / "nvml")},
     )
     supervisor["spec"]["containers"][0]["args"].append(f"--program={stub.program}")
     objects = [each for each in rendered.objects if each["metadata"]["name"] in {SUPERVISOR, "mps.dovetail.dev"}]
-    manifests = {SUPERVISOR: supervisor, DRIVER: pod_of(workloads[DRIVER], module="dovetail_agent.mps_csi")}
+    manifests = {SUPERVISOR: supervisor, DRIVER: pod_of(workloads[DRIVER], module="dovetail_agent.mps.csi_main")}
     namespace = f"baseline-{uuid4().hex[:6]}"
     node = Node(sandbox=sandbox, namespace=namespace, folder=folder, manifests=manifests)
     sandbox.kubectl("create", "namespace", namespace)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.cgroups import Owner
-from dovetail_agent.process_identity import PROC
-from dovetail_agent.processes import owner_of
+from dovetail_agent.devices.cgroups import Owner
+from dovetail_agent.devices.process_identity import PROC
+from dovetail_agent.devices.processes import owner_of
 from tests.realnode.conftest import RealSandbox
 
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dovetail_agent.simulated import device_uuid
+from dovetail_agent.devices.simulated.provider import device_uuid
 from dovetail_sandbox import realnode
 from tests.realnode.conftest import RealSandbox
 from tests.realnode.device_plugin import RESOURCE, DevicePlugin, plugged_in

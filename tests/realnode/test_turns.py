@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail_agent.cgroups import owner_in
-from dovetail_agent.freezer_groups import Freezing, freezer_at, group_of_pod
-from dovetail_agent.process_identity import PROC
-from dovetail_sandbox import binaries, chart, realnode
+from dovetail_agent.devices.cgroups import owner_in
+from dovetail_agent.devices.process_identity import PROC
+from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at, group_of_pod
+from dovetail_sandbox import realnode
+from dovetail_sandbox.installed import chart
+from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from tests.realnode.conftest import RealSandbox
 from tests.realnode.host_python import pod_of
@@ -76,7 +78,7 @@ def job(name: str, *, priority: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def manifests() -> dict[str, dict[str, Any]]:
     """Agent and watchdog as pods of the real node, from the chart."""
-    helm = binaries.resolve(["helm"], report=Lines(sys.stderr))["helm"]
+    helm = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
     values = {
         "agent.turns.enabled": True,
         "agent.provider": "simulated",
@@ -89,7 +91,7 @@ def manifests() -> dict[str, dict[str, Any]]:
         module="dovetail_agent.main",
         environment={"DOVETAIL_TURN_SECONDS": str(TURN_SECONDS)},
     )
-    return {"agent": agent, "thaw": pod_of(workloads["dovetail-thaw"], module="dovetail_agent.watchdog")}
+    return {"agent": agent, "thaw": pod_of(workloads["dovetail-thaw"], module="dovetail_agent.turns.watchdog")}
 
 
 class Node:

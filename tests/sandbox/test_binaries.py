@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_sandbox import binaries, download, gobuild, tools
-from dovetail_sandbox.binaries import Binaries
 from dovetail_sandbox.errors import BuildFailedError, DownloadError, ToolUnavailableError
+from dovetail_sandbox.programs import catalog, download, go_build, locate
+from dovetail_sandbox.programs.catalog import Tool
+from dovetail_sandbox.programs.locate import Binaries
 from dovetail_sandbox.progress import Lines
-from dovetail_sandbox.tools import Tool
 
 SCRIPT = b"#!/bin/sh\necho thing v1.2.3\n"
 NOWHERE = "http://127.0.0.1:9/thing"  # the discard port: refused at once
@@ -183,13 +183,13 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "cmd" / "thing" / "main.go").write_text(
         'package main\n\nvar version = "none"\n\nfunc main() { println("thing", version) }\n'
     )
-    monkeypatch.setattr(gobuild, "module_folder", lambda name: tmp_path / "gomod" / name)
+    monkeypatch.setattr(go_build, "module_folder", lambda name: tmp_path / "gomod" / name)
     return folder
 
 
 @pytest.fixture
 def building(local: Binaries) -> Binaries:
-    local.go = gobuild.compiler()
+    local.go = go_build.compiler()
     if local.go is None:
         pytest.skip("Go is not installed")
     return local
@@ -233,7 +233,7 @@ def test_a_chart_of_the_module_lies_beside_the_program(building: Binaries, modul
     (module / "charts" / "thing" / "templates" / "all.yaml").chmod(0o444)
 
     built = building.resolve([make_tool(package="./cmd/thing", chart="charts/thing")])["thing"]
-    copy = binaries.chart_of(built)
+    copy = locate.chart_of(built)
     assert (copy / "Chart.yaml").read_text() == "name: thing\n"
     assert (copy / "templates" / "all.yaml").stat().st_mode & 0o200, "it can be removed again"
 
@@ -260,16 +260,16 @@ def test_who_comes_second_waits_and_finds_it_done(local: Binaries, told: io.Stri
 
 
 def test_the_table_has_every_program_of_a_sandbox() -> None:
-    table = tools.table()
+    table = catalog.table()
 
-    assert set(tools.CONTROL_PLANE) <= set(table)
+    assert set(catalog.CONTROL_PLANE) <= set(table)
     assert {"kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "coredns"} <= set(table)
 
 
-@pytest.mark.parametrize("name", sorted(tools.table()))
+@pytest.mark.parametrize("name", sorted(catalog.table()))
 def test_every_tool_has_a_module_that_pins_it_and_a_checksum_for_each_release(name: str) -> None:
-    tool = tools.tool(name)
-    folder = gobuild.module_folder(tool.folder)
+    tool = catalog.tool(name)
+    folder = go_build.module_folder(tool.folder)
     pinned = (folder / "go.mod").read_text()
 
     assert f"{tool.version}\n" in pinned
@@ -282,4 +282,4 @@ def test_every_tool_has_a_module_that_pins_it_and_a_checksum_for_each_release(na
 def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
 
-    assert binaries.cache_folder() == Path("/somewhere/dovetail/bin")
+    assert locate.cache_folder() == Path("/somewhere/dovetail/bin")

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from dovetail_cli.app import main
-from dovetail_sandbox import cluster, processes, state
+from dovetail_sandbox import cluster, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError
+from dovetail_sandbox.processes import processes
 from dovetail_sandbox.state import Observed, Phase, ProcessId, State
 
 

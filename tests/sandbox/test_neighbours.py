@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail_sandbox import beside, chart, neighbours
-from dovetail_sandbox.chart import Rendered
 from dovetail_sandbox.errors import InvalidInputError, ToolUnavailableError
-from dovetail_sandbox.neighbours import NEIGHBOURS, Local
+from dovetail_sandbox.installed import chart, neighbour_webhooks, neighbours
+from dovetail_sandbox.installed.chart import Rendered
+from dovetail_sandbox.installed.neighbours import NEIGHBOURS, Local
 from dovetail_sandbox.realnode.commands import call
 
 SERVICE = {"name": "kueue-webhook-service", "namespace": "kueue-system", "path": "/mutate-batch-v1-job"}
@@ -110,7 +110,7 @@ def test_an_unknown_neighbour_is_refused_with_those_that_there_are() -> None:
 def test_the_certificate_names_the_address_the_service_and_the_authority(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    certificate, key = beside._certificate(tmp_path / "made", names=NEIGHBOURS["kueue"].host_names)
+    certificate, key = neighbour_webhooks._certificate(tmp_path / "made", names=NEIGHBOURS["kueue"].host_names)
 
     text = call("openssl", "x509", "-noout", "-text", stdin=certificate)
     assert "IP Address:127.0.0.1" in text
@@ -123,4 +123,4 @@ def test_without_openssl_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(ToolUnavailableError, match="Cannot get openssl: it is not installed"):
-        beside._certificate(tmp_path / "made", names=["a"])
+        neighbour_webhooks._certificate(tmp_path / "made", names=["a"])

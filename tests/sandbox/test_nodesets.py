@@ -3,15 +3,15 @@ import json
 import pytest
 
 from dovetail import names
-from dovetail_sandbox import kwok, nodesets
 from dovetail_sandbox.errors import InvalidInputError
-from dovetail_sandbox.nodesets import SimulatedNode
+from dovetail_sandbox.nodes import kwok, node_sets
+from dovetail_sandbox.nodes.node_sets import SimulatedNode
 
 TRACE = "sn,cpu_milli,memory_mib,gpu,model\n"
 
 
 def test_a_set_becomes_as_many_nodes_as_it_counts() -> None:
-    nodes = nodesets.declared("- {name: v, count: 3, model: V100M16, devices: 8, cpu: 96, memory: 768Gi}")
+    nodes = node_sets.declared("- {name: v, count: 3, model: V100M16, devices: 8, cpu: 96, memory: 768Gi}")
 
     assert [node.name for node in nodes] == ["v-0", "v-1", "v-2"]
     assert nodes[0] == SimulatedNode(
@@ -20,13 +20,13 @@ def test_a_set_becomes_as_many_nodes_as_it_counts() -> None:
 
 
 def test_a_declared_memory_wins_over_the_table_of_models() -> None:
-    (node,) = nodesets.declared("- {name: v, model: V100, devices: 1, memory_mib: 12345}")
+    (node,) = node_sets.declared("- {name: v, model: V100, devices: 1, memory_mib: 12345}")
 
     assert node.device_memory_mib == 12_345
 
 
 def test_a_node_without_a_model_has_no_devices() -> None:
-    (node,) = nodesets.declared("- {name: cpu, cpu: 500m, memory: 1.5Gi}")
+    (node,) = node_sets.declared("- {name: cpu, cpu: 500m, memory: 1.5Gi}")
 
     assert (node.devices, node.model, node.cpu_milli, node.memory_mib) == (0, "", 500, 1536)
 
@@ -64,13 +64,13 @@ def test_a_node_without_a_model_has_no_devices() -> None:
 )
 def test_a_wrong_declaration_is_refused_by_field_and_value(text: str, field: str, value: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        nodesets.declared(text)
+        node_sets.declared(text)
 
     assert str(refused.value).startswith(f"{field}: {value} is not allowed; use ")
 
 
 def test_a_trace_s_line_becomes_a_node() -> None:
-    (node,) = nodesets.traced(TRACE + "openb-node-0000,64000,262144,2,P100\n")
+    (node,) = node_sets.traced(TRACE + "openb-node-0000,64000,262144,2,P100\n")
 
     assert node == SimulatedNode(
         name="openb-node-0000",
@@ -83,13 +83,13 @@ def test_a_trace_s_line_becomes_a_node() -> None:
 
 
 def test_a_trace_s_unknown_model_has_the_declared_default_memory() -> None:
-    (node,) = nodesets.traced(TRACE + "n,1,1,8,Mystery9\n")
+    (node,) = node_sets.traced(TRACE + "n,1,1,8,Mystery9\n")
 
-    assert node.device_memory_mib == nodesets.UNKNOWN_MODEL_MIB
+    assert node.device_memory_mib == node_sets.UNKNOWN_MODEL_MIB
 
 
 def test_a_trace_s_node_without_gpus_has_no_model() -> None:
-    (node,) = nodesets.traced(TRACE + "n,1,1,0,\n")
+    (node,) = node_sets.traced(TRACE + "n,1,1,0,\n")
 
     assert (node.devices, node.model, node.device_memory_mib) == (0, "", 0)
 
@@ -110,13 +110,13 @@ def test_a_trace_s_node_without_gpus_has_no_model() -> None:
 )
 def test_a_wrong_line_of_a_trace_is_refused_by_line_and_column(text: str, field: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        nodesets.traced(text)
+        node_sets.traced(text)
 
     assert refused.value.field == field
 
 
 def test_the_builtin_nodes_have_three_models_and_a_node_without() -> None:
-    nodes = nodesets.read(None)
+    nodes = node_sets.read(None)
 
     assert {node.model for node in nodes} == {"V100", "A100", "T4", ""}
     assert sum(node.devices for node in nodes) == 56
@@ -126,27 +126,27 @@ def test_the_ending_of_a_file_says_what_it_is(tmp_path) -> None:
     (tmp_path / "nodes.csv").write_text(TRACE + "n,1,1,1,V100\n")
     (tmp_path / "nodes.yaml").write_text("- {name: m}")
 
-    assert nodesets.read(tmp_path / "nodes.csv")[0].name == "n"
-    assert nodesets.read(tmp_path / "nodes.yaml")[0].name == "m-0"
+    assert node_sets.read(tmp_path / "nodes.csv")[0].name == "n"
+    assert node_sets.read(tmp_path / "nodes.yaml")[0].name == "m-0"
 
 
 def test_only_the_first_nodes_are_taken() -> None:
-    assert [node.name for node in nodesets.read(None, limit=2)] == ["v100-0", "v100-1"]
+    assert [node.name for node in node_sets.read(None, limit=2)] == ["v100-0", "v100-1"]
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(InvalidInputError, match="limit-nodes"):
-        nodesets.read(None, limit=limit)
+        node_sets.read(None, limit=limit)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path) -> None:
     with pytest.raises(InvalidInputError, match="nodes"):
-        nodesets.read(tmp_path / "none.yaml")
+        node_sets.read(tmp_path / "none.yaml")
 
 
 def test_a_manifest_declares_the_devices_to_the_agent() -> None:
-    (node,) = nodesets.declared("- {name: t4, model: T4, devices: 4, memory_mib: 16384}")
+    (node,) = node_sets.declared("- {name: t4, model: T4, devices: 4, memory_mib: 16384}")
     manifest = kwok.manifest(node)
     metadata = manifest["metadata"]
 
@@ -158,7 +158,7 @@ def test_a_manifest_declares_the_devices_to_the_agent() -> None:
 
 
 def test_a_vendor_s_node_advertises_its_resource_and_is_not_managed() -> None:
-    (node,) = nodesets.declared("- {name: v, model: V100, devices: 4, memory_mib: 32768, resource: nvidia.com/gpu}")
+    (node,) = node_sets.declared("- {name: v, model: V100, devices: 4, memory_mib: 32768, resource: nvidia.com/gpu}")
     manifest = kwok.manifest(node)
     labels = manifest["metadata"]["labels"]
 
@@ -174,20 +174,20 @@ def test_a_vendor_s_node_advertises_its_resource_and_is_not_managed() -> None:
     [("MI300X", "amd", "amd.com/gpu"), ("910B", "ascend", "huawei.com/npu"), ("V100", "nvidia", "")],
 )
 def test_vendors_other_than_nvidia_serve_their_own_nodes(model: str, vendor: str, resource: str) -> None:
-    (node,) = nodesets.declared(f"- {{name: v, model: {model}, devices: 8}}")
+    (node,) = node_sets.declared(f"- {{name: v, model: {model}, devices: 8}}")
 
     assert (node.vendor, node.resource) == (vendor, resource)
     assert (names.LABEL_MANAGED in kwok.manifest(node)["metadata"]["labels"]) is (resource == "")
 
 
 def test_a_trace_s_nodes_of_another_vendor_are_its_plugin_s() -> None:
-    (node,) = nodesets.traced(f"{TRACE}n1,64000,262144,8,MI300X")
+    (node,) = node_sets.traced(f"{TRACE}n1,64000,262144,8,MI300X")
 
     assert (node.vendor, node.resource) == ("amd", "amd.com/gpu")
 
 
 def test_a_manifest_without_devices_is_not_managed() -> None:
-    (node,) = nodesets.declared("- {name: cpu}")
+    (node,) = node_sets.declared("- {name: cpu}")
     metadata = kwok.manifest(node)["metadata"]
 
     assert names.LABEL_MANAGED not in metadata["labels"]

@@ -2,8 +2,8 @@ import socket
 
 import pytest
 
-from dovetail_sandbox import ports
 from dovetail_sandbox.errors import SandboxError
+from dovetail_sandbox.processes import ports
 
 
 def test_every_component_gets_a_port_of_its_own() -> None:

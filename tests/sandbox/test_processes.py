@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_sandbox import processes
+from dovetail_sandbox.processes import processes
 from dovetail_sandbox.state import ProcessId
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from dovetail_sandbox import bringup, cluster, processes, progress, state, tools
+from dovetail_sandbox import bringup, cluster, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ChartError, ComponentFailedError
+from dovetail_sandbox.processes import processes
+from dovetail_sandbox.programs import catalog
 
 pytestmark = pytest.mark.cluster
 
@@ -65,7 +67,7 @@ def sandbox(name: str, **more: Any) -> Iterator[Cluster]:
 
 
 def kubectl(made: Cluster, *arguments: str, stdin: str | None = None) -> str:
-    program = tools.tool("kubectl")
+    program = catalog.tool("kubectl")
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail/bin" / program.key / "kubectl"
     command = [path, f"--kubeconfig={made.kubeconfig}", *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)

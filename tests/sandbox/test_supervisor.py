@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dovetail_sandbox import processes, state
+from dovetail_sandbox import state
+from dovetail_sandbox.processes import processes
+from dovetail_sandbox.processes.supervisor import Child, backoff_seconds, describe_exit
 from dovetail_sandbox.state import Component, Desired, Observed, ProcessId
-from dovetail_sandbox.supervisor import Child, backoff_seconds, describe_exit
 
 Supervisor = subprocess.Popen[bytes]
 
@@ -30,7 +31,7 @@ class Harness:
 
     def start(self, *components: Component, adopt: Path | None = None) -> None:
         self.desire(*components, adopt=adopt)
-        command = [sys.executable, "-m", "dovetail_sandbox.supervisor", str(self.folder)]
+        command = [sys.executable, "-m", "dovetail_sandbox.processes.supervisor", str(self.folder)]
         self.process = subprocess.Popen(command, env={processes.MARK: str(self.folder)})
 
     def desire(self, *components: Component, adopt: Path | None = None) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail_sandbox import chart, workloads
 from dovetail_sandbox.errors import ChartError, InvalidInputError
+from dovetail_sandbox.installed import chart, workloads
 from dovetail_sandbox.state import Component
 
 FOLDER = Path("/state/box")

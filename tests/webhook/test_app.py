@@ -7,12 +7,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dovetail import names, serving
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail import names
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.process import serving
+from dovetail_webhook.admission_review import ReviewError
 from dovetail_webhook.app import application
+from dovetail_webhook.handler import Answer, Reviewer
 from dovetail_webhook.metrics import Metrics
-from dovetail_webhook.review import ReviewError
-from dovetail_webhook.reviewing import Answer, Reviewer
 
 
 def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dovetail import serving
 from dovetail.config.errors import ConfigError
+from dovetail.process import serving
 from dovetail_webhook.certificate import Certificate, appearing
 from dovetail_webhook.main import main
 

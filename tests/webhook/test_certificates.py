@@ -17,10 +17,10 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail import serving
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail.kube.errors import Conflict
+from dovetail.process import serving
 from dovetail_certificates import rotation
 from dovetail_certificates.keeper import MANAGED_BY, MANAGER, ForeignSecretError, Keeper, Target
 from dovetail_certificates.metrics import Metrics

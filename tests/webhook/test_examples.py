@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from dovetail import names
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_webhook.mutation import patch_of_pod
 
 FILES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.yaml"))

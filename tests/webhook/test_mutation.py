@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.asks import ask_of_job, ask_of_pod
-from dovetail.kube.objects import Pod
-from dovetail.requests import RequestError, parse
-from dovetail.tasks import TasksError
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
-from dovetail_operator.workload import build_job
+from dovetail.api.builtin import Pod
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.request import RequestError, parse
+from dovetail.jobs.array_tasks import TasksError
+from dovetail.pods.demand import ask_of_job, ask_of_pod
+from dovetail_operator.manifests.batch_job import build_job
 from dovetail_webhook import mutation
 from dovetail_webhook.mutation import patch_of_pod
 from tests.operator_.builders import make_job

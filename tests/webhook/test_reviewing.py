@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import names
-from dovetail.joblimits import MAX_DEPTH, depth_of
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.jobs.size_limits import MAX_DEPTH, depth_of
 from dovetail_webhook import mutation
-from dovetail_webhook.review import ReviewError
-from dovetail_webhook.reviewing import MAX_MEMORY, Reviewer, too_heavy
+from dovetail_webhook.admission_review import ReviewError
+from dovetail_webhook.handler import MAX_MEMORY, Reviewer, too_heavy
 from dovetail_webhook.weight import memory_of
 from tests.webhook.test_app import make_review
 

@@ -5,10 +5,11 @@ from typing import Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device
-from dovetail.requests import WHOLE_MILLI
-from dovetail_cli import jobrows, output
-from dovetail_cli.replay.holding import Held, held_devices
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail_cli.jobs import job_rows
+from dovetail_cli.replay.device_holders import Held, held_devices
 from dovetail_cli.replay.tally import Tally, is_waiting
+from dovetail_cli.ui import output
 
 _FREE, _PART, _FULL = "□", "◧", "■"
 JOB_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "GPUS", "NODELIST(REASON)")
@@ -38,10 +39,10 @@ def waiting_lines(tally: Tally) -> list[str]:
     return [*lines, f"and {len(waiting) - _MOST_WAITING} more"] if len(waiting) > _MOST_WAITING else lines
 
 
-def job_table(jobs: Sequence[GPUJob], *, view: jobrows.View) -> str:
+def job_table(jobs: Sequence[GPUJob], *, view: job_rows.View) -> str:
     """All jobs by number."""
     ordered = sorted(jobs, key=lambda job: (job.status.number is None, job.status.number))
-    rows = [jobrows.row(job, JOB_FIELDS, view=view) for job in ordered]
+    rows = [job_rows.row(job, JOB_FIELDS, view=view) for job in ordered]
     return output.render(rows, columns=JOB_FIELDS, form="table")
 
 

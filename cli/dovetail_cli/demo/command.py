@@ -17,13 +17,13 @@ def demo(
     The sandbox stays up, to be looked at with kubectl, gqueue and ginfo, until `dovetail demo --down`.
     """
     from dovetail_cli import sandboxes
-    from dovetail_cli.demo import showing
+    from dovetail_cli.demo import live_view
 
     if down:
         sandboxes.down(sandboxes.DEFAULT)
         return
     sandboxes.up(sandboxes.DEFAULT)
-    shown = showing.show(count=count, kubeconfig=str(sandboxes.kubeconfig(sandboxes.DEFAULT)))
+    shown = live_view.show(count=count, kubeconfig=str(sandboxes.kubeconfig(sandboxes.DEFAULT)))
     typer.echo(shown.text)
     if not shown.good:
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail_cli.options import Context, Kubeconfig, Output
+from dovetail_cli.ui.options import Context, Kubeconfig, Output
 
 
 def doctor(
@@ -27,11 +27,11 @@ def doctor(
 
     Changes nothing. What you may not look at is said, and hides nothing else. Exit code 1 where something is wrong.
     """
-    from dovetail_cli import output
-    from dovetail_cli.doctor import findings, seeing
+    from dovetail_cli.doctor import diagnosis, findings
+    from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = seeing.machine(root) if host else seeing.cluster(node=node, kubeconfig=kubeconfig, context=context)
+    found = diagnosis.machine(root) if host else diagnosis.cluster(node=node, kubeconfig=kubeconfig, context=context)
     typer.echo(findings.render(found, form=form))
     if findings.exit_code(found):
         raise typer.Exit(1)

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
+from dovetail_cli.cluster.scheduler_health import judge_lease
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
-from dovetail_cli.doctor.looking import LEASED, Picture, Right
-from dovetail_cli.liveness import judge_lease
+from dovetail_cli.doctor.reads import LEASED, Picture, Right
 
 INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from dovetail_cli import output
+from dovetail_cli.ui import output
 
 Level = Literal["ok", "unknown", "warning", "error"]
 COLUMNS: Final = ("level", "check", "subject", "message", "mend")

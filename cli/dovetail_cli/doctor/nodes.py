@@ -7,16 +7,16 @@ from datetime import timedelta
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, ObjectMeta, find_condition
+from dovetail.cluster.dra_drivers import drivers_now
+from dovetail.cluster.node_kind import Serving, serving
 from dovetail.config.settings import Settings
-from dovetail.kube.objects import Node
-from dovetail.nodedrivers import drivers_now
-from dovetail.nodekind import Serving, serving
-from dovetail.vendor import Vendors
+from dovetail.gpu.device_plugins import Vendors
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
-from dovetail_cli.doctor.looking import Picture
-from dovetail_cli.times import brief, parse_timestamp
+from dovetail_cli.doctor.reads import Picture
+from dovetail_cli.ui.times import brief, parse_timestamp
 
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
 _AGENTS: Final = (

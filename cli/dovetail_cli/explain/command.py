@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dovetail_cli.options import Context, Kubeconfig, Output
+from dovetail_cli.ui.options import Context, Kubeconfig, Output
 
 
 class _JobByDefault(TyperGroup):
@@ -43,12 +43,12 @@ def pod(
     context: Context = None,
 ) -> None:
     """Why a pod is where it is, or waits."""
-    from dovetail_cli import output
-    from dovetail_cli.explain import looking, showing
+    from dovetail_cli.explain import reads, render
+    from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = looking.look(looking.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
-    print(showing.render(found, form=form, everything=everything))
+    found = reads.look(reads.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    print(render.render(found, form=form, everything=everything))
 
 
 @app.command()
@@ -62,12 +62,12 @@ def job(
     context: Context = None,
 ) -> None:
     """Why a job is where it is, or waits."""
-    from dovetail_cli import output
-    from dovetail_cli.explain import looking, showing
+    from dovetail_cli.explain import reads, render
+    from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = looking.look(looking.find_job(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
-    print(showing.render(found, form=form, everything=everything))
+    found = reads.look(reads.find_job(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    print(render.render(found, form=form, everything=everything))
 
 
 @app.command()
@@ -94,10 +94,10 @@ def request(
     context: Context = None,
 ) -> None:
     """Where a request would go now, or what it would wait for. Nothing is submitted."""
-    from dovetail_cli import output
-    from dovetail_cli.explain import looking, showing
+    from dovetail_cli.explain import reads, render
+    from dovetail_cli.ui import output
 
     output.check_format(form)
-    asked = looking.find_request(text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload)
-    found = looking.look(asked, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    print(showing.render(found, form=form, everything=everything))
+    asked = reads.find_request(text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload)
+    found = reads.look(asked, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    print(render.render(found, form=form, everything=everything))

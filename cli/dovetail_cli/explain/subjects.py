@@ -5,18 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from dovetail import names
+from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Mode, Workload
-from dovetail.asks import ask_of_job, ask_of_pod, template_spec
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert
-from dovetail.engine.claims import Ask
-from dovetail.estimates import estimated
-from dovetail.kube.objects import Pod
-from dovetail.kube.quantity import QuantityError, mebibytes, milli
-from dovetail.requests import RequestError, parse
-from dovetail_cli.errors import UsageError
-from dovetail_cli.manifest import parse_policy
-from dovetail_cli.picture import workers_without_node
+from dovetail.engine.model.claims import Ask
+from dovetail.formats.quantities import QuantityError, mebibytes, milli
+from dovetail.gpu.request import RequestError, parse
+from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
+from dovetail_cli.cluster.snapshot import workers_without_node
+from dovetail_cli.submit.manifest import parse_policy
+from dovetail_cli.ui.errors import UsageError
 
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
 _MODES: Final[dict[str, Mode]] = {mode.lower(): mode for mode in get_args(Mode)}

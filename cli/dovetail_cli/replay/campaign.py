@@ -10,14 +10,15 @@ from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.gpunode import Device, GPUNode
-from dovetail.audit import Report
+from dovetail.api.resources import GPUJOBS, GPUNODES, NAMESPACES
+from dovetail.audit.allocations import Report
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import GPUJOBS, GPUNODES, NAMESPACES
-from dovetail_cli import creating, proving
-from dovetail_cli.cluster import Cluster
-from dovetail_cli.errors import CommandError, MissingError
+from dovetail_cli.cluster import audit
+from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.replay.tally import Standing, Tally
+from dovetail_cli.submit import create
+from dovetail_cli.ui.errors import CommandError, MissingError
 
 # Enough to keep an API server busy from one process, few enough to leave it time for others.
 SUBMITTERS: Final = 16
@@ -81,7 +82,7 @@ async def run(
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
     seconds = now()
-    return Ended(tally=tally, audits=[*audits, await proving.look(cluster)], seconds=seconds, problem=problem)
+    return Ended(tally=tally, audits=[*audits, await audit.look(cluster)], seconds=seconds, problem=problem)
 
 
 @asynccontextmanager
@@ -101,7 +102,7 @@ async def _audit_again_and_again(cluster: Cluster, audits: list[Report]) -> None
         await asyncio.sleep(_AUDIT_SECONDS)
         # One that is not answered is no proof either way; the last one must be.
         with contextlib.suppress(KubeError):
-            audits.append(await proving.look(cluster))
+            audits.append(await audit.look(cluster))
 
 
 async def _until(
@@ -189,7 +190,7 @@ async def _submit_all(cluster: Cluster, jobs: Sequence[GPUJob], *, tally: Tally,
 
     async def submit_next() -> None:
         for job in queue:
-            await cluster.client.create(GPUJOBS, creating.as_manifest(job), as_type=GPUJob, namespace=cluster.namespace)
+            await cluster.client.create(GPUJOBS, create.as_manifest(job), as_type=GPUJob, namespace=cluster.namespace)
             tally.submitted(job.metadata.name, at=now())
 
     try:

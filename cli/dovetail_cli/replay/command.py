@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail_cli.options import DOCUMENTS, Context, Kubeconfig, OutputOfOne
+from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, OutputOfOne
 
 
 def replay(
@@ -46,10 +46,10 @@ def replay(
 
     Exit code 1 if a job failed, is left waiting for something that could come, or an audit found anything.
     """
-    from dovetail_cli import naming, output, times
-    from dovetail_cli.errors import UsageError
-    from dovetail_cli.replay import driving
+    from dovetail_cli.replay import runner
     from dovetail_cli.replay.jobs import Pace
+    from dovetail_cli.ui import job_names, output, times
+    from dovetail_cli.ui.errors import UsageError
 
     output.check_format(form, allowed=DOCUMENTS)
     if speedup <= 0:
@@ -58,7 +58,7 @@ def replay(
         raise UsageError("--nodes and --limit-nodes are for a sandbox: with --here the cluster has its own nodes")
     if not here and (kubeconfig or context):
         raise UsageError("--kubeconfig and --context need --here: otherwise the replay has a sandbox of its own")
-    naming.check_namespace(namespace)
+    job_names.check_namespace(namespace)
     pace = Pace(
         speedup=speedup,
         shortest_seconds=times.span_seconds(min_run, option="--min-run"),
@@ -66,8 +66,8 @@ def replay(
     )
     if pace.longest_seconds is not None and pace.longest_seconds < pace.shortest_seconds:
         raise UsageError(f"--max-run {max_run}: must not be below --min-run {min_run}")
-    jobs = driving.read_jobs(pods, limit=limit_pods, pace=pace, namespace=namespace)
-    place = driving.Place(
+    jobs = runner.read_jobs(pods, limit=limit_pods, pace=pace, namespace=namespace)
+    place = runner.Place(
         sandbox=None if here else sandbox,
         nodes=nodes,
         limit_nodes=limit_nodes,
@@ -76,7 +76,7 @@ def replay(
         context=context,
         namespace=namespace,
     )
-    summary = driving.drive(jobs, place=place, title="Replay")
+    summary = runner.drive(jobs, place=place, title="Replay")
     if form == "table":
         typer.echo(summary.text(title="Replay"))
     else:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail.fragmentation.shapes import Shape
-from dovetail.requests import GPURequest
+from dovetail.fragmentation.pod_shapes import Shape
+from dovetail.gpu.request import GPURequest
 from dovetail.simulator.trace import Pod
-from dovetail_cli import manifest
-from dovetail_cli.options import DEFAULT_IMAGE
+from dovetail_cli.submit import manifest
+from dovetail_cli.ui.options import DEFAULT_IMAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

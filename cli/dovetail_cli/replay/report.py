@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from dovetail.findings import Finding
-from dovetail.requests import WHOLE_MILLI
-from dovetail_cli import output
+from dovetail.audit.findings import Finding
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_cli.replay.campaign import Ended
 from dovetail_cli.replay.tally import HOPELESS, Tally, is_waiting, quantile
-from dovetail_cli.times import brief
+from dovetail_cli.ui import output
+from dovetail_cli.ui.times import brief
 
 _MOST_LISTED: Final = 20
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
-from dovetail.requests import WHOLE_MILLI
-from dovetail_cli import jobrows
-from dovetail_cli.replay.holding import allocated_milli
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail_cli.jobs import job_rows
+from dovetail_cli.replay.device_holders import allocated_milli
 
 # Reasons that no departure of another job mends: such a job is told, not waited for.
 HOPELESS: Final = frozenset({"ExceedsCapacity", "Invalid"})
@@ -57,7 +57,7 @@ class Tally:
         name = job.metadata.name
         before = self.seen.get(name)
         self.seen[name] = job
-        if before is None or jobrows.phase_of(before) != jobrows.phase_of(job):
+        if before is None or job_rows.phase_of(before) != job_rows.phase_of(job):
             self.changed_at = at
         if name not in self.placed_at and job.status.nodes:
             self.placed_at[name] = at
@@ -69,7 +69,7 @@ class Tally:
 
     def standing(self) -> Standing:
         """How things are now."""
-        phases = Counter(jobrows.phase_of(job) for job in self.seen.values())
+        phases = Counter(job_rows.phase_of(job) for job in self.seen.values())
         waiting = [job for job in self.seen.values() if is_waiting(job)]
         reasons = Counter(job.status.reason or "Evaluating" for job in waiting)
         # Taken by the API server, but the watch has not told of them yet.
@@ -124,7 +124,7 @@ class Tally:
 
 def is_waiting(job: GPUJob) -> bool:
     """Whether the job has no place yet."""
-    return jobrows.phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
+    return job_rows.phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
 
 
 def quantile(ordered: list[float], ratio: float) -> float | None:

@@ -11,8 +11,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api import gpunodetenants, gpuquota, historyquery, shapes
-from dovetail.api.gpujob import GPUJob, fixed_rules, rules, running_rules
+from dovetail.api import gpunodetenants, gpuquota, historyquery, text_formats
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob.validation import execution, immutability
+from dovetail.api.gpujob.validation import schema as rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.names import GROUP, VERSION
 
@@ -37,10 +39,10 @@ _NODE_COLUMNS: Final = [
 def gpujob_crd() -> Schema:
     """The CustomResourceDefinition of GPUJob."""
     schema = structural_schema(GPUJob)
-    schema["x-kubernetes-validations"] = [*rules.WHOLE, *running_rules.WHOLE]
+    schema["x-kubernetes-validations"] = [*rules.WHOLE, *execution.WHOLE]
     spec = schema["properties"]["spec"]
     spec["x-kubernetes-validations"] = rules.SPEC
-    running_rules.add_to(spec)
+    execution.add_to(spec)
     spec["properties"]["gpu"]["x-kubernetes-validations"] = [rules.GPU]
     spec["properties"]["gpu"]["maxLength"] = 128
     resources = spec["properties"]["resources"]
@@ -61,8 +63,8 @@ def gpujob_crd() -> Schema:
     _say_shape(
         spec["properties"]["notify"]["properties"]["emails"], message="an address must be such as ada@example.com"
     )
-    shapes.say(spec)
-    fixed_rules.add_to(spec)
+    text_formats.say(spec)
+    immutability.add_to(spec)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
@@ -82,7 +84,7 @@ def _say_shape(schema: Schema, *, message: str) -> None:
     """What a text must look like as a rule and not as `pattern`: whoever errs reads a sentence, no expression."""
     text = schema.get("items", schema)
     text.setdefault("maxLength", 32)
-    text["x-kubernetes-validations"] = [{"rule": shapes.matches("self", text.pop("pattern")), "message": message}]
+    text["x-kubernetes-validations"] = [{"rule": text_formats.matches("self", text.pop("pattern")), "message": message}]
 
 
 def gpunode_crd() -> Schema:
@@ -101,7 +103,7 @@ def gpuquota_crd() -> Schema:
     spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
     spec["properties"]["reservations"]["items"]["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
     _say_allowed(spec["properties"], names=("per",))
-    shapes.say(spec)
+    text_formats.say(spec)
     columns = [_column(*column) for column in gpuquota.COLUMNS]
     return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
 
@@ -133,7 +135,7 @@ def historyquery_crd() -> Schema:
     schema = structural_schema(historyquery.HistoryQuery)
     schema["required"] = []
     _say_allowed(schema["properties"]["spec"]["properties"], names=("groupBy",))
-    shapes.say(schema["properties"]["spec"])
+    text_formats.say(schema["properties"]["spec"])
     columns = [_column(*column) for column in historyquery.COLUMNS]
     return _crd(
         "HistoryQuery", plural="historyqueries", short=["hq"], scope="Namespaced", columns=columns, schema=schema

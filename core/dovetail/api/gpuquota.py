@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
-from dovetail.api.shapes import TIME, in_order
+from dovetail.api.text_formats import TIME, in_order
 from dovetail.names import API_VERSION
 
 KIND: Final = "GPUQuota"

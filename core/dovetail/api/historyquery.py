@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import Phase
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
-from dovetail.api.shapes import TIME
+from dovetail.api.text_formats import TIME
 from dovetail.names import API_VERSION
 
 KIND: Final = "HistoryQuery"

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from dovetail.idle import IdleAction
+from dovetail.jobs.idle import IdleAction
 
 
 def refuse_bool(value: Any) -> Any:

@@ -15,11 +15,9 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dovetail import models
 from dovetail.api.gpujob import ADDRESS_PATTERN, MemoryStrategy, Policy
 from dovetail.config.credentials import exposed
 from dovetail.config.errors import ConfigError, suggestion
-from dovetail.config.explain import Source, explain
 from dovetail.config.groups import (
     IdlePolicy,
     JobSizes,
@@ -31,11 +29,12 @@ from dovetail.config.groups import (
     number,
     refuse_bool,
 )
-from dovetail.engine.choices import FragmentationPolicy, Weights
-from dovetail.engine.claims import GUARD_FRACTIONS
-from dovetail.engine.limits import Limits
-from dovetail.joblimits import JobLimits
-from dovetail.vendor import KNOWN_RESOURCES, NodeKind, Vendors
+from dovetail.config.messages import Source, explain
+from dovetail.engine.model.claims import GUARD_FRACTIONS
+from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
+from dovetail.gpu import models
+from dovetail.gpu.device_plugins import KNOWN_RESOURCES, NodeKind, Vendors
+from dovetail.jobs.size_limits import JobLimits
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["auto", "json", "console"]

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dovetail.constraints import ExclusionKind
-from dovetail.engine.claims import DeviceClaim
-from dovetail.engine.refusals import RefusalKind
+from dovetail.engine.model.claims import DeviceClaim
+from dovetail.engine.model.refusals import RefusalKind
+from dovetail.pods.node_affinity import ExclusionKind
 
 ChangeKind = Literal[
     "Departure", "Uncordon", "Repair", "Strangers", "FewerGPUs", "FewerWorkers", "SmallerShare", "LessMemory",

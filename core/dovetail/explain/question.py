@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from dovetail.cluster import ClusterView
-from dovetail.constraints import Exclusion, exclusion
-from dovetail.engine.claims import Ask
-from dovetail.engine.tidy import BestFit, Tidy
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.score.fragmentation_term import BestFit, Tidy
+from dovetail.pods.node_affinity import Exclusion, exclusion
 
 # No claim has this key: what is asked stands nowhere yet.
 KEY: Final = "explained"

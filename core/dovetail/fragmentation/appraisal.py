@@ -9,12 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns, Floats
+from dovetail.fragmentation.capacity import Columns, Floats
 from dovetail.fragmentation.fgd import COVERED_PERCENT, quantised
 from dovetail.fragmentation.gradient import Gradient
 from dovetail.fragmentation.headroom import Counts
-from dovetail.fragmentation.mix import Mix, covering
-from dovetail.fragmentation.taking import Taking
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.workload_mix import Mix, covering
 
 
 class Appraisal(Protocol):

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Floats
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.shapes import WHOLE_MILLI
+from dovetail.fragmentation.capacity import Floats
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI
+from dovetail.fragmentation.workload_mix import Mix
 
 HUNDREDTHS: Final = 100
 _STEP_MILLI: Final = WHOLE_MILLI // HUNDREDTHS

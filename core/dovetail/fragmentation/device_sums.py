@@ -5,9 +5,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.fragmentation.columns import Ints
-from dovetail.fragmentation.shapes import WHOLE_MILLI
-from dovetail.fragmentation.taking import Taking
+from dovetail.fragmentation.capacity import Ints
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI
 
 Number = TypeVar("Number", bound=np.floating)
 

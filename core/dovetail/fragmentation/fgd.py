@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns, Floats, Ints
+from dovetail.fragmentation.capacity import Columns, Floats, Ints
 from dovetail.fragmentation.gradient import Gradient
-from dovetail.fragmentation.mix import Mix, covering
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.policy import ScoredPolicy, best_device, distinct_devices
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.workload_mix import Mix, covering
 
 COVERED_PERCENT: Final = 95
 

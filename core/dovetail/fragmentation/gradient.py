@@ -10,11 +10,11 @@ by model and CPU tells how much of the group's weight fits. Some 90 classes beco
 
 import numpy as np
 
-from dovetail.fragmentation.columns import CPU, Columns, Floats, Ints
+from dovetail.fragmentation.capacity import CPU, Columns, Floats, Ints
 from dovetail.fragmentation.device_sums import DeviceSums
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
-from dovetail.fragmentation.taking import Taking
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.workload_mix import Mix
 
 
 class Gradient:

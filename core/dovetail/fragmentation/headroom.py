@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.fragmentation.columns import CPU, MEMORY, Columns, Floats, Ints
+from dovetail.fragmentation.capacity import CPU, MEMORY, Columns, Floats, Ints
 from dovetail.fragmentation.device_sums import DeviceSums
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
-from dovetail.fragmentation.taking import Taking
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.workload_mix import Mix
 
 # Single precision: a quotient of whole numbers below 2^24 is never rounded up to the next whole number.
 Counts = npt.NDArray[np.float32]

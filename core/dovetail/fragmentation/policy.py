@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Bools, Columns, Floats, Ints, choice_of, needs
-from dovetail.fragmentation.kept import Kept
-from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.fragmentation.cache import Kept
+from dovetail.fragmentation.capacity import Bools, Columns, Floats, Ints, choice_of, needs
+from dovetail.fragmentation.pod_shapes import Choice, Shape
 
 # From so many rows on, finding equal ones costs less than scoring them.
 MANY_ROWS: Final = 64

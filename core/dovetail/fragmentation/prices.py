@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns, Floats
-from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.capacity import Columns, Floats
+from dovetail.fragmentation.workload_mix import Mix
 
 # Up to here the Poisson tail is summed term by term, above it is approximated.
 _SUMMED: Final = 32

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dovetail.fragmentation.appraisal import Appraisal, FGDAppraisal
-from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.arrivals import Make, Online
+from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.fgd import fgd
-from dovetail.fragmentation.learning import Make, Online
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.ph import PH
+from dovetail.fragmentation.ph_terms import PHAppraisal
+from dovetail.fragmentation.pod_shapes import Choice, Shape
 from dovetail.fragmentation.policy import Policy
-from dovetail.fragmentation.priced import PHAppraisal
+from dovetail.fragmentation.priced_headroom import PH
 from dovetail.fragmentation.prices import PHSettings
-from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

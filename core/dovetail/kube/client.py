@@ -13,17 +13,17 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
+from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.values import values_of
-from dovetail.kube import retry, wire
-from dovetail.kube.connection import Connection
+from dovetail.api.resources import PODS, Resource
+from dovetail.kube import retry, watch_stream
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.errors import TooLarge, Undecodable
-from dovetail.kube.objects import Pod
-from dovetail.kube.paging import PAGE_BYTES, PageSize
-from dovetail.kube.resources import PODS, Resource
+from dovetail.kube.page_size import PAGE_BYTES, PageSize
 from dovetail.kube.transport import Query, Transport
-from dovetail.kube.unreadable import OnUnreadable
-from dovetail.kube.wire import Page
+from dovetail.kube.unreadable_objects import OnUnreadable
+from dovetail.kube.watch_stream import Page
 
 T = TypeVar("T")
 PatchKind = Literal["merge", "json", "strategic"]
@@ -163,7 +163,7 @@ class Client:
                 if not size.shrink():
                     raise
                 continue
-            page = wire.page(payload, as_type=as_type, path=path, on_unreadable=on_unreadable)
+            page = watch_stream.page(payload, as_type=as_type, path=path, on_unreadable=on_unreadable)
             size.arrived(objects=len(page.items or ()), size_bytes=len(payload))
             yield page
             if not page.metadata.continue_token:
@@ -371,7 +371,7 @@ def typed(body: Any, *, resource: Resource) -> dict[str, Any]:
 
 
 def _decode(payload: bytes, *, as_type: type[T], path: str) -> T:
-    found = wire.read(msgspec.Raw(payload), decoder=wire.decoder(as_type), path=path)
-    if isinstance(found, wire.Unread):
+    found = watch_stream.read(msgspec.Raw(payload), decoder=watch_stream.decoder(as_type), path=path)
+    if isinstance(found, watch_stream.Unread):
         raise Undecodable(path, problem=found.problem)
     return found

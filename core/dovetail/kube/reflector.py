@@ -11,12 +11,12 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import Resource
 from dovetail.decoding import problem_of
-from dovetail.kube import retry, wire
+from dovetail.kube import retry, watch_stream
 from dovetail.kube.client import Client, selectors
 from dovetail.kube.errors import KubeError, status_error
-from dovetail.kube.resources import Resource
-from dovetail.kube.unreadable import OnUnreadable, Unreadable, UnreadableObjects
+from dovetail.kube.unreadable_objects import OnUnreadable, Unreadable, UnreadableObjects
 
 log = logging.getLogger("dovetail.kube.reflector")
 
@@ -94,7 +94,7 @@ class Reflector(Generic[T]):
         self._backoff = backoff
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._decoder = wire.decoder(as_type)
+        self._decoder = watch_stream.decoder(as_type)
         self._store: dict[str, T] = {}
         self._unreadable = UnreadableObjects(resource.kind, report=on_unreadable)
         # By UID: an object and its successor under the same name are two.
@@ -160,7 +160,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(_WATCH_SECONDS + self._rng.randrange(_WATCH_SECONDS)),
             **self._selectors,
         }
-        buffer = wire.LineBuffer()
+        buffer = watch_stream.LineBuffer()
         async with self._client.stream(
             self.resource, query=query, namespace=self._namespace, silence_seconds=self._silence_seconds
         ) as chunks:
@@ -195,23 +195,23 @@ class Reflector(Generic[T]):
         await asyncio.sleep(max(wait, at_least_seconds))
 
     def _handle(self, line: bytes) -> None:
-        event = wire.event(line)
-        if isinstance(event, wire.Failure):
+        event = watch_stream.event(line)
+        if isinstance(event, watch_stream.Failure):
             raise status_error(event.object, request=f"watch of {self.resource.plural}")
         self._contact()
         self._failures = 0
-        if isinstance(event, wire.Bookmark):
+        if isinstance(event, watch_stream.Bookmark):
             self.resource_version = event.object.metadata.resource_version
         else:
             self._change(event)
 
-    def _change(self, event: wire.Change) -> None:
+    def _change(self, event: watch_stream.Change) -> None:
         found = self._decode(event.object)
         meta = found.metadata
         self.resource_version = meta.resource_version
-        if isinstance(event, wire.Deleted):
+        if isinstance(event, watch_stream.Deleted):
             self._unreadable.discard(key_of(meta))
-            self._drop(meta, last=None if isinstance(found, wire.Unread) else found)
+            self._drop(meta, last=None if isinstance(found, watch_stream.Unread) else found)
         else:
             self._keep(found)
 
@@ -220,16 +220,16 @@ class Reflector(Generic[T]):
         self._keep(found)
         return key_of(found.metadata)
 
-    def _decode(self, raw: msgspec.Raw) -> T | wire.Unread:
-        return wire.read(raw, decoder=self._decoder, path=self.resource.plural)
+    def _decode(self, raw: msgspec.Raw) -> T | watch_stream.Unread:
+        return watch_stream.read(raw, decoder=self._decoder, path=self.resource.plural)
 
-    def _keep(self, found: T | wire.Unread) -> None:
-        if isinstance(found, wire.Unread):
+    def _keep(self, found: T | watch_stream.Unread) -> None:
+        if isinstance(found, watch_stream.Unread):
             self._keep_known(found)
         elif self._put(found):
             self._unreadable.discard(key_of(found.metadata))
 
-    def _keep_known(self, found: wire.Unread) -> None:
+    def _keep_known(self, found: watch_stream.Unread) -> None:
         # What was known of it before stays: a pod that can no longer be read still holds its devices.
         meta, key = found.metadata, key_of(found.metadata)
         known = self._store.get(key)

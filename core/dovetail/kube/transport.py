@@ -12,7 +12,8 @@ import msgspec
 
 from dovetail.decoding import UnreadableError
 from dovetail.kube import retry
-from dovetail.kube.connection import Connection
+from dovetail.kube.auth.bearer_token import BearerToken
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.errors import (
     DeadlineExceeded,
     KubeError,
@@ -23,8 +24,7 @@ from dovetail.kube.errors import (
     Unreachable,
     status_error,
 )
-from dovetail.kube.token import BearerToken
-from dovetail.kube.wire import decoder
+from dovetail.kube.watch_stream import decoder
 
 Query = Mapping[str, str]
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import msgspec
 
 from dovetail.api.gpujob import QueuePlace, Reason
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.plan import Shortage
-from dovetail.engine.sentences import gpus
-from dovetail.queue.candidates import Candidate
-from dovetail.queue.reservation import Reservation
+from dovetail.engine.filter.messages import gpus
+from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.queue.backfill.reservation import Reservation
+from dovetail.queue.model.candidates import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

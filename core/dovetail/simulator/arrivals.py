@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.pod_shapes import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

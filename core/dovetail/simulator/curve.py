@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Floats
+from dovetail.fragmentation.capacity import Floats
 from dovetail.simulator.experiment import Outcome
 
 LOADS: Final = (90, 95, 100, 110, 130)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns, Floats
+from dovetail.fragmentation.capacity import Columns, Floats
 from dovetail.fragmentation.gradient import Gradient
-from dovetail.fragmentation.mix import Mix
+from dovetail.fragmentation.pod_shapes import Choice, Shape
 from dovetail.fragmentation.policy import Policy
-from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix
 from dovetail.simulator.arrivals import Visit
 
 _NOTICE_EVERY = 256

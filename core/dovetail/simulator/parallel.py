@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.fragmentation.fgd import COVERED_PERCENT
-from dovetail.fragmentation.mix import Mix, by_class, covering
-from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.fragmentation.pod_shapes import Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix, by_class, covering
 from dovetail.simulator.arrivals import Visit
 from dovetail.simulator.experiment import Outcome, run
 from dovetail.simulator.policies import POLICIES, Setting

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from dovetail.fragmentation.columns import Floats
+from dovetail.fragmentation.capacity import Floats
 from dovetail.simulator.curve import by_kind
 from dovetail.simulator.experiment import Outcome
 

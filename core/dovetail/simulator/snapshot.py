@@ -13,7 +13,7 @@ from msgspec import Meta
 from dovetail.api.gpujob import Mode, Phase, Policy
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
-from dovetail.requests import WHOLE_MILLI
+from dovetail.gpu.request import WHOLE_MILLI
 
 VERSION: Final = 1
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]

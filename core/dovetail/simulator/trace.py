@@ -9,8 +9,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.fragmentation.columns import Columns
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dovetail_sandbox import processes
+from dovetail_sandbox.processes import processes
 from dovetail_sandbox.realnode import cgroups
 from dovetail_sandbox.realnode.commands import call, succeeds
 from dovetail_sandbox.realnode.config import KERNEL_SETTINGS

@@ -1,10 +1,10 @@
 """Builders of clusters and asks: a test names only what matters to it."""
 
 from dovetail.api.gpujob import Mode, Policy, Workload
-from dovetail.engine.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim, Guard
-from dovetail.engine.facts import DeviceFacts, NodeFacts
-from dovetail.engine.ledger import Ledger
-from dovetail.requests import parse
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim, Guard
+from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
+from dovetail.gpu.request import parse
 
 MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920}
 

@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from dovetail.engine.claims import Ask
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 

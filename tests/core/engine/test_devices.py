@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dovetail.engine.devices import chosen
-from dovetail.engine.facts import DeviceFacts
+from dovetail.engine.filter.device_choice import chosen
+from dovetail.engine.model.inventory import DeviceFacts
 
 QUADS = [(0, 1, 2, 3), (4, 5, 6, 7)]
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]

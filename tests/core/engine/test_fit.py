@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import pytest
 
 from dovetail.api.gpujob import Mode
-from dovetail.engine.facts import NodeFacts
-from dovetail.engine.fit import Fit, check, screen
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import RefusalKind
+from dovetail.engine.filter.fit import Fit, check, screen
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.inventory import NodeFacts
+from dovetail.engine.model.refusals import RefusalKind
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 

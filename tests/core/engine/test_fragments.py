@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 
 from dovetail.api.gpujob import Policy
-from dovetail.engine.choices import FragmentationPolicy
-from dovetail.engine.claims import Ask
-from dovetail.engine.fit import Fit, Judgement, check
-from dovetail.engine.fragments import Fragments, FragmentSettings
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.mirror import Mirror
-from dovetail.engine.shapes import Shapes
+from dovetail.engine.filter.fit import Fit, Judgement, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.engine.score.capacity_mirror import Mirror
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.live_fragmentation import Fragments, FragmentSettings
 from dovetail.fragmentation import cutting_stock
-from dovetail.fragmentation.learning import LearningSettings
+from dovetail.fragmentation.arrivals import LearningSettings
 from dovetail.fragmentation.tuner import TunerSettings
-from dovetail.requests import parse
+from dovetail.gpu.request import parse
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NODES = ["a", "b", "c", "d"]

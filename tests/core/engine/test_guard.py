@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 
 from dovetail.api.gpujob import Mode
-from dovetail.engine.claims import Guard
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.limits import Limits
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Guard
+from dovetail.engine.model.settings import Limits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device
 
 

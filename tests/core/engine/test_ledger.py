@@ -7,9 +7,9 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NODES = ("a", "b", "c")

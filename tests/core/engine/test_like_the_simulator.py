@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dovetail.engine.claims import Ask
-from dovetail.engine.fit import Fit
-from dovetail.engine.fragments import Fragments
-from dovetail.engine.ledger import DeviceFacts, Ledger, NodeFacts
-from dovetail.engine.shapes import Shapes
-from dovetail.fragmentation.columns import Columns
-from dovetail.fragmentation.mix import by_class
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Shape
-from dovetail.requests import GPURequest
+from dovetail.engine.filter.fit import Fit
+from dovetail.engine.ledger.ledger import DeviceFacts, Ledger, NodeFacts
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.live_fragmentation import Fragments
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.workload_mix import by_class
+from dovetail.gpu.request import GPURequest
 from dovetail.simulator.policies import POLICIES, Setting
 
 # GPUs, CPU milli, memory in MiB and model of each kind of node, and how many there are.

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.loads import STEP
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.ledger.utilization import STEP
 from tests.core.engine.builders import add_node, make_device
 
 T = 120.0

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dovetail.engine.claims import Claim
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.mirror import Mirror
-from dovetail.fragmentation.columns import CPU, MEMORY
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.score.capacity_mirror import Mirror
+from dovetail.fragmentation.capacity import CPU, MEMORY
 from tests.core.engine.builders import add_node, hold_devices, make_device, make_ledger
 
 

@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from dovetail.engine.claims import Ask, Claim, DeviceClaim, Guard
-from dovetail.engine.fit import Fit, check, screen
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import Refusal
+from dovetail.engine.filter.fit import Fit, check, screen
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim, DeviceClaim, Guard
+from dovetail.engine.model.refusals import Refusal
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 ENOUGH = 1 << 20

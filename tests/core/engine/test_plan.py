@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NONE = "Need 1 GPU, only 0 available"

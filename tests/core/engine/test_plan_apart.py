@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
 from tests.core.engine.builders import hold_devices, make_ask, make_ledger
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from dovetail.cluster import node_facts
-from dovetail.engine.claims import Claim
-from dovetail.engine.facts import ANY_NUMBER, NodeFacts
-from dovetail.engine.fit import check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
-from dovetail.engine.refusals import Refusal
+from dovetail.cluster.view import node_facts
+from dovetail.engine.filter.fit import check
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.inventory import ANY_NUMBER, NodeFacts
+from dovetail.engine.model.refusals import Refusal
 from tests.core.builders import make_node
 from tests.core.engine.builders import make_ask, make_ledger
 

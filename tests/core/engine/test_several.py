@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.api.gpujob import Mode, Policy
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.fit import Fit, check, screen
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import Refusal
-from dovetail.engine.shapes import Shapes
-from dovetail.requests import parse
+from dovetail.engine.filter.fit import Fit, check, screen
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.gpu.request import parse
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 

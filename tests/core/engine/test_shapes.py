@@ -4,10 +4,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from dovetail.engine.fit import Fit, check, screen
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.score import rank
-from dovetail.engine.shapes import KEPT, Shapes
+from dovetail.engine.filter.fit import Fit, check, screen
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import KEPT, Shapes
+from dovetail.engine.score.score import rank
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
 NODES = ["a", "b", "c", "d"]
@@ -95,7 +95,7 @@ def test_a_node_that_comes_later_is_found() -> None:
 
 
 def test_whoever_is_behind_the_log_reads_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.engine.ledger.LOG_LENGTH", 3)
+    monkeypatch.setattr("dovetail.engine.ledger.ledger.LOG_LENGTH", 3)
     ledger = make_ledger(a=1, b=1)
     shapes = Shapes(ledger)
     assert shapes.best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
@@ -121,7 +121,7 @@ def test_more_shapes_than_are_kept_still_get_right_answers() -> None:
 
 
 def test_shapes_that_take_too_much_memory_give_way_to_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.engine.shapes.KEPT_BYTES", 1)
+    monkeypatch.setattr("dovetail.engine.score.fit_cache.KEPT_BYTES", 1)
     ledger = make_ledger(a=1, b=1)
     shapes = Shapes(ledger)
     for text in ("1", "0.5", "1"):

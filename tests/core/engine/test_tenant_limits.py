@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import Mode, Workload
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.limits import Limits
-from dovetail.engine.plan import Shortage, place
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.settings import Limits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 FULL = "TenantLimit a: every GPU has its {} tenants"

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.claims import Ask, Claim, DeviceClaim
-from dovetail.engine.facts import NodeFacts
-from dovetail.engine.fit import Fit, check
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
-from dovetail.engine.refusals import Refusal
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
+from dovetail.engine.model.inventory import NodeFacts
+from dovetail.engine.model.refusals import Refusal
 from tests.core.engine.builders import add_node, make_ask, make_device
 
 GPU = "nvidia.com/gpu"

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from dovetail.api.builtin import ResourceSlice
 from dovetail.explain.question import Holder
-from dovetail.kube.objects import ResourceSlice
 from tests.core.engine.builders import hold_devices, make_ask
 from tests.core.explain.builders import Cluster, kinds, make_node, texts, the_one
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.claims import Ask
-from dovetail.engine.columns import MODE_CODES
-from dovetail.engine.fit import Fit, check
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.columns import MODE_CODES
 from dovetail.explain.answer import Answer, Change
-from dovetail.explain.asking import answer
+from dovetail.explain.nodes import answer
 from dovetail.explain.question import KEY, Question
-from dovetail.requests import GPURequest, parse
+from dovetail.gpu.request import GPURequest, parse
 from tests.core.engine.builders import hold_devices
 from tests.core.explain.builders import Cluster, make_node
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from dovetail.fragmentation.columns import CPU, MEMORY, Columns, free_devices
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.fragmentation.capacity import CPU, MEMORY, Columns, free_devices
+from dovetail.fragmentation.pod_shapes import Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix
 
 
 def share(milli: int, *, cpu_milli: int = 1000, memory_mib: int = 0, models: tuple[str, ...] = ()) -> Shape:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from dovetail.fragmentation.columns import Columns
-from dovetail.fragmentation.mix import Mix, by_class
-from dovetail.fragmentation.shapes import Choice, Shape
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.pod_shapes import Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix, by_class
 from tests.core.fragmentation.builders import fits
 
 MODELS = ("A10", "T4", "V100")

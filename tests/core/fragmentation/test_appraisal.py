@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 
 from dovetail.fragmentation.appraisal import FGDAppraisal
-from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.fgd import FGDScorer
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.priced import PHAppraisal
-from dovetail.fragmentation.shapes import Choice, Shape
-from dovetail.fragmentation.taking import Taking
+from dovetail.fragmentation.ph_terms import PHAppraisal
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.pod_shapes import Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix
 from tests.core.fragmentation.builders import cluster, host, mix_of, share, whole
 from tests.core.fragmentation.strategies import Step, apply, clusters, histories, mixes
 

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 
-from dovetail.fragmentation.columns import FREE_DEVICES, MOST_LEFT, Columns, Room, free_devices, needs
+from dovetail.fragmentation.capacity import FREE_DEVICES, MOST_LEFT, Columns, Room, free_devices, needs
 from dovetail.fragmentation.policy import fitting
 from tests.core.fragmentation import strategies
 from tests.core.fragmentation.builders import cluster, fits, host, put, share, whole

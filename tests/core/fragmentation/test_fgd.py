@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dovetail.fragmentation.fgd import fgd, quantised
-from dovetail.fragmentation.shapes import Choice
+from dovetail.fragmentation.pod_shapes import Choice
 from tests.core.fragmentation.builders import cluster, mix_of, put, share, whole
 
 

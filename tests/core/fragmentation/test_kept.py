@@ -1,6 +1,6 @@
 """What is kept for each shape, within its bound."""
 
-from dovetail.fragmentation.kept import Kept
+from dovetail.fragmentation.cache import Kept
 from tests.core.fragmentation.builders import share
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dovetail.fragmentation.learning import Learner, LearningSettings, Online, drift
-from dovetail.fragmentation.ph import PH, ph_online
+from dovetail.fragmentation.arrivals import Learner, LearningSettings, Online, drift
+from dovetail.fragmentation.priced_headroom import PH, ph_online
 from tests.core.fragmentation.builders import cluster, mix_of, share, whole
 
 NO_PRIOR = LearningSettings(prior_probability=0.0, covered_percent=100)

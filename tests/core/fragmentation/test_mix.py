@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.fragmentation.mix import by_class, covering
+from dovetail.fragmentation.workload_mix import by_class, covering
 from tests.core.fragmentation.builders import cluster, host, mix_of, share, whole
 
 

@@ -1,6 +1,6 @@
 """PH: each of its terms decides where the others do not care."""
 
-from dovetail.fragmentation.ph import PH
+from dovetail.fragmentation.priced_headroom import PH
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from tests.core.fragmentation.builders import cluster, mix_of, put, share, whole
 

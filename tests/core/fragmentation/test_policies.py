@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from dovetail.fragmentation import policy as policy_module
 from dovetail.fragmentation.fgd import fgd
-from dovetail.fragmentation.ph import PH
+from dovetail.fragmentation.priced_headroom import PH
 from dovetail.fragmentation.prices import PHSettings
 from tests.core.fragmentation import strategies
 from tests.core.fragmentation.builders import fits

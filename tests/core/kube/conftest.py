@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail.kube.retry import Backoff
 from tests.core.kube.api import Api
 

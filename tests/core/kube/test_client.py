@@ -5,10 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dovetail.api.builtin import ConfigMap, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import CONFIGMAPS, GPUNODES, PODS
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
 from dovetail.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -25,9 +27,7 @@ from dovetail.kube.errors import (
     Undecodable,
     Unreachable,
 )
-from dovetail.kube.objects import ConfigMap, Pod
-from dovetail.kube.paging import PAGE_BYTES
-from dovetail.kube.resources import CONFIGMAPS, GPUNODES, PODS
+from dovetail.kube.page_size import PAGE_BYTES
 from tests.core.kube.api import Answer, Api, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK
 

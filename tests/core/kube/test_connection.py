@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dovetail import kube
-from dovetail.kube.connection import Connection, default_kubeconfigs, load_connection
+from dovetail.kube.auth.connection import Connection, default_kubeconfigs, load_connection
 from dovetail.kube.errors import KubeconfigError
 
 
@@ -201,7 +201,7 @@ def test_a_login_program_that_fails_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_login_without_the_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    monkeypatch.delitem(sys.modules, "dovetail.kube.login", raising=False)
+    monkeypatch.delitem(sys.modules, "dovetail.kube.auth.exec_login", raising=False)
     monkeypatch.delattr(kube, "login", raising=False)
     with pytest.raises(KubeconfigError, match=r'pip install "dovetail-gpu\[login\]"'):
         load(make_login(tmp_path, script="exit 0"))
@@ -209,7 +209,7 @@ def test_a_login_without_the_extra_says_what_to_install(tmp_path: Path, monkeypa
 
 def test_connecting_imports_neither_the_official_client_nor_pydantic() -> None:
     code = (
-        "import sys, dovetail.kube.client, dovetail.kube.connection, dovetail.config.errors; "
+        "import sys, dovetail.kube.client, dovetail.kube.auth.connection, dovetail.config.errors; "
         "print([name for name in ('kubernetes', 'pydantic', 'numpy', 'prometheus_client') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

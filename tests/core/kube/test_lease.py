@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.kube.client import Client
-from dovetail.kube.lease import Leadership, LeaseLostError, Times
+from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
 from tests.extender.api_server import ApiServer
 from tests.extender.harness import Clock, eventually
 

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from dovetail.kube.objects import Event, Job, Node, Pod
+from dovetail.api.builtin import Event, Job, Node, Pod
 
 
 def test_a_pod_keeps_what_is_read_and_drops_the_rest() -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.kube.errors import TooLarge
-from dovetail.kube.paging import PAGE_BYTES, PageSize
-from dovetail.kube.wire import LineBuffer
+from dovetail.kube.page_size import PAGE_BYTES, PageSize
+from dovetail.kube.watch_stream import LineBuffer
 
 MEBIBYTE = 1 << 20
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.kube.quantity import Quantity, QuantityError, mebibytes, milli, whole
+from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli, whole
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),

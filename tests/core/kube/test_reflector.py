@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from dovetail.api.builtin import ConfigMap
+from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.objects import ConfigMap
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import CONFIGMAPS
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, bookmark, line, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK

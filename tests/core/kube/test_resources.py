@@ -1,6 +1,6 @@
 import pytest
 
-from dovetail.kube.resources import GPUJOBS, GPUNODES, JOBS, NODES, PODS
+from dovetail.api.resources import GPUJOBS, GPUNODES, JOBS, NODES, PODS
 
 
 def test_paths_are_those_of_the_api_server() -> None:

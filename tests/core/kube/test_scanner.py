@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.decoding import UnreadableError
-from dovetail.kube import scanner
+from dovetail.kube import json_scanner
 
 TEXTS = st.text(
     alphabet=st.one_of(st.sampled_from('"\\{}[],:/ \n\x00é\u202e𝄞\ud800'), st.sampled_from(string.ascii_letters))
@@ -26,33 +26,33 @@ def written(value: Any, *, spaced: tuple[Any, Any]) -> bytes:
 
 @given(st.lists(VALUES, max_size=5), SPACED)
 def test_the_elements_are_those_that_json_finds(value: list[Any], spaced: tuple[Any, Any]) -> None:
-    assert [json.loads(part) for part in scanner.elements(written(value, spaced=spaced))] == value
+    assert [json.loads(part) for part in json_scanner.elements(written(value, spaced=spaced))] == value
 
 
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=5), SPACED)
 def test_the_members_are_those_that_json_finds(value: dict[str, Any], spaced: tuple[Any, Any]) -> None:
-    parts = scanner.members(written(value, spaced=spaced))
+    parts = json_scanner.members(written(value, spaced=spaced))
     assert {name: json.loads(part) for name, part in parts.items()} == value
-    assert json.loads(scanner.joined(parts)) == value
+    assert json.loads(json_scanner.joined(parts)) == value
 
 
 @pytest.mark.parametrize("depth", [1_100, 9_999, 1_000_000])
 def test_depth_is_no_obstacle(depth: int) -> None:
     deep = b"[" * depth + b'"]\\""' + b"]" * depth
-    assert scanner.members(b'{"a": ' + deep + b', "b": 1}') == {"a": deep, "b": b"1"}
+    assert json_scanner.members(b'{"a": ' + deep + b', "b": 1}') == {"a": deep, "b": b"1"}
 
 
-@pytest.mark.parametrize("place", range(scanner._BLOCK_BYTES - 6, scanner._BLOCK_BYTES + 2))
+@pytest.mark.parametrize("place", range(json_scanner._BLOCK_BYTES - 6, json_scanner._BLOCK_BYTES + 2))
 def test_a_string_may_go_over_the_end_of_a_block(place: int) -> None:
     # Backslashes and the closing quote meet the end of the block at each place.
     first = "x" * (place - 2) + '\\\\\\"]\\' + "\x00"
     text = json.dumps([first, "]", {"a": [1]}]).encode()
-    assert [json.loads(part) for part in scanner.elements(text)] == [first, "]", {"a": [1]}]
+    assert [json.loads(part) for part in json_scanner.elements(text)] == [first, "]", {"a": [1]}]
 
 
 def test_backslashes_alone_fill_a_block() -> None:
-    value = ["\\" * scanner._BLOCK_BYTES, '"\\' * scanner._BLOCK_BYTES]
-    assert [json.loads(part) for part in scanner.elements(json.dumps(value).encode())] == value
+    value = ["\\" * json_scanner._BLOCK_BYTES, '"\\' * json_scanner._BLOCK_BYTES]
+    assert [json.loads(part) for part in json_scanner.elements(json.dumps(value).encode())] == value
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_backslashes_alone_fill_a_block() -> None:
 )
 def test_what_is_no_array_is_refused(text: bytes) -> None:
     with pytest.raises(UnreadableError):
-        scanner.elements(text)
+        json_scanner.elements(text)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_what_is_no_array_is_refused(text: bytes) -> None:
 )
 def test_what_is_no_object_is_refused(text: bytes) -> None:
     with pytest.raises(UnreadableError):
-        scanner.members(text)
+        json_scanner.members(text)
 
 
 @given(st.binary(max_size=300) | TEXTS.map(lambda text: text.encode(errors="surrogatepass")))
 def test_nothing_but_its_own_error_leaves_it(text: bytes) -> None:
-    for take in (scanner.members, scanner.elements):
+    for take in (json_scanner.members, json_scanner.elements):
         try:
             take(text)
         except UnreadableError:

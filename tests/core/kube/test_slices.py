@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.builtin import ResourceSlice
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.objects import ResourceSlice
 from dovetail.kube.reflector import EventType
-from dovetail.kube.slices import SliceWatch, list_slices
+from dovetail.kube.resource_slices import SliceWatch, list_slices
 from tests.core.kube.api import Answer, Api, Stream, line, listing, refusal
 
 V1, V1BETA2, V1BETA1 = (

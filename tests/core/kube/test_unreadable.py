@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.builtin import ConfigMap
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube import wire
+from dovetail.api.resources import CONFIGMAPS
+from dovetail.kube import watch_stream
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Undecodable
-from dovetail.kube.objects import ConfigMap
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import CONFIGMAPS
-from dovetail.kube.unreadable import UnreadableCollector
+from dovetail.kube.unreadable_objects import UnreadableCollector
 from tests.core.kube.api import Answer, Api, Stream, line, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK
 
@@ -259,18 +259,18 @@ async def test_one_object_is_read_although_its_managed_fields_cannot_be(api: Api
 @pytest.mark.parametrize("payload", [b"", b"<html>", b"[]", b'{"items": []}', b'{"metadata": {}, "items": [{]}'])
 def test_a_page_that_is_none_is_undecodable(payload: bytes) -> None:
     with pytest.raises(Undecodable):
-        wire.page(payload, as_type=ConfigMap, path="/x")
+        watch_stream.page(payload, as_type=ConfigMap, path="/x")
 
 
 def test_what_names_no_metadata_is_undecodable() -> None:
     raw = msgspec.Raw(b'{"spec": ' + deep(1_100) + b"}")
     with pytest.raises(Undecodable):
-        wire.read(raw, decoder=wire.decoder(ConfigMap), path="/x")
+        watch_stream.read(raw, decoder=watch_stream.decoder(ConfigMap), path="/x")
 
 
 def test_metadata_is_read_although_everything_else_is_too_deep() -> None:
     item = with_managed_fields(poison("a", version=3))
     item["metadata"] |= {"labels": {"k": "v"}, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}
-    found = wire.metadata_of(msgspec.Raw(text_of(item, levels=9_999)), path="/x")
+    found = watch_stream.metadata_of(msgspec.Raw(text_of(item, levels=9_999)), path="/x")
     assert (found.name, found.labels, found.finalizers) == ("a", {"k": "v"}, ["f"])
     assert found.deletion_timestamp is not None

@@ -5,13 +5,13 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.builtin import Container, Pod, PodSpec
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import PODS
+from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.connection import Connection
-from dovetail.kube.objects import Container, Pod, PodSpec
 from dovetail.kube.reflector import EventType, Reflector
-from dovetail.kube.resources import PODS
-from dovetail.pods.assumed import assumed_pod
+from dovetail.pods.assumed_allocation import assumed_pod
 from tests.core import hostile
 
 DEVICE = {"uuid": "a-0", "index": 0, "shareMilli": 500, "memoryMiB": 1024}

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail import names
-from dovetail.pods.completion import completed
-from dovetail.pods.parts import Part, Parts
-from dovetail.requests import GPURequest
-from dovetail.vendor import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.request import GPURequest
+from dovetail.pods.containers import Part, Parts
+from dovetail.pods.injection import completed
 from tests.visibility import SAFE, VARIABLE, Manifest, containers_of, sights
 
 PLUGIN = ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb")

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.kube.objects import Pod
-from dovetail.pods.completion import completed
-from dovetail.pods.parts import parts_of
+from dovetail.api.builtin import Pod
+from dovetail.pods.containers import parts_of
+from dovetail.pods.injection import completed
 
 Manifest = dict[str, Any]
 ALL = {"name": names.ENV_VISIBLE_DEVICES, "value": "all"}

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from dovetail.kube.objects import Pod
-from dovetail.pods.completion import completed
-from dovetail.pods.mps import job_with_mps, with_mps
-from dovetail.pods.parts import parts_of
+from dovetail.api.builtin import Pod
+from dovetail.pods.containers import parts_of
+from dovetail.pods.injection import completed
+from dovetail.pods.mps_client import job_with_mps, with_mps
 
 Manifest = dict[str, Any]
 MPS = "/run/dovetail/mps"

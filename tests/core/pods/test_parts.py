@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.kube.objects import Pod
-from dovetail.pods.parts import Part, Parts, parts_of
-from dovetail.requests import RequestError, parse
+from dovetail.api.builtin import Pod
+from dovetail.gpu.request import RequestError, parse
+from dovetail.pods.containers import Part, Parts, parts_of
 
 CARD = {"resources": {"limits": {names.GPU_MILLI: "1000"}}}
 

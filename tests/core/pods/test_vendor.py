@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.asks import ask_of_job, ask_of_pod, resources_of
-from dovetail.kube.objects import Pod
-from dovetail.pods.vendor import refuse_no_devices, vendor_devices
-from dovetail.requests import GPURequest, RequestError
-from dovetail.vendor import DEFAULT_VENDORS
+from dovetail.api.builtin import Pod
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.gpu.request import GPURequest, RequestError
+from dovetail.pods.demand import ask_of_job, ask_of_pod, resources_of
+from dovetail.pods.device_plugin import refuse_no_devices, vendor_devices
 from tests.operator_.builders import make_job
 
 GPU = "nvidia.com/gpu"

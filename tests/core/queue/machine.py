@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dovetail.engine.claims import Claim
-from dovetail.queue.admission import Look
-from dovetail.queue.candidates import Candidate, Leaving, order
+from dovetail.engine.model.claims import Claim
+from dovetail.queue.cycle import Look
+from dovetail.queue.model.candidates import Candidate, Leaving, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.choices import Weights
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.plan import Shortage, place
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, Standing, claim_on_the_way, order, way_of
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.settings import Weights
+from dovetail.queue.cycle import admit
+from dovetail.queue.model.candidates import Candidate, Standing, claim_on_the_way, order, way_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
@@ -142,7 +142,7 @@ def test_equal_shapes_cost_one_placement_when_refused(monkeypatch: pytest.Monkey
         calls.append(str(ask.gpu))
         return place(ledger, ask, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("dovetail.queue.candidates.place", counting)
+    monkeypatch.setattr("dovetail.queue.model.candidates.place", counting)
     jobs = [make_job(f"j{number}", "2" if number % 2 else "4") for number in range(1000)]
     assert not admitted(decide(*jobs, ledger=make_ledger(n=1)))
     assert sorted(calls) == ["2", "4"]

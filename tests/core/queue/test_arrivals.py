@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from dovetail.queue.arrivals import REMEMBERED, Arrivals
+from dovetail.queue.estimates.arrivals import REMEMBERED, Arrivals
 from tests.core.queue.test_backfill import HOUR, make_job
 
 DAY = 24 * HOUR

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.shapes import Shapes
-from dovetail.queue.admission import Look, admit
-from dovetail.queue.candidates import Candidate, Leaving, Room, commit, find_room, order
-from dovetail.queue.reservation import reserve
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.queue.backfill.reservation import reserve
+from dovetail.queue.cycle import Look, admit
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, commit, find_room, order
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 

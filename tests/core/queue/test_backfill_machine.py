@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import initialize, rule
 
-from dovetail.queue.admission import Look
-from dovetail.queue.candidates import Candidate, order
+from dovetail.queue.cycle import Look
+from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Waits
 from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine

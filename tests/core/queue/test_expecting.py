@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.queue.expecting import PARTS, RunTimesUsed
+from dovetail.queue.estimates.run_times import PARTS, RunTimesUsed
 
 
 def learned(*used: float, group: str = "team") -> RunTimesUsed:

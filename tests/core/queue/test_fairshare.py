@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.candidates import order
-from dovetail.queue.fairshare import Spell, account_of, decayed, level_of, levels, usage
-from dovetail.queue.limits import Subject
+from dovetail.queue.limits.fair_share import Spell, account_of, decayed, level_of, levels, usage
+from dovetail.queue.limits.limits import Subject
+from dovetail.queue.model.candidates import order
 from tests.core.queue.test_backfill import make_job
 
 NOW = datetime(2026, 1, 8, tzinfo=UTC)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, Leaving, commit, order
-from dovetail.queue.foresight import FORESEEN_JOBS, Start, foresee
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.cycle import admit
+from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, foresee
+from dovetail.queue.model.candidates import Candidate, Leaving, commit, order
 from dovetail.queue.verdicts import Admitted
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, LARGE, build, make_job, run, shapes, start_what_fits

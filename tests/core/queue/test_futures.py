@@ -6,10 +6,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dovetail.engine.ledger import Ledger
-from dovetail.queue.candidates import Candidate, Leaving
-from dovetail.queue.foresight import Start
-from dovetail.queue.futures import foresee_with_range, nobody
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.estimates.monte_carlo import foresee_with_range, nobody
+from dovetail.queue.estimates.simulation import Start
+from dovetail.queue.model.candidates import Candidate, Leaving
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, LARGE, make_job, run
 

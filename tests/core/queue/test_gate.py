@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, order
-from dovetail.queue.foresight import foresee
-from dovetail.queue.gate import Refused
+from dovetail.queue.cycle import admit
+from dovetail.queue.estimates.simulation import foresee
+from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.model.gate import Refused
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, make_job, run

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import initialize, rule
 
-from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import Look
-from dovetail.queue.candidates import Candidate, order
-from dovetail.queue.invain import InVain
-from dovetail.queue.preemption import Evictor, Rules
-from dovetail.queue.proofs import Running
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
+from dovetail.queue.cycle import Look
+from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.preemption.negative_cache import InVain
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted
-from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine
 from tests.core.queue.test_backfill import make_job

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, order
-from dovetail.queue.foresight import foresee
-from dovetail.queue.limits import LimitGate, Subject, Terms, binds, group_limit, limits_of, milli_of, whom
+from dovetail.queue.cycle import admit
+from dovetail.queue.estimates.simulation import foresee
+from dovetail.queue.limits.limits import LimitGate, Subject, Terms, binds, group_limit, limits_of, milli_of, whom
+from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.test_backfill import make_job, run

@@ -10,13 +10,13 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from dovetail.queue.admission import Look
-from dovetail.queue.candidates import Candidate
-from dovetail.queue.limits import Limit, LimitGate, Terms
-from dovetail.queue.preemption import Evictor, Rules
-from dovetail.queue.proofs import Running
+from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
+from dovetail.queue.cycle import Look
+from dovetail.queue.limits.limits import Limit, LimitGate, Terms
+from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine
 

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from dovetail.engine.claims import Claim
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, claim_on_the_way
+from dovetail.engine.model.claims import Claim
+from dovetail.queue.cycle import admit
+from dovetail.queue.model.candidates import Candidate, claim_on_the_way
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.queue.misses import Bounds, Factors, Foreseen, Misses
+from dovetail.queue.estimates.calibration import Bounds, Factors, Foreseen, Misses
 
 
 def foreseen(seconds: float, *, early: float | None = None, late: float | None = None) -> Foreseen:

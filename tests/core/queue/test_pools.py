@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.api.builtin import Node
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.constraints import admits
-from dovetail.kube.objects import Node
-from dovetail.queue.gate import Refused
-from dovetail.queue.limits import Subject
-from dovetail.queue.pools import in_pools, pools_of
+from dovetail.pods.node_affinity import admits
+from dovetail.queue.limits.limits import Subject
+from dovetail.queue.limits.pools import in_pools, pools_of
+from dovetail.queue.model.gate import Refused
 
 ADA = Subject(namespace="vision", user="ada")
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.shapes import Shapes
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, Room, commit, find_room
-from dovetail.queue.preemption import Evictor, Rules
-from dovetail.queue.proofs import Running
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
+from dovetail.queue.cycle import admit
+from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail.queue.windows import Window, Windows, placed
 from tests.core.engine.builders import add_node, hold_devices, make_ledger
 from tests.core.queue.test_backfill import make_job
 

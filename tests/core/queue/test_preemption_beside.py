@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.shapes import Shapes
-from dovetail.queue.admission import admit
-from dovetail.queue.candidates import Candidate, Leaving, Room, commit, find_room
-from dovetail.queue.preemption import Evictor, Rules
-from dovetail.queue.proofs import Running
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.queue.cycle import admit
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, commit, find_room
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Verdict
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import make_job

@@ -3,8 +3,8 @@
 import pytest
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits import Subject
-from dovetail.queue.ranks import Bound, bound_of, may_preempt, within
+from dovetail.queue.limits.limits import Subject
+from dovetail.queue.limits.priorities import Bound, bound_of, may_preempt, within
 from tests.core.queue.test_limits import make_quota
 
 ADA, BOB = Subject(namespace="vision", user="ada"), Subject(namespace="vision", user="bob")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.ledger import Ledger
-from dovetail.queue.admission import Look, admit
-from dovetail.queue.candidates import Candidate, Leaving
-from dovetail.queue.futures import foresee_with_range
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
+from dovetail.queue.cycle import Look, admit
+from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.verdicts import Admitted, Waits
-from dovetail.queue.windows import Window, Windows, kept_of, placed
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, make_job, run
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.simulator.arrivals import filling, sample, visiting
 from dovetail.simulator.parallel import Scene
 from dovetail.simulator.trace import Node, parse_nodes, parse_pods

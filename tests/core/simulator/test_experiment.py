@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.fgd import fgd
-from dovetail.fragmentation.shapes import Choice
+from dovetail.fragmentation.pod_shapes import Choice
 from dovetail.simulator.arrivals import Visit, filling
 from dovetail.simulator.curve import allocation_at, average_allocation, by_kind, fragmentation_at, report
 from dovetail.simulator.experiment import Outcome, run

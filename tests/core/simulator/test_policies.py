@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.pod_shapes import Choice
 from dovetail.fragmentation.prices import PHSettings
-from dovetail.fragmentation.shapes import Choice
 from dovetail.simulator.policies.balanced import Balanced
-from dovetail.simulator.policies.bestfit import bestfit
-from dovetail.simulator.policies.gpupacking import gpupacking
-from dovetail.simulator.policies.random import RandomFit
-from dovetail.simulator.policies.spread import spread
+from dovetail.simulator.policies.baselines import RandomFit, bestfit, gpupacking, spread
 from tests.core.fragmentation.builders import cluster, host, mix_of, put, share, whole
 
 

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from dovetail.queue.candidates import Candidate
-from dovetail.simulator.queueing import Running, Scene, Submission, easy_backfill, likely, play
+from dovetail.queue.model.candidates import Candidate
+from dovetail.simulator.queue_replay import Running, Scene, Submission, easy_backfill, likely, play
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.test_backfill import HOUR, make_job
 

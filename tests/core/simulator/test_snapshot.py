@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.simulator.arrivals import filling
 from dovetail.simulator.parallel import Scene, run_one
+from dovetail.simulator.scenario import stage
 from dovetail.simulator.snapshot import (
     Snapshot,
     SnapshotClaim,
@@ -19,7 +20,6 @@ from dovetail.simulator.snapshot import (
     to_json,
     to_yaml,
 )
-from dovetail.simulator.staging import stage
 from dovetail.simulator.trace import columns_of
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.fragmentation.shapes import Shape
+from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.simulator.trace import (
     Pod,
     TraceError,

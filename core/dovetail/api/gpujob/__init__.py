@@ -1,9 +1,6 @@
 """GPUJob: work that needs GPUs. Users write the spec, the operator writes the status. Data only."""
 
-from dovetail.api.gpujob.job import (
-    GPUJob,
-)
-from dovetail.api.gpujob.parts import (
+from dovetail.api.gpujob.components import (
     NO_TEMPLATE,
     Dependency,
     MemoryRequest,
@@ -11,15 +8,21 @@ from dovetail.api.gpujob.parts import (
     ResourceRequest,
     TemplateMetadata,
 )
-from dovetail.api.gpujob.progress import (
-    Attempt,
-    DeviceKind,
-    Elastic,
-    Lease,
-    Measured,
-    Tasks,
+from dovetail.api.gpujob.conversion import job_of, spec_of, template_of
+from dovetail.api.gpujob.enums import (
+    FINISHED,
+    KIND,
+    MAX_SECONDS,
+    DependencyCondition,
+    DependencyState,
+    MemoryStrategy,
+    Mode,
+    Phase,
+    Policy,
+    Reason,
+    Workload,
 )
-from dovetail.api.gpujob.running import (
+from dovetail.api.gpujob.execution import (
     DEFAULT_PORT,
     MAX_TASKS,
     PAUSE_IMAGE,
@@ -37,14 +40,25 @@ from dovetail.api.gpujob.running import (
     SweepSpec,
 )
 from dovetail.api.gpujob.spec import (
+    ADDRESS_PATTERN,
+    ENDS,
+    MOST_ADDRESSES,
+    GPUJob,
     GPUJobSpec,
+    NotifyEvent,
+    NotifySpec,
 )
 from dovetail.api.gpujob.status import (
     AssignedDevice,
+    Attempt,
     DependencyStatus,
+    DeviceKind,
     EarlierRun,
+    Elastic,
     GPUJobStatus,
     KeptOnNode,
+    Lease,
+    Measured,
     MemoryUse,
     Placement,
     PlannedNode,
@@ -52,31 +66,7 @@ from dovetail.api.gpujob.status import (
     Preemption,
     QueuePlace,
     ReservedRoom,
-)
-from dovetail.api.gpujob.telling import (
-    ADDRESS_PATTERN,
-    ENDS,
-    MOST_ADDRESSES,
-    NotifyEvent,
-    NotifySpec,
-)
-from dovetail.api.gpujob.values import (
-    job_of,
-    spec_of,
-    template_of,
-)
-from dovetail.api.gpujob.words import (
-    FINISHED,
-    KIND,
-    MAX_SECONDS,
-    DependencyCondition,
-    DependencyState,
-    MemoryStrategy,
-    Mode,
-    Phase,
-    Policy,
-    Reason,
-    Workload,
+    Tasks,
 )
 
 __all__ = [

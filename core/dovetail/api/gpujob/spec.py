@@ -1,12 +1,13 @@
 """What a user writes into a GPUJob. Data only."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from dovetail.api.gpujob.parts import NO_TEMPLATE, Dependency, MemoryRequest, PodTemplate, ResourceRequest
-from dovetail.api.gpujob.running import (
+from dovetail.api.gpujob.components import NO_TEMPLATE, Dependency, MemoryRequest, PodTemplate, ResourceRequest
+from dovetail.api.gpujob.enums import KIND, MAX_SECONDS, Mode, Policy, Workload
+from dovetail.api.gpujob.execution import (
     ArraySpec,
     Distributed,
     PodFailurePolicy,
@@ -14,10 +15,29 @@ from dovetail.api.gpujob.running import (
     RetryPolicy,
     SweepSpec,
 )
-from dovetail.api.gpujob.telling import NotifySpec
-from dovetail.api.gpujob.words import MAX_SECONDS, Mode, Policy, Workload
-from dovetail.api.meta import Described, Timestamp
-from dovetail.api.shapes import TIME
+from dovetail.api.gpujob.status import GPUJobStatus
+from dovetail.api.meta import Described, ObjectMeta, Timestamp
+from dovetail.api.text_formats import TIME
+from dovetail.names import API_VERSION
+
+NotifyEvent = Literal["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]
+# What is told where nobody says what: how it ended.
+ENDS: Final[tuple[NotifyEvent, ...]] = ("Succeeded", "Failed", "TimedOut", "Cancelled")
+ADDRESS_PATTERN: Final = r"^[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,186}[A-Za-z0-9])?$"
+MOST_ADDRESSES: Final = 8
+
+
+class NotifySpec(Described, frozen=True, kw_only=True):
+    """Who is told what becomes of the job, by mail or by a webhook as the installation has it."""
+
+    emails: Annotated[
+        list[Annotated[str, Meta(pattern=ADDRESS_PATTERN, max_length=253)]],
+        Meta(description="Mail addresses. A webhook is given them too.", max_length=MOST_ADDRESSES),
+    ] = []
+    events: Annotated[
+        list[NotifyEvent],
+        Meta(description="What is told. Empty: how the job ended, whichever way.", max_length=6),
+    ] = []
 
 
 class GPUJobSpec(Described, frozen=True, kw_only=True):
@@ -152,3 +172,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
         Meta(description="Delete the job this many seconds after its end. Unset: keep it."),
     ] = None
+
+
+class GPUJob(Described, frozen=True, kw_only=True):
+    """Work that needs GPUs: it waits in the queue, gets devices, runs as a batch Job and tells what became of it."""
+
+    metadata: ObjectMeta
+    spec: GPUJobSpec
+    api_version: str = API_VERSION
+    kind: str = KIND
+    status: GPUJobStatus = GPUJobStatus()

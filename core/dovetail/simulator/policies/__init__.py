@@ -6,19 +6,16 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.fragmentation.columns import Columns
+from dovetail.fragmentation.arrivals import Online
+from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.fgd import fgd
-from dovetail.fragmentation.learning import Online
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.ph import PH, ph_online
 from dovetail.fragmentation.policy import Policy
+from dovetail.fragmentation.priced_headroom import PH, ph_online
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.tuner import SelfTuned
+from dovetail.fragmentation.workload_mix import Mix
 from dovetail.simulator.policies.balanced import Balanced
-from dovetail.simulator.policies.bestfit import bestfit
-from dovetail.simulator.policies.gpupacking import gpupacking
-from dovetail.simulator.policies.random import RandomFit
-from dovetail.simulator.policies.spread import spread
+from dovetail.simulator.policies.baselines import RandomFit, bestfit, gpupacking, spread
 
 # h of the prices: how much of the cluster turns over while a price counts.
 HORIZON_FILLING: Final = 0.5

@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.engine.score import scaled
-from dovetail.fragmentation.columns import CPU, Columns, choice_of
-from dovetail.fragmentation.mix import Mix
-from dovetail.fragmentation.ph import PH
+from dovetail.engine.score.score import scaled
+from dovetail.fragmentation.capacity import CPU, Columns, choice_of
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.fragmentation.priced_headroom import PH
 from dovetail.fragmentation.prices import PHSettings
-from dovetail.fragmentation.shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.fragmentation.workload_mix import Mix
 
 MEMORY_WEIGHT: Final = 0.3
 CPU_WEIGHT: Final = 0.2

@@ -1,0 +1,98 @@
+"""One review from its text to its answer, whatever the text is. Pure but for its log."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from dovetail import logs
+from dovetail.api.gpujob import KIND, Policy
+from dovetail.decoding import UnreadableError
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.array_tasks import TasksError
+from dovetail.jobs.size_limits import JobLimitError, JobLimits
+from dovetail_webhook import admission_review, mutation
+from dovetail_webhook.admission_review import Request, ReviewError
+from dovetail_webhook.weight import memory_of
+
+Outcome = Literal["patched", "unchanged", "denied", "failed"]
+KINDS: Final = ("Pod", KIND)
+# 1.5 MiB of `"a",`, the most that etcd would take of the smallest values that a pod really has, are 28 MiB.
+MAX_MEMORY: Final = 48 << 20
+log = logs.get_logger("dovetail.webhook")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the API server gets, and what is counted: the kind of the object and how it ended."""
+
+    body: bytes
+    kind: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewer:
+    """Answers reviews. `mps_directory` is where pods find MPS on their node; empty: nowhere."""
+
+    policy: Policy
+    vendors: Vendors
+    mps_directory: str = ""
+    limits: JobLimits = field(default_factory=JobLimits)
+
+    def answer(self, body: bytes | bytearray) -> Answer:
+        """The answer to a review. Raises `ReviewError` where there is no uid to answer to, and nothing else."""
+        uid = admission_review.uid_of(body)
+        try:
+            request = admission_review.read(body, kinds=KINDS)
+        except ReviewError as error:
+            if not uid:
+                raise
+            log.warning("a review that cannot be read is denied", error=str(error))
+            return refused(uid, message=f"Dovetail cannot read this object: {error}")
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Answer:
+        kind = request.kind.kind
+        try:
+            patch = self._patch(request)
+            outcome: Outcome = "patched" if patch else "unchanged"
+            return Answer(body=admission_review.allowed(request.uid, patch=patch), kind=kind, outcome=outcome)
+        except (RequestError, TasksError, JobLimitError) as error:
+            log.info("denied", kind=kind, error=str(error))
+            return Answer(body=admission_review.denied(request.uid, message=str(error)), kind=kind, outcome="denied")
+        except UnreadableError as error:
+            log.info("denied", kind=kind, error=str(error))
+            return refused(request.uid, message=f"Dovetail cannot read this {kind}: {error}", kind=kind)
+        # An object that this code has an error for must not come in unseen, nor cost others their answers.
+        except Exception:
+            log.exception("a review failed", kind=kind, uid=request.uid)
+            message = (
+                f"Dovetail's webhook has an error of its own with this {kind}; its log names the uid {request.uid}"
+            )
+            return Answer(body=admission_review.denied(request.uid, message=message), kind=kind, outcome="failed")
+
+    def _patch(self, request: Request) -> mutation.Patch:
+        if request.kind.kind == KIND:
+            mutation.check_size(request.object, before=request.old_object, limits=self.limits)
+            user = request.user_info.username if request.operation == "CREATE" else None
+            return mutation.patch_of_job(mutation.read_job(request.object), user=user)
+        return mutation.patch_of_pod(
+            mutation.read_pod(request.object),
+            subresource=request.sub_resource,
+            policy=self.policy,
+            vendors=self.vendors,
+            mps_directory=self.mps_directory,
+        )
+
+
+def refused(uid: str, *, message: str, kind: str = "") -> Answer:
+    """The object may not come in, for a reason that is not of its request."""
+    return Answer(body=admission_review.denied(uid, message=message), kind=kind or "unknown", outcome="denied")
+
+
+def too_heavy(body: bytes | bytearray) -> str:
+    """Why a body is not reviewed though it is short enough; empty for one that is."""
+    if memory_of(body) <= MAX_MEMORY:
+        return ""
+    values = sum(map(body.count, (b"{", b"[", b",")))
+    return f"the object has about {values} values, which take more than the {MAX_MEMORY >> 20} MiB that a review may"

@@ -1,0 +1,1 @@
+"""The connection to the cluster, and the cluster as it was read."""

@@ -1,0 +1,127 @@
+"""The audit's looking: nodes, devices, pods and jobs of the whole cluster, and the rules by its configuration."""
+
+import asyncio
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.builtin import Node, Pod, ResourceSlice
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import GPUNODES, NODES, PODS, Resource
+from dovetail.audit.allocations import LAGGING, Report, Rules, audit
+from dovetail.audit.findings import Finding
+from dovetail.kube.errors import Forbidden
+from dovetail.kube.resource_slices import list_slices
+from dovetail_cli.cluster.configuration import settings_of
+from dovetail_cli.cluster.connection import Cluster, read_jobs, work
+from dovetail_cli.ui import output
+
+# What is written a moment after the fact must have caught up by then.
+_SECOND_LOOK_SECONDS: Final = 3.0
+_NOT_SEEN: Final = "you may not list resourceslices, so DRA drivers on managed nodes are not looked for"
+COLUMNS: Final = ("kind", "subject", "message")
+
+
+def prove(*, kubeconfig: str | None, context: str | None) -> Report:
+    """The audit of the cluster that the options name."""
+    return work(look, kubeconfig=kubeconfig, context=context)
+
+
+async def look(cluster: Cluster) -> Report:
+    """The audit as of now. Findings that a status merely lags behind for count when they are there again later."""
+    first = await _look_once(cluster)
+    if not any(finding.kind in LAGGING for finding in first.findings):
+        return first
+    await asyncio.sleep(_SECOND_LOOK_SECONDS)
+    again = await _look_once(cluster)
+    lasting = [found for found in first.findings if found.kind not in LAGGING or found in again.findings]
+    return replace(first, findings=tuple(lasting))
+
+
+def render(report: Report, *, form: str) -> str:
+    """The report to print."""
+    match form:
+        case "json":
+            return output.as_json(_told(report))
+        case "yaml":
+            return output.as_yaml(_told(report))
+        case "csv":
+            return output.as_csv(_rows(report), columns=COLUMNS)
+        case _:
+            return summary(report)
+
+
+def summary(report: Report) -> str:
+    """One line when all is well, else a table; and a line for each note."""
+    return "\n".join([_findings(report), *(f"Note: {note}" for note in report.notes)])
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    return [asdict(finding) for finding in report.findings]
+
+
+def _told(report: Report) -> dict[str, Any]:
+    return {
+        "pods": report.pods,
+        "devices": report.devices,
+        "findings": _rows(report),
+        "notes": list(report.notes),
+    }
+
+
+def _findings(report: Report) -> str:
+    looked_at = f"{_count(report.pods, 'pod')}, {_count(report.devices, 'device')}"
+    if not report.findings:
+        return f"Audit clean: {looked_at}"
+    rows = _rows(report)
+    heading = output.paint(f"Audit: {_count(len(rows), 'finding')} ({looked_at})", "red")
+    return f"{heading}\n{output.render(rows, columns=COLUMNS, form='table')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+async def _look_once(cluster: Cluster) -> Report:
+    client = cluster.client
+    # Who names is read before what is named: a pod that is bound after its job was read, or a device that is reported
+    # after the pod that holds it, is none too few.
+    jobs = await read_jobs(cluster)
+    unread: list[Finding] = []
+    pods = await client.list(PODS, as_type=Pod, on_unreadable=partial(_note, unread, PODS))
+    gpunodes, nodes, rules, slices = await asyncio.gather(
+        client.list(GPUNODES, as_type=GPUNode, on_unreadable=partial(_note, unread, GPUNODES)),
+        client.list(NODES, as_type=Node, on_unreadable=partial(_note, unread, NODES)),
+        _rules(cluster),
+        _slices(cluster),
+    )
+    report = audit(
+        nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules, slices=slices or ()
+    )
+    notes = report.notes if slices is not None else (*report.notes, _NOT_SEEN)
+    return replace(report, findings=tuple(sorted([*report.findings, *unread])), notes=notes)
+
+
+def _note(found: list[Finding], resource: Resource, meta: ObjectMeta, problem: str) -> None:
+    """A sum without it proves nothing. A GPUJob promises nothing itself, so one is only named."""
+    subject = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    found.append(Finding(kind="Unreadable", subject=subject, message=f"the {resource.kind} {problem}"))
+
+
+async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
+    """None where the user may not read them."""
+    try:
+        return await list_slices(cluster.client, drivers=names.GPU_DRIVERS)
+    except Forbidden:
+        return None
+
+
+async def _rules(cluster: Cluster) -> Rules:
+    settings = await settings_of(cluster)
+    return Rules(
+        guard_fraction=settings.guard_fraction,
+        turns_per_device=settings.tenants_per_device,
+        vendor_resources=settings.vendors.resources,
+    )

@@ -1,0 +1,67 @@
+"""The cluster that a command talks to: the connection by its options, and one client for the command's life."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import GPUJOBS, Resource
+
+if TYPE_CHECKING:
+    from dovetail.kube.client import Client
+
+T = TypeVar("T")
+
+# Where the chart puts its own objects, unless somebody chose otherwise.
+RELEASE_NAMESPACE: Final = "dovetail-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A client and the namespace that the command works in."""
+
+    client: "Client"
+    namespace: str
+
+
+def work(
+    task: Callable[[Cluster], Awaitable[T]],
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None = None,
+) -> T:
+    """Do `task` with the cluster that the options name, and return what it returns."""
+    # The HTTP client takes most of a command's start; what fails before it need not wait for it.
+    import asyncio
+
+    from dovetail.kube.auth.connection import load_connection
+    from dovetail.kube.client import Client
+
+    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context)
+
+    async def session() -> T:
+        async with Client(connection, user_agent="dovetail-cli", on_unreadable=leave_out) as client:
+            return await task(Cluster(client=client, namespace=namespace or connection.namespace))
+
+    return asyncio.run(session())
+
+
+async def list_jobs(cluster: Cluster) -> list[GPUJob]:
+    """The jobs of the namespace in the order of their numbers; those without one yet come last."""
+    jobs = await read_jobs(cluster, namespace=cluster.namespace)
+    return sorted(jobs, key=lambda job: (job.status.number is None, job.status.number, job.metadata.name))
+
+
+async def read_jobs(cluster: Cluster, *, namespace: str | None = None) -> list[GPUJob]:
+    """The jobs of a namespace, or of all. One that cannot be read is named on standard error, and hides no other."""
+    return (await cluster.client.list(GPUJOBS, as_type=GPUJob, namespace=namespace)).items
+
+
+def leave_out(resource: Resource, meta: ObjectMeta, problem: str) -> None:
+    """Name an object that cannot be read on standard error; the command shows the others."""
+    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    print(f"dovetail: {resource.kind} {name} is left out: it {problem}", file=sys.stderr)

@@ -1,0 +1,104 @@
+"""`gbatch`: submit a job."""
+
+import typer
+
+from dovetail_cli.submit import options as asked
+from dovetail_cli.submit.script_directives import SCRIPT, WithScriptLines
+from dovetail_cli.ui.options import DEFAULT_IMAGE, DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+# Options end where the job's own command begins.
+@app.command(
+    cls=WithScriptLines, context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
+)
+def gbatch(
+    ctx: typer.Context,
+    words: asked.Words,
+    *,
+    gpus: asked.GPUs = None,
+    gpu_memory: asked.GPUMemory = None,
+    shared: asked.Shared = False,
+    memory: asked.Memory = None,
+    cpus: asked.CPUs = None,
+    priority: asked.Priority = 10,
+    depends_on: asked.DependsOn = None,
+    depends_on_all: asked.DependsOnAll = None,
+    depends_on_any: asked.DependsOnAny = None,
+    no_auto_cancel: asked.NoAutoCancel = False,
+    begin: asked.Begin = None,
+    limit: asked.Limit = None,
+    name: asked.Name = None,
+    project: asked.Project = None,
+    max_retries: asked.MaxRetries = 0,
+    array: asked.Array = None,
+    param: asked.Param = None,
+    param_file: asked.ParamFile = None,
+    name_template: asked.NameTemplate = None,
+    max_concurrent: asked.MaxConcurrent = None,
+    workers: asked.Workers = 1,
+    notify_email: asked.NotifyEmail = None,
+    notify_on: asked.NotifyOn = None,
+    image: asked.Image = DEFAULT_IMAGE,
+    conda_env: asked.CondaEnv = None,
+    config: asked.Config = None,
+    workdir: asked.Workdir = None,
+    policy: asked.Policy = None,
+    pool: asked.Pool = None,
+    dry_run: asked.DryRun = False,
+    form: OutputOfOne = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Submit a job and print its number. Options come before the script or command.
+
+    A script's text travels in the pod; its #! line says what runs it. Options may stand in it in # GFLOW lines, and
+    Slurm's in #SBATCH lines; the command line wins.
+    """
+    from dovetail_cli.submit import arrays, config_file, dependencies, manifest, notify, submit
+    from dovetail_cli.ui import job_names, output, projects, times
+
+    output.check_format(form, allowed=DOCUMENTS)
+    many = arrays.read(
+        array=array,
+        params=param or (),
+        param_file=param_file,
+        name_template=name_template,
+        max_concurrent=max_concurrent,
+    )
+    file = None if config is None else config_file.read(config)
+    command = submit.command_of(words, script=ctx.meta.get(SCRIPT), file=file)
+    submission = manifest.Submission(
+        array=many.array,
+        sweep=many.sweep,
+        name=job_names.random_name() if name is None else job_names.check_name(name),
+        command=manifest.in_conda(command, env=conda_env),
+        request=manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared),
+        shared=shared,
+        host_resources=manifest.host_resources(cpus=cpus, memory=memory),
+        priority=manifest.check_priority(priority),
+        limit_seconds=None if limit is None else times.limit_seconds(limit),
+        max_retries=manifest.check_retries(max_retries),
+        workers=manifest.check_workers(workers),
+        image=manifest.check_image(image),
+        workdir=workdir,
+        policy=manifest.parse_policy(policy),
+        pool=None if pool is None else manifest.check_pool(pool),
+        project=None if project is None else projects.check(project, option="--project"),
+        begin_time=None if begin is None else times.begin_time(begin, now=times.local_now()),
+        wait_on_failure=no_auto_cancel,
+        notify=notify.read(notify_email or (), notify_on or ()),
+    )
+    after = dependencies.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
+    submit.submit(
+        submission,
+        after=after,
+        file=file,
+        dry_run=dry_run,
+        form=form,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+    )

@@ -1,0 +1,20 @@
+"""`ginfo`: the nodes and their devices."""
+
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+
+
+def ginfo(
+    *,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show whether the scheduler runs, how many GPUs there are, and each device with who uses it and how much."""
+    from dovetail_cli.nodes import inventory
+    from dovetail_cli.ui import output
+
+    output.check_format(form)
+    typer.echo(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))

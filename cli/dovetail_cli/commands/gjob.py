@@ -1,0 +1,155 @@
+"""`gjob`: one job, or a few: what it is, what it prints, and what may be changed about it."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
+
+app = typer.Typer(
+    help="One job: show it, read its log, hold it, let it go, change, renew or repeat it, or go into it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Number or name.")]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOBS", help="Numbers, ranges and names, such as 7, 1,3 or 1-5.")]
+Worker = Annotated[int, typer.Option("--worker", metavar="N", help="Which worker, from 0.", min=0)]
+
+
+@app.command()
+def show(
+    job: Job,
+    *,
+    form: OutputOfOne = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Everything about a job, also of one whose object is gone."""
+    from dovetail_cli.jobs import details
+    from dovetail_cli.ui import output
+
+    output.check_format(form, allowed=DOCUMENTS)
+    print(details.show(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+@app.command()
+def log(
+    job: Job,
+    *,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the worker ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N lines.", min=0)] = None,
+    worker: Worker = 0,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What a worker has printed. Of a job whose pods are gone: the last lines, which the history keeps."""
+    from dovetail_cli.jobs import logs
+
+    logs.show(job, follow=follow, tail=tail, worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def hold(jobs: Jobs, *, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Hold jobs: what waits does not start, what runs is stopped and waits."""
+    from dovetail_cli.jobs import update as changing
+
+    changing.change(jobs, {"suspend": True}, done="held", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def release(
+    jobs: Jobs,
+    *,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="Not before HH:MM, a date, or now+10m.")
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let jobs go that are held."""
+    from dovetail_cli.jobs import update as changing
+
+    wanted = changing.released(at)
+    changing.change(jobs, wanted, done="released", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def update(
+    jobs: Jobs,
+    *,
+    priority: Annotated[
+        int | None, typer.Option("-p", "--priority", metavar="0-255", help="Higher goes first.", min=0, max=255)
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("-t", "--time", metavar="T", help="Time limit: HH:MM:SS, MM:SS, minutes, or none.")
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help="Not before HH:MM, a date, or now+10m; or none.")
+    ] = None,
+    max_retries: Annotated[
+        int | None,
+        typer.Option("--max-retries", metavar="N", help="How many times a failed run is tried again.", min=0),
+    ] = None,
+    max_concurrent: Annotated[
+        int | None,
+        typer.Option("--max-concurrent", metavar="N", help="At most N tasks of an array at a time.", min=1, max=1000),
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Change jobs that have not ended. What changes in an array or a sweep changes in its tasks."""
+    from dovetail_cli.jobs import update as changing
+
+    wanted = changing.updated(
+        priority=priority, time=time, begin=begin, max_retries=max_retries, max_concurrent=max_concurrent
+    )
+    changing.change(jobs, wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@app.command()
+def renew(
+    job: Job,
+    *,
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="SPAN", help="How long from now on, such as 2h [as before].")
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hold the devices of a reservation on: its time counts anew from now."""
+    from dovetail_cli.jobs import renew_lease
+
+    print(renew_lease.renew(job, lasting=lasting, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+@app.command()
+def redo(job: Job, *, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Submit a job once more, as a new one."""
+    from dovetail_cli.jobs import resubmit
+
+    print(resubmit.redo(job, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def attach(
+    job: Job,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="What to run there; a shell by default.")
+    ] = None,
+    *,
+    worker: Worker = 0,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Go into the container of a worker that runs."""
+    from dovetail_cli.jobs import attach as attaching
+
+    attaching.attach(job, command or [], worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -1,0 +1,88 @@
+"""`gqueue`: the jobs of a namespace as Slurm's squeue shows them."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+
+
+def gqueue(
+    *,
+    states: Annotated[
+        str | None, typer.Option("-s", "--states", metavar="STATES", help="Only these, such as PD,R or running.")
+    ] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Option("-j", "--jobs", metavar="IDS", help="Only these, such as 1,3 or 1-5.")
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
+    ] = None,
+    users: Annotated[
+        str | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users; all for all.")
+    ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+    ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "-f",
+            "--fields",
+            metavar="FIELDS",
+            help="Columns, such as JOBID,ST,PRIORITY; an unknown one lists them all.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option("-r", "--sort", metavar="FIELDS", help="Order, such as PRIORITY or -TIME.")
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option("-n", "--limit", metavar="±N", help="Only the first N, or with -N the last N.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Jobs that have ended since then too, also those whose objects are gone: 1d, 12h, or a date.",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("-a", "--all", help="Finished jobs too.")] = False,
+    completed: Annotated[bool, typer.Option("-c", "--completed", help="Only jobs that have ended.")] = False,
+    by_state: Annotated[bool, typer.Option("-g", "--group", help="A table for each state.")] = False,
+    tree: Annotated[bool, typer.Option("-t", "--tree", help="Jobs below those that they wait for.")] = False,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it again and again until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks with -w.")
+    ] = 2.0,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """List the jobs that wait or run: state, run time, number of GPUs, and devices or the reason for waiting.
+
+    Jobs that have ended are shown with -a, -c or --since, or when -s, -j or -N asks for them.
+    """
+    from dovetail_cli.jobs import job_rows, layouts, listing
+    from dovetail_cli.ui import output, projects, selection, times
+
+    question = listing.Question(
+        states=job_rows.parse_states(states),
+        ids=selection.parse_ids(jobs, option="-j") if jobs else [],
+        names=listing.parse_names(names),
+        fields=job_rows.parse_fields(fields),
+        sort=job_rows.parse_sort(sort),
+        limit=listing.parse_limit(limit),
+        everything=everything,
+        completed=completed,
+        users=listing.parse_users(users),
+        projects=projects.read(project, option="-P"),
+        by_state=by_state,
+        tree=tree,
+        since=None if since is None else times.since_time(since, now=times.local_now(), option="--since"),
+    )
+    output.check_format(form)
+    layouts.check(by_state=by_state, tree=tree, form=form)
+    again = listing.check_interval(interval, form=form) if watch else None
+    listing.show(question, form=form, again_seconds=again, kubeconfig=kubeconfig, context=context, namespace=namespace)

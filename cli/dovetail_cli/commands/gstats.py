@@ -1,0 +1,45 @@
+"""`gstats`: what has run, how long it waited, and what it used."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+
+
+def gstats(
+    *,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Jobs that ended since then: 7d, 12h, or a date.")
+    ] = "30d",
+    users: Annotated[
+        list[str] | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users.")
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
+    ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="user|name|project|day", help="A line for each, the most GPU hours first."),
+    ] = None,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Sum up the jobs of a namespace that have ended: how, after which wait, and how many GPU hours they used."""
+    from dovetail_cli.jobs import listing, statistics
+    from dovetail_cli.ui import output, projects, times
+
+    output.check_format(form)
+    question = statistics.question(
+        since=times.since_time(since, now=times.local_now(), option="--since"),
+        users=listing.parse_names(users),
+        names=listing.parse_names(names),
+        projects=projects.read(project, option="-P"),
+        by=by,
+    )
+    statistics.show(question, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -1,0 +1,22 @@
+"""`dovetail quota`: the limits of the cluster, and what is used of them."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Output
+
+
+def quota(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
+    *,
+    form: Output = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show each GPUQuota with what is used of it: GPUs, running jobs, jobs in the queue, and GPU hours of late."""
+    from dovetail_cli.nodes import quotas
+    from dovetail_cli.ui import output
+
+    output.check_format(form)
+    typer.echo(quotas.show(frozenset(names or ()), form=form, kubeconfig=kubeconfig, context=context))

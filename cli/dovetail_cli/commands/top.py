@@ -1,0 +1,28 @@
+"""`dovetail top`: what the devices do now, and who holds them."""
+
+from typing import Annotated
+
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+
+
+def top(
+    *,
+    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks.")] = 2.0,
+    form: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show each device with its load, its memory and who holds it, again and again until Ctrl-C.
+
+    Where nobody looks at a terminal, and with -o json, yaml or csv, once.
+    """
+    from dovetail_cli.jobs import listing
+    from dovetail_cli.nodes import top as topping
+    from dovetail_cli.ui import output
+
+    output.check_format(form)
+    listing.check_interval(interval, form="table")
+    topping.show(interval=interval, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace)

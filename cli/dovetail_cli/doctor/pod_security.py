@@ -1,0 +1,47 @@
+"""The doctor's judgement of Pod Security: what it refuses, no policy of ours does. Pure."""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Namespace
+from dovetail.config.settings import Settings
+from dovetail_cli.cluster.connection import RELEASE_NAMESPACE
+from dovetail_cli.doctor.findings import Finding, Unseen, unknown
+from dovetail_cli.doctor.reads import Picture
+
+CHECK: Final = "pod-security"
+ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+_ENOUGH: Final = frozenset({"baseline", "restricted"})
+# Of many namespaces the first are named.
+_NAMED: Final = 10
+
+
+def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+    """The namespaces with GPU pods or GPUJobs whose pods may be privileged, which sees every card of a node.
+
+    An API server may enforce a level by its own configuration, which no label shows: so this is a warning.
+    """
+    resources, jobs, namespaces = picture.resources_asked, picture.job_namespaces, picture.namespaces
+    if isinstance(resources, Unseen):
+        yield unknown(CHECK, resources)
+    elif isinstance(jobs, Unseen):
+        yield unknown(CHECK, jobs)
+    elif isinstance(namespaces, Unseen):
+        yield unknown(CHECK, namespaces)
+    else:
+        devices = {*names.MANAGED_RESOURCES, *settings.vendors.resources}
+        concerned = jobs | {name for name, asked in resources.items() if asked & devices}
+        yield _judged(concerned - {"kube-system", RELEASE_NAMESPACE, *settings.exempt_namespaces}, namespaces)
+
+
+def _judged(concerned: AbstractSet[str], namespaces: Sequence[Namespace]) -> Finding:
+    levels = {each.metadata.name: each.metadata.labels.get(ENFORCE, "") for each in namespaces}
+    lax = sorted(name for name in concerned if levels.get(name, "") not in _ENOUGH)
+    if not lax:
+        return Finding(level="ok", check=CHECK, message="every namespace with GPU pods enforces at least baseline")
+    shown = ", ".join(lax[:_NAMED]) + (f" and {len(lax) - _NAMED} more" if len(lax) > _NAMED else "")
+    message = f"{shown}: a privileged pod or a host path there sees every card, since nothing enforces baseline"
+    mend = f"kubectl label namespace {lax[0]} {ENFORCE}=baseline"
+    return Finding(level="warning", check=CHECK, message=message, mend=mend)

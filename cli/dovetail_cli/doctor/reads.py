@@ -1,0 +1,244 @@
+"""What the doctor reads of a cluster, each thing by itself: what a user may not see hides nothing else."""
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+from dovetail import names
+from dovetail.api.builtin import ConfigMap, Namespace, Node, Pod, ResourceSlice
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.resources import (
+    CONFIGMAPS,
+    GPUJOBS,
+    GPUNODES,
+    GPUQUOTAS,
+    HISTORYQUERIES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITYCLASSES,
+    RUNTIMECLASSES,
+    Resource,
+)
+from dovetail.kube.errors import Forbidden, NotFound, Status
+from dovetail.kube.resource_slices import list_slices
+from dovetail.pods.containers import every_container
+from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster
+from dovetail_cli.cluster.scheduler_health import Lease
+from dovetail_cli.doctor.findings import Unseen
+from dovetail_cli.ui.times import utc_now
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+_FORBIDDEN: Final = re.compile(r'cannot (\w+) resource "([^"]+)"')
+LEASED: Final = ("operator", "scheduler", "extender")
+_WEBHOOKS: Final = Resource(
+    group="admissionregistration.k8s.io", plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration", namespaced=False,
+)  # fmt: skip
+_POLICIES: Final = Resource(
+    group="admissionregistration.k8s.io", plural="validatingadmissionpolicies",
+    kind="ValidatingAdmissionPolicy", namespaced=False,
+)  # fmt: skip
+_BINDINGS: Final = Resource(
+    group="admissionregistration.k8s.io", plural="validatingadmissionpolicybindings",
+    kind="ValidatingAdmissionPolicyBinding", namespaced=False,
+)  # fmt: skip
+_DEPLOYMENTS: Final = Resource(group="apps", plural="deployments", kind="Deployment")
+_DAEMONSETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet")
+_REVIEWS: Final = Resource(
+    group="authorization.k8s.io", plural="subjectaccessreviews", kind="SubjectAccessReview", namespaced=False
+)
+# NVIDIA's GPU operator says by these how containers get devices.
+_CLUSTER_POLICIES: Final = Resource(
+    group="nvidia.com", plural="clusterpolicies", kind="ClusterPolicy", namespaced=False
+)
+
+
+class _Located(Described, frozen=True, kw_only=True):
+    """Any object, of which only the namespace is read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Right(NamedTuple):
+    """What a component's account must be allowed to do."""
+
+    account: str
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+
+    @property
+    def said(self) -> str:
+        """In few words."""
+        return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+# Of each component what it is for.
+RIGHTS: Final = (
+    Right("operator", "create", "batch", "jobs"),
+    Right("operator", "patch", names.GROUP, "gpujobs", "status"),
+    Right("scheduler", "create", "", "pods", "binding"),
+    Right("agent", "patch", names.GROUP, "gpunodes", "status"),
+    Right("agent", "patch", "", "nodes", "status"),
+    Right("agent", "list", names.GROUP, "gpunodetenants"),
+    Right("operator", "watch", "resource.k8s.io", "resourceslices"),
+    Right("scheduler", "watch", "resource.k8s.io", "resourceslices"),
+)
+
+
+# With agent.readPods agents have the one in the place of the other.
+_INSTEAD: Final = {Right("agent", "list", names.GROUP, "gpunodetenants"): Right("agent", "list", "", "pods")}
+# The chart's DaemonSet is in a namespace of its own where agent.namespace names one.
+_AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A cluster as the user may see it at one moment.
+
+    `resources_asked` has the extended resources that the pods of a namespace ask above 0, by namespace.
+    """
+
+    now: datetime
+    kinds: dict[str, Unseen | None]
+    nodes: Sequence[Node] | Unseen
+    gpunodes: Sequence[GPUNode] | Unseen
+    leases: dict[str, Lease | Unseen]
+    config: ConfigMap | Unseen
+    runtime_class: Object | Unseen
+    priority_class: Object | Unseen
+    webhook: Object | Unseen
+    policies: Sequence[str] | Unseen
+    bound_policies: Sequence[str] | Unseen
+    webhook_pods: Object | Unseen
+    agents: Object | Unseen
+    rights: dict[Right, bool | Unseen]
+    cluster_policies: Sequence[Object] | Unseen
+    slices: Sequence[ResourceSlice] | Unseen
+    namespaces: Sequence[Namespace] | Unseen
+    resources_asked: Mapping[str, AbstractSet[str]] | Unseen
+    job_namespaces: AbstractSet[str] | Unseen
+
+
+async def look(cluster: Cluster) -> Picture:
+    """Read everything, side by side. Raises only where the API server does not answer at all."""
+    leases = await asyncio.gather(*(seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
+    agents = await seen(_agents(cluster))
+    homes = {"agent": RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
+    rights = await asyncio.gather(
+        *(seen(_allowed(cluster, right, home=homes.get(right.account, RELEASE_NAMESPACE))) for right in RIGHTS)
+    )
+    return Picture(
+        now=utc_now(),
+        kinds=await _kinds(cluster),
+        nodes=await seen(listed(cluster, NODES, Node)),
+        gpunodes=await seen(listed(cluster, GPUNODES, GPUNode)),
+        leases=dict(zip(LEASED, leases, strict=True)),
+        config=await seen(_one(cluster, CONFIGMAPS, "dovetail-config", ConfigMap)),
+        runtime_class=await seen(_one(cluster, RUNTIMECLASSES, "nvidia", Object)),
+        priority_class=await seen(_one(cluster, PRIORITYCLASSES, "dovetail-gpujob", Object)),
+        webhook=await seen(_one(cluster, _WEBHOOKS, "dovetail", Object)),
+        policies=await seen(_names(cluster, _POLICIES)),
+        bound_policies=await seen(_names(cluster, _BINDINGS)),
+        webhook_pods=await seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
+        agents=agents,
+        rights=dict(zip(RIGHTS, rights, strict=True)),
+        cluster_policies=await seen(listed(cluster, _CLUSTER_POLICIES, Object)),
+        slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
+        namespaces=await seen(listed(cluster, NAMESPACES, Namespace)),
+        resources_asked=await seen(resources_asked(cluster)),
+        job_namespaces=await seen(job_namespaces(cluster)),
+    )
+
+
+async def seen(reading: Awaitable[T]) -> T | Unseen:
+    """What is read, or why it cannot be."""
+    try:
+        return await reading
+    except NotFound as error:
+        return Unseen(why=error.message or "it is not there", missing=True)
+    except Forbidden as error:
+        return Unseen(why=_in_short(error.message), missing=False)
+
+
+def _in_short(message: str) -> str:
+    """What the API server says at length: that somebody of a long name may not do it, in which group and scope."""
+    found = _FORBIDDEN.search(message)
+    return f"you may not {found[1]} {found[2]}" if found else message
+
+
+async def _one(cluster: Cluster, resource: Resource, name: str, type_: type[T]) -> T:
+    namespace = RELEASE_NAMESPACE if resource.namespaced else None
+    return await cluster.client.get(resource, name, as_type=type_, namespace=namespace)
+
+
+async def listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Sequence[T]:
+    """All objects of a kind, of all namespaces."""
+    return (await cluster.client.list(resource, as_type=type_)).items
+
+
+async def _names(cluster: Cluster, resource: Resource) -> Sequence[str]:
+    return [each["metadata"]["name"] for each in await listed(cluster, resource, Object)]
+
+
+async def resources_asked(cluster: Cluster) -> Mapping[str, AbstractSet[str]]:
+    """The extended resources that pods ask above 0, by namespace; each page of pods is dropped when it was read."""
+    asked: dict[str, set[str]] = defaultdict(set)
+    async for page in cluster.client.pages(PODS, as_type=Pod):
+        for pod in page.items or ():
+            for container in every_container(pod.spec):
+                limits = container.resources.limits
+                asked[pod.metadata.namespace] |= {each for each in limits if "/" in each and str(limits[each]) != "0"}
+    return asked
+
+
+async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:
+    """The namespaces with GPUJobs."""
+    # Their templates may be long, and only where they are is of interest.
+    pages = cluster.client.pages(GPUJOBS, as_type=_Located)
+    return {job.metadata.namespace async for page in pages for job in page.items or ()}
+
+
+async def _agents(cluster: Cluster) -> Object:
+    """The DaemonSet of the agents, in whatever namespace it is. Raises `NotFound` where there is none."""
+    found = (await cluster.client.list(_DAEMONSETS, as_type=Object, label_selector=_AGENTS)).items
+    if not found:
+        raise NotFound(Status(code=404, reason="NotFound", message="there is no DaemonSet of agents"))
+    return found[0]
+
+
+async def _allowed(cluster: Cluster, right: Right, *, home: str) -> bool:
+    """Whether a component's account, in the namespace `home`, has a right or what stands in its place."""
+    instead = _INSTEAD.get(right)
+    return await _has(cluster, right, home=home) or (instead is not None and await _has(cluster, instead, home=home))
+
+
+async def _has(cluster: Cluster, right: Right, *, home: str) -> bool:
+    account = f"system:serviceaccount:{home}:dovetail-{right.account}"
+    asked = {"verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource}
+    spec = {"user": account, "resourceAttributes": asked}
+    answer = await cluster.client.create(_REVIEWS, {"spec": spec}, as_type=Object)
+    return bool(answer.get("status", {}).get("allowed"))
+
+
+async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
+    """Our kinds, each with why it cannot be listed; None where it can."""
+    kinds = (GPUJOBS, GPUNODES, GPUQUOTAS, HISTORYQUERIES)
+    told = await asyncio.gather(*(seen(_count(cluster, each)) for each in kinds))
+    return {kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, told, strict=True)}
+
+
+async def _count(cluster: Cluster, resource: Resource) -> int:
+    namespace = cluster.namespace if resource.namespaced else None
+    return len((await cluster.client.list(resource, as_type=Object, namespace=namespace)).items)

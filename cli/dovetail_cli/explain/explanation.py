@@ -1,0 +1,210 @@
+"""A subject and the cluster's picture into an explanation. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.engine.score.live_fragmentation import Fragments
+from dovetail.engine.score.warm_start import learned_here
+from dovetail.explain.answer import Answer
+from dovetail.explain.nodes import answer
+from dovetail.explain.question import Holder, Question
+from dovetail.gpu.device_plugins import card_of
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.kube.reflector import key_of
+from dovetail.pods.allocation import AllocationError, allocation_in
+from dovetail.pods.device_plugin import vendor_devices
+from dovetail_cli.cluster.snapshot import Picture, asks_of_pods, claim_for_starting, in_one_way
+from dovetail_cli.explain.limits import BLIND, kept_to_pools, limited, told_of_pools
+from dovetail_cli.explain.subjects import Subject
+from dovetail_cli.nodes import inventory
+from dovetail_cli.nodes.inventory import DeviceUse
+from dovetail_cli.ui.times import parse_timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A device that the subject has."""
+
+    pod: str
+    node: str
+    index: int
+    uuid: str
+    share_milli: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One sentence, and behind it the nodes' answers (for what has no place) or the place (for what has one)."""
+
+    subject: Subject
+    summary: str
+    answer: Answer | None = None
+    held: tuple[Held, ...] = ()
+    # How nodes and devices are compared, where there are some to compare.
+    basis: str = ""
+    # Every device of the nodes that the subject is on.
+    around: Mapping[str, Sequence[DeviceUse]] | None = None
+
+
+def explain(subject: Subject, picture: Picture, *, now: datetime) -> Explanation:
+    """The explanation as of the picture, which was taken `now`."""
+    if subject.state == "placed":
+        return _placed(subject, picture)
+    if subject.said or subject.ask is None:
+        return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
+    question, basis = _question(kept_to_pools(subject, picture), picture)
+    found = told_of_pools(answer(question), subject=subject, picture=picture)
+    found = limited(found, subject=subject, nodes=question.nodes, picture=picture, now=now)
+    # What the queue says is news only where it is something else.
+    notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
+    subject = replace(subject, notes=(*notes, BLIND) if picture.quotas is None else notes)
+    return Explanation(
+        subject=subject, summary=_summary(subject, found), answer=found, basis=basis if found.fitting else ""
+    )
+
+
+def _question(subject: Subject, picture: Picture) -> tuple[Question, str]:
+    assert subject.ask is not None, "what asks nothing has no question"
+    view = picture.view()
+    own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, picture)
+    starting = claim_for_starting(picture, view, but=own)
+    jobs = {key_of(job.metadata): job for job in picture.jobs}
+    holders = {pod.metadata.uid: _holder(pod, jobs=jobs, near=subject.namespace) for pod in picture.pods}
+    holders |= {key: _holder_job(job, near=subject.namespace) for key, job in starting.items()}
+    question = Question(
+        view=view,
+        ask=subject.ask,
+        workers=subject.workers,
+        pod_spec=subject.pod_spec,
+        holders=holders,
+        planned=subject.kind == "GPUJob",
+    )
+    if subject.kind != "Pod":
+        way = in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
+        question = replace(question, ask=way)
+    tidy, basis = _priced(question, picture)
+    return replace(question, tidy=tidy), basis
+
+
+def _priced(question: Question, picture: Picture) -> tuple[Fragments, str]:
+    """The fragmentation term as the extender would have it, had it seen these pods alone, and what it rests on."""
+    settings = picture.settings
+    tidy, pods = learned_here(
+        question.view.ledger, policy=settings.fragmentation_policy, asks=asks_of_pods(picture.pods, settings=settings)
+    )
+    if tidy.shortcoming:
+        return tidy, f"{tidy.shortcoming}; the extender's choice may be another"
+    if tidy.live == "bestfit":
+        return tidy, "nodes and devices are compared by best fit"
+    learned = (
+        f"by {tidy.live} on the mix of the {pods} pods that ask for GPUs here; "
+        "the extender's own mix has those that are gone as well"
+    )
+    if question.planned:
+        return tidy, f"nodes are compared by best fit, as the queue plans, and devices {learned}"
+    return tidy, f"fragmentation is reckoned {learned}"
+
+
+def _owning_job(subject: Subject, picture: Picture) -> str:
+    """UID of the job that an explained pod belongs to: what its siblings wait for is no promise against it."""
+    name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
+    job = next((job for job in picture.jobs if key_of(job.metadata) == f"{subject.namespace}/{name}"), None)
+    return "" if job is None else job.metadata.uid
+
+
+def _holder(pod: Pod, *, jobs: Mapping[str, GPUJob], near: str) -> Holder:
+    meta = pod.metadata
+    job = jobs.get(f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB, '')}")
+    return Holder(name=f"pod {meta.namespace}/{meta.name}") if job is None else _holder_job(job, near=near)
+
+
+def _holder_job(job: GPUJob, *, near: str) -> Holder:
+    meta, status = job.metadata, job.status
+    called = f"job {status.number}" if status.number else f"job {meta.name}"
+    where = "" if meta.namespace == near else f" of namespace {meta.namespace}"
+    return Holder(name=called + where, ends_by=_ends_by(job))
+
+
+def _ends_by(job: GPUJob) -> str:
+    began, limit = parse_timestamp(job.status.start_time), job.spec.active_deadline_seconds
+    if began is None or limit is None:
+        return ""
+    return (began + timedelta(seconds=limit)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _summary(subject: Subject, found: Answer) -> str:
+    if subject.kind == "Request":
+        return found.summary
+    if subject.state == "held":
+        told = _beginning_small(found.summary) if found.fits else found.summary
+        return f"{subject.called} is held; without that: {told}"
+    if not found.fits:
+        return f"{subject.called} waits: {found.summary}"
+    whom = "kube-scheduler" if subject.kind == "Pod" or "let it go" in " ".join(subject.notes) else "the queue"
+    return f"{subject.called} waits for {whom}: {_beginning_small(found.summary)}"
+
+
+def _beginning_small(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _placed(subject: Subject, picture: Picture) -> Explanation:
+    bound = [pod for pod in subject.pods if pod.spec.node_name]
+    held = tuple(each for pod in bound for each in _devices(pod) or _given(pod, gpunodes=picture.gpunodes))
+    nodes = list(dict.fromkeys(pod.spec.node_name for pod in subject.pods if pod.spec.node_name))
+    gpunodes = [gpunode for gpunode in picture.gpunodes if gpunode.metadata.name in nodes]
+    around = inventory.take(gpunodes, picture.pods, scheduler="", namespace=subject.namespace).nodes
+    places = [f"{node} with GPU {_indices(held, node=node)}" for node in nodes]
+    listed = ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+    if not held and any(vendor_devices(pod.spec, vendors=picture.settings.vendors) for pod in bound):
+        listed = f"{', '.join(nodes)}; the node's agent has not told yet which GPUs kubelet gave it"
+    elif not held:
+        listed = f"{', '.join(nodes)} with no allocation: `dovetail audit` tells what is wrong"
+    return Explanation(subject=subject, summary=f"{subject.called} is on {listed}", held=held, around=around)
+
+
+def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[Held]:
+    """The devices that kubelet gave to a pod for a vendor's plugin, as its node reports."""
+    gpunode = next((each for each in gpunodes if each.metadata.name == pod.spec.node_name), None)
+    status = GPUNodeStatus() if gpunode is None else gpunode.status
+    uuids = {card_of(id_) for each in status.assignments if each.uid == pod.metadata.uid for id_ in each.devices}
+    return [
+        Held(
+            pod=pod.metadata.name,
+            node=pod.spec.node_name,
+            index=device.index,
+            uuid=device.uuid,
+            share_milli=WHOLE_MILLI,
+            memory_mib=device.memory_mib - device.reserved_mib,
+        )
+        for device in status.devices
+        if device.uuid in uuids
+    ]
+
+
+def _indices(held: Sequence[Held], *, node: str) -> str:
+    return ",".join(str(index) for index in sorted({each.index for each in held if each.node == node}))
+
+
+def _devices(pod: Pod) -> list[Held]:
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError:
+        return []
+    return [
+        Held(
+            pod=pod.metadata.name,
+            node=pod.spec.node_name,
+            index=device.index,
+            uuid=device.uuid,
+            share_milli=device.share_milli,
+            memory_mib=device.memory_mib,
+        )
+        for device in (allocation.devices if allocation else ())
+    ]

@@ -1,0 +1,78 @@
+"""The only part of an explanation that talks to the cluster."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from dovetail.api.resources import PODS
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import key_of
+from dovetail_cli.cluster import snapshot
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.cluster.snapshot import Picture
+from dovetail_cli.explain import subjects
+from dovetail_cli.explain.explanation import Explanation, explain
+from dovetail_cli.explain.subjects import Subject
+from dovetail_cli.ui import selection, times
+from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail_cli.ui.progress import patiently
+
+Find = Callable[[Cluster, Picture], Awaitable[Subject]]
+
+
+def look(find: Find, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> Explanation:
+    """Read the cluster, find the subject, and explain it."""
+
+    async def task(cluster: Cluster) -> Explanation:
+        with patiently() as say:
+            taken = await snapshot.take(cluster, say=say)
+            subject = await find(cluster, taken)
+            say(f"Asking {len(taken.nodes):,} nodes …")
+            return explain(subject, taken, now=times.utc_now())
+
+    return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def find_pod(name: str) -> Find:
+    """A pod of the namespace. Raises `MissingError`."""
+
+    async def find(cluster: Cluster, taken: Picture) -> Subject:
+        try:
+            raw = await cluster.client.get(PODS, name, as_type=dict[str, Any], namespace=cluster.namespace)
+        except NotFound as error:
+            raise MissingError(f"no pod {name} in namespace {cluster.namespace}") from error
+        return subjects.of_pod(raw, settings=taken.settings)
+
+    return find
+
+
+def find_job(text: str) -> Find:
+    """A job of the namespace by number or name. Raises `MissingError` and `UsageError`."""
+    wanted = selection.parse_ids([text], option="JOB")
+    if len(wanted) != 1 or not wanted[0].single:
+        raise UsageError(f'JOB "{text}": name one job, such as 7 or train-resnet')
+
+    async def find(cluster: Cluster, taken: Picture) -> Subject:
+        ours = [job for job in taken.jobs if job.metadata.namespace == cluster.namespace]
+        chosen, missing = selection.select(ours, wanted)
+        if missing:
+            raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
+        job = chosen[0]
+        pods = taken.pods_by_job().get(key_of(job.metadata), ())
+        return subjects.of_job(job, pods=pods, settings=taken.settings)
+
+    return find
+
+
+def find_request(
+    text: str, *, mode: str | None, policy: str | None, cpu: str | None, memory: str | None, workload: str | None
+) -> Find:
+    """What somebody might ask. Raises `UsageError`."""
+
+    async def find(cluster: Cluster, taken: Picture) -> Subject:
+        subject = subjects.of_request(
+            text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload, settings=taken.settings
+        )
+        return replace(subject, namespace=cluster.namespace)
+
+    return find

@@ -1,0 +1,1 @@
+"""Jobs listed, shown, changed and cancelled."""

@@ -1,0 +1,76 @@
+"""Ending jobs for good: `spec.cancel`, which the operator acts on."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS
+from dovetail.kube.errors import NotFound
+from dovetail_cli.cluster.connection import Cluster, list_jobs, work
+from dovetail_cli.jobs import dependents, job_rows
+from dovetail_cli.ui import selection
+from dovetail_cli.ui.errors import MissingError
+
+
+def cancel(
+    wanted: Sequence[selection.Wanted],
+    *,
+    dry_run: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Cancel the jobs that are meant and have not ended, and say what became of each. Raises `MissingError` last."""
+
+    async def go(cluster: Cluster) -> list[str]:
+        return await cancel_those(cluster, wanted, dry_run=dry_run)
+
+    missing = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    if missing:
+        raise MissingError(selection.none_such(missing))
+
+
+async def cancel_those(cluster: Cluster, wanted: Sequence[selection.Wanted], *, dry_run: bool) -> list[str]:
+    """Cancel them and say what became of each; the words that mean no job, or one that has gone meanwhile."""
+    jobs = await list_jobs(cluster)
+    chosen, missing = selection.select(jobs, wanted)
+    if not dry_run:
+        there = await asyncio.gather(*(_cancel(cluster, job) for job in chosen))
+        missing += [job.metadata.name for job, found in zip(chosen, there, strict=True) if not found]
+        chosen = [job for job, found in zip(chosen, there, strict=True) if found]
+    for job in chosen:
+        print(sentence(job, dry_run=dry_run))
+    for told in those_that_fall(jobs, chosen, dry_run=dry_run):
+        print(told)
+    return missing
+
+
+def sentence(job: GPUJob, *, dry_run: bool) -> str:
+    """What became of one job, in the words that gcancel is known for."""
+    called = job.status.number or job.metadata.name
+    if not job_rows.is_unfinished(job):
+        return f"Job {called} has ended already ({job_rows.phase_of(job)})."
+    return f"Job {called} would be cancelled." if dry_run else f"Job {called} cancelled."
+
+
+def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run: bool) -> Iterator[str]:
+    """A sentence for each job that falls with those that are cancelled, since it waits for one of them."""
+    called = {job.metadata.name: job.status.number or job.metadata.name for job in jobs}
+    cancelled = {job.metadata.name for job in chosen if job_rows.is_unfinished(job)}
+    for name, why in dependents.falling(jobs, cancelled=cancelled).items():
+        if name not in cancelled:
+            verb = "would fall" if dry_run else "falls"
+            yield f"Job {called[name]} {verb} with it: it waits for job {called.get(why, why)}."
+
+
+async def _cancel(cluster: Cluster, job: GPUJob) -> bool:
+    """Cancel it unless it has ended; False where somebody has deleted it meanwhile."""
+    if not job_rows.is_unfinished(job):
+        return True
+    try:
+        await cluster.client.patch(
+            GPUJOBS, job.metadata.name, {"spec": {"cancel": True}}, as_type=GPUJob, namespace=job.metadata.namespace
+        )
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,39 @@
+"""Which jobs fall with others that are cancelled: those whose dependencies can then never be met. Pure."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.queue.dependencies import states_of, unmet
+from dovetail_cli.jobs import job_rows
+
+
+def falling(jobs: Sequence[GPUJob], *, cancelled: Collection[str]) -> dict[str, str]:
+    """The jobs of the namespace, by name, that the operator cancels in turn; each with one that it waits for.
+
+    `cancelled` are names.
+    """
+    named = {job.metadata.name: job for job in jobs}
+    named |= {name: _ended(named[name]) for name in cancelled}
+    found: dict[str, str] = {}
+    while more := {job.metadata.name: why for job in named.values() if (why := _hangs_on(job, named))}:
+        found |= more
+        named |= {name: _ended(named[name]) for name in more}
+    return found
+
+
+def _hangs_on(job: GPUJob, named: dict[str, GPUJob]) -> str:
+    """The ended job for which this one can never start and is cancelled; empty where it may, or waits on."""
+    waits = job_rows.phase_of(job) in {"Queued", "Held"} and not job.spec.cancel
+    if not waits or not job.spec.dependencies or job.spec.on_dependency_failure != "Cancel":
+        return ""
+    states = states_of(job.spec.dependencies, job_named=named.get, before=job.status.dependencies)
+    lacking = unmet(states, spec=job.spec)
+    if lacking is None or lacking.reason != "DependencyFailed":
+        return ""
+    return next(each.name for each in states if each.state == "Failed")
+
+
+def _ended(job: GPUJob) -> GPUJob:
+    return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, phase="Cancelled"))

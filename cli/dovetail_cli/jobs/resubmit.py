@@ -1,0 +1,58 @@
+"""A job submitted once more."""
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, ReservationSpec
+from dovetail.api.meta import ObjectMeta
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.jobs import details
+from dovetail_cli.submit import config_file, create
+from dovetail_cli.ui.errors import CommandError, MissingError
+
+
+def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+    """Submit a new job with the spec of the one that is meant, and say what it is called."""
+    wanted = details.parse(word)
+
+    async def go(cluster: Cluster) -> str:
+        try:
+            job = await details.find(cluster, wanted)
+        except MissingError:
+            # Raises for one that never was.
+            await details.remembered(cluster, wanted)
+            raise CommandError(
+                f"job {wanted.text} is gone: the history keeps what it was, but not what it ran"
+            ) from None
+        config_map = config_file.config_map_of(job)
+        if config_map is not None:
+            await config_file.find(cluster, config_map)
+        created = await create.create(cluster, again(job))
+        if config_map is not None:
+            await config_file.give(cluster, config_map, to=created)
+        number = await create.wait_for_number(cluster, created)
+        return create.submitted(number, job=created, form="table")
+
+    return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def again(job: GPUJob) -> GPUJob:
+    """The job as it would be submitted now: not held, not cancelled, and not before a time that has passed."""
+    spec = msgspec.structs.replace(job.spec, suspend=False, cancel=False, begin_time=None, reservation=_anew(job))
+    # Done once more, a task of an array is a job of its own.
+    of_its_array = {names.LABEL_ARRAY, names.LABEL_TASK}
+    labels = {name: value for name, value in job.metadata.labels.items() if name not in of_its_array}
+    metadata = ObjectMeta(name=_first_name(job), namespace=job.metadata.namespace, labels=labels)
+    return msgspec.structs.replace(job, metadata=metadata, spec=spec, status=GPUJobStatus())
+
+
+def _anew(job: GPUJob) -> ReservationSpec | None:
+    """Its lease as it was asked for first: what it was renewed to is over."""
+    lease = job.spec.reservation
+    return None if lease is None else msgspec.structs.replace(lease, renew_time=None)
+
+
+def _first_name(job: GPUJob) -> str:
+    """What the job was called before a number was added to tell it from others of its name."""
+    prefix = job.metadata.generate_name.removesuffix("-")
+    return prefix if prefix and job.metadata.name.startswith(prefix) else job.metadata.name

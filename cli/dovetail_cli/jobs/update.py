@@ -1,0 +1,113 @@
+"""Changes of jobs that have not ended: held, released, updated."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS
+from dovetail.kube.errors import StatusError
+from dovetail_cli.cluster.connection import Cluster, list_jobs, work
+from dovetail_cli.jobs import job_rows
+from dovetail_cli.ui import error_messages, selection, times
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
+
+_NONE = "none"
+# What to change: in every job the same, or what a job takes for it.
+Fields = Mapping[str, Any] | Callable[[GPUJob], Mapping[str, Any]]
+
+
+def released(at: str | None) -> Fields:
+    """The fields that let a job go, at a time or at once. Raises `UsageError`."""
+    if at is None:
+        return {"suspend": False}
+    begin = times.begin_time(at, now=times.local_now(), option="--at")
+    return lambda job: {"suspend": False, **_beginning(job, begin=begin, option="--at")}
+
+
+def _beginning(job: GPUJob, *, begin: str, option: str) -> dict[str, Any]:
+    """The field that lets a job begin at a time. Raises `CommandError` for one that has begun."""
+    if job_rows.phase_of(job) in {"Starting", "Running"} and job.status.tasks is None:
+        called = job.status.number or job.metadata.name
+        raise CommandError(f"Job {called} has begun already: {option} is about jobs that wait")
+    return {"beginTime": begin}
+
+
+def updated(
+    *, priority: int | None, time: str | None, begin: str | None, max_retries: int | None, max_concurrent: int | None
+) -> Fields:
+    """The fields that `gjob update` changes. Raises `UsageError` when there is none."""
+    wanted: dict[str, Any] = {}
+    if priority is not None:
+        wanted["priority"] = priority
+    if time is not None:
+        wanted["activeDeadlineSeconds"] = None if time == _NONE else times.limit_seconds(time)
+    if max_retries is not None:
+        wanted["backoffLimit"] = max_retries
+    of_the_job: list[Callable[[GPUJob], Mapping[str, Any]]] = []
+    if begin == _NONE:
+        wanted["beginTime"] = None
+    elif begin is not None:
+        of_the_job.append(partial(_beginning, begin=times.begin_time(begin, now=times.local_now()), option="--begin"))
+    if max_concurrent is not None:
+        of_the_job.append(partial(at_a_time, tasks=max_concurrent))
+    if not wanted and not of_the_job:
+        raise UsageError("say what to change: -p, -t, --begin, --max-retries or --max-concurrent")
+    if not of_the_job:
+        return wanted
+    return lambda job: {**wanted, **{key: value for fields in of_the_job for key, value in fields(job).items()}}
+
+
+def at_a_time(job: GPUJob, *, tasks: int) -> dict[str, Any]:
+    """The fields by which that many tasks of an array or a sweep may be under way at a time. Raises `CommandError`."""
+    array, sweep = job.spec.array, job.spec.sweep
+    if array is not None and "%" in array.indexes:
+        return {"array": {"indexes": f"{array.indexes.partition('%')[0]}%{tasks}"}}
+    if array is None and sweep is None:
+        called = job.status.number or job.metadata.name
+        raise CommandError(f"Job {called} is neither an array nor a sweep: --max-concurrent is about tasks")
+    return {"sweep" if array is None else "array": {"parallelism": tasks}}
+
+
+def change(
+    words: Sequence[str],
+    fields: Fields,
+    *,
+    done: str,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Change each job that is meant, and say what became of it. What was refused or missing is raised last."""
+    wanted = selection.parse_ids(words, option="gjob")
+
+    async def go(cluster: Cluster) -> tuple[list[str], list[str]]:
+        chosen, missing = selection.select(await list_jobs(cluster), wanted)
+        said = await asyncio.gather(*(_change(cluster, job, fields, done=done) for job in chosen))
+        for sentence, refusal in said:
+            if not refusal:
+                print(sentence)
+        return [sentence for sentence, refusal in said if refusal], missing
+
+    refused, missing = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    if refused:
+        raise CommandError("; ".join(refused))
+    if missing:
+        raise MissingError(selection.none_such(missing))
+
+
+async def _change(cluster: Cluster, job: GPUJob, fields: Fields, *, done: str) -> tuple[str, bool]:
+    called = job.status.number or job.metadata.name
+    if not job_rows.is_unfinished(job):
+        return f"Job {called} has ended already ({job_rows.phase_of(job)})", True
+    try:
+        wanted = fields(job) if callable(fields) else fields
+        await cluster.client.patch(
+            GPUJOBS, job.metadata.name, {"spec": dict(wanted)}, as_type=GPUJob, namespace=job.metadata.namespace
+        )
+    except CommandError as error:
+        return str(error), True
+    except StatusError as error:
+        return f"Job {called}: {error_messages.sentence(error)}", True
+    return f"Job {called} {done}.", False

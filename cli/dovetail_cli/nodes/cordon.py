@@ -1,0 +1,89 @@
+"""Taking devices out of use and back: `GPUNode.spec.cordoned`, and `spec.mended` for what was repaired."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.resources import GPUNODES
+from dovetail.kube.errors import Conflict
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.nodes.device_names import Named, named
+from dovetail_cli.ui.errors import CommandError
+from dovetail_cli.ui.times import utc_now
+
+COLUMNS: Final = ("node", "index", "uuid", "cordoned", "changed")
+_TRIES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Whether devices shall be out of use; `mended`: their faults of before count no more."""
+
+    cordoned: bool
+    mended: bool = False
+
+
+async def cordon(cluster: Cluster, words: Sequence[str], *, wish: Wish) -> list[dict[str, Any]]:
+    """Do it to all devices that the words mean, and say of each what it was and is. Nothing is written if one does not
+    exist. Raises as `named` does."""
+    gpunodes = (await cluster.client.list(GPUNODES, as_type=GPUNode)).items
+    devices = named(words, gpunodes=gpunodes)
+    by_node: dict[str, set[str]] = defaultdict(set)
+    for device in devices:
+        by_node[device.node].add(device.uuid)
+    before = {each.metadata.name: each for each in gpunodes}
+    changed = await asyncio.gather(
+        *(_write(cluster, before[node], uuids=uuids, wish=wish) for node, uuids in by_node.items())
+    )
+    news = {uuid for uuids in changed for uuid in uuids}
+    return [_row(device, wish=wish, changed=device.uuid in news) for device in devices]
+
+
+def sentence(row: dict[str, Any], *, mended: bool) -> str:
+    """What became of one device, for people."""
+    called = f"{row['node']}:{row['index']}" if row["index"] is not None else row["node"]
+    state = "cordoned" if row["cordoned"] else "uncordoned"
+    done = state if row["changed"] else ("cordoned already" if row["cordoned"] else "not cordoned")
+    return f"{called} ({row['uuid']}) {done}" + ("; its faults of before count no more" if mended else "")
+
+
+async def _write(cluster: Cluster, gpunode: GPUNode, *, uuids: Collection[str], wish: Wish) -> set[str]:
+    """One write for a node, from what it has at that moment; the UUIDs for which it was news."""
+    name = gpunode.metadata.name
+    for _ in range(_TRIES):
+        news = set(uuids) - set(gpunode.spec.cordoned) if wish.cordoned else set(uuids) & set(gpunode.spec.cordoned)
+        patch = _patch(gpunode, news=news, uuids=uuids, wish=wish)
+        if not patch:
+            return news
+        # The list is written whole: somebody else's change in between must not be lost.
+        body = {"metadata": {"resourceVersion": gpunode.metadata.resource_version}, "spec": patch}
+        try:
+            await cluster.client.patch(GPUNODES, name, body, as_type=GPUNode)
+        except Conflict:
+            gpunode = await cluster.client.get(GPUNODES, name, as_type=GPUNode)
+        else:
+            return news
+    raise CommandError(f"GPUNode {name} was changed by others {_TRIES} times in between: try again")
+
+
+def _patch(gpunode: GPUNode, *, news: Collection[str], uuids: Collection[str], wish: Wish) -> dict[str, Any]:
+    patch: dict[str, Any] = {}
+    if news:
+        kept = [uuid for uuid in gpunode.spec.cordoned if uuid not in news]
+        patch["cordoned"] = [*kept, *sorted(news)] if wish.cordoned else kept
+    if wish.mended:
+        patch["mended"] = dict.fromkeys(sorted(uuids), f"{utc_now():%Y-%m-%dT%H:%M:%SZ}")
+    return patch
+
+
+def _row(device: Named, *, wish: Wish, changed: bool) -> dict[str, Any]:
+    return {
+        "node": device.node,
+        "index": device.index,
+        "uuid": device.uuid,
+        "cordoned": wish.cordoned,
+        "changed": changed,
+    }

@@ -1,0 +1,155 @@
+"""What `dovetail top` shows: a line on the whole, then the devices, or the nodes where there are too many. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail_cli.jobs import job_rows
+from dovetail_cli.nodes.inventory import CSV_COLUMNS as DEVICE_COLUMNS
+from dovetail_cli.nodes.inventory import DeviceUse, Holder, Inventory
+from dovetail_cli.ui import output
+
+CSV_COLUMNS: Final = (*DEVICE_COLUMNS, "held_by")
+_DEVICES: Final = ("NODE", "GPU", "MODEL", "UTIL", "MEMORY", "TEMP", "POWER", "HELD BY")
+_NODES: Final = ("NODE", "GPUS", "AVAILABLE", "UTIL", "MEMORY", "HELD BY")
+# The line on the whole, an empty one, the columns' names, and the line on what is left out.
+_AROUND: Final = 4
+_BAR_CELLS: Final = 10
+_MOST_JOBS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """One look. `jobs` are those that the reader may see, of which only those that wait or run count."""
+
+    now: datetime
+    inventory: Inventory
+    jobs: Sequence[GPUJob] = ()
+    called: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+    def lines(self, *, height: int | None = None, width: int | None = None) -> list[str]:
+        """The screen as text; everything without a height, else as much as it has room for."""
+        room = None if height is None else max(1, height - _AROUND)
+        devices = [(node, use) for node, uses in self.inventory.nodes.items() for use in uses]
+        if room is None or len(devices) <= room:
+            table = [list(_DEVICES), *(self._device(node, use) for node, use in devices)]
+            left = 0
+        else:
+            nodes = sorted(self.inventory.nodes, key=lambda node: -_utilization(self.inventory.nodes[node]))
+            table = [list(_NODES), *(self._node(node) for node in nodes[:room])]
+            left = max(0, len(nodes) - room)
+        lines = [self._whole(), "", *output.table(table).splitlines()]
+        lines += [f"… and {left} nodes more that do less"] if left else []
+        return lines if width is None else [line[:width] for line in lines]
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        found = self.inventory.record()
+        uses = self.inventory.devices
+        used, total = _memory(uses)
+        return {
+            "time": self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "total_gpus": found["total_gpus"],
+            "available_gpus": found["available_gpus"],
+            "held_gpus": sum(bool(use.holders) for use in uses),
+            "utilization": round(_utilization(uses), 4),
+            "memory_used_mib": used,
+            "memory_total_mib": total,
+            "jobs_running": self._count("R"),
+            "jobs_waiting": self._count("PD"),
+            "nodes": found["nodes"],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row a device."""
+        uses = self.inventory.devices
+        return [
+            {**row, "held_by": self._holders(use.holders)} for row, use in zip(self.inventory.rows(), uses, strict=True)
+        ]
+
+    def _whole(self) -> str:
+        uses = self.inventory.devices
+        if not uses:
+            return f"{self.now:%H:%M:%S} UTC  No node reports a GPU."
+        used, total = _memory(uses)
+        held, available = sum(bool(use.holders) for use in uses), sum(use.available for use in uses)
+        return (
+            f"{self.now:%H:%M:%S} UTC  {len(self.inventory.nodes)} nodes, {len(uses)} GPUs: {held} held, {available} "
+            f"available; {_utilization(uses):.0%} busy, {used / 1024:.1f}/{total / 1024:.1f} GiB in use; "
+            f"jobs: {self._count('R')} run, {self._count('PD')} wait"
+        )
+
+    def _count(self, short: str) -> int:
+        return sum(job_rows.SHORT[job_rows.phase_of(job)] == short for job in self.jobs)
+
+    def _device(self, node: str, use: DeviceUse) -> list[str]:
+        device = use.device
+        status = use.status(namespace=self.inventory.namespace)
+        return [
+            node,
+            str(device.index),
+            device.model,
+            f"{_bar(device.utilization)} {device.utilization:>4.0%}",
+            f"{device.used_mib}/{device.memory_mib} MiB",
+            _measured(device.temperature_celsius, unit="C"),
+            _measured(device.power_watts, unit="W"),
+            "; ".join(filter(None, [self._holders(use.holders), "" if status.startswith("In use") else status])),
+        ]
+
+    def _node(self, node: str) -> list[str]:
+        uses = self.inventory.nodes[node]
+        used, total = _memory(uses)
+        held = dict.fromkeys(self._holder(holder, share=False) for use in uses for holder in use.holders)
+        more = f", … ({len(held)} in all)" if len(held) > _MOST_JOBS else ""
+        return [
+            node,
+            str(len(uses)),
+            str(sum(use.available for use in uses)),
+            f"{_bar(_utilization(uses))} {_utilization(uses):>4.0%}",
+            f"{used / 1024:.1f}/{total / 1024:.1f} GiB",
+            ", ".join(list(held)[:_MOST_JOBS]) + more,
+        ]
+
+    def _holders(self, holders: Sequence[Holder]) -> str:
+        return ", ".join(self._holder(holder) for holder in holders)
+
+    def _holder(self, holder: Holder, *, share: bool = True) -> str:
+        """`5 train (ada, 0.5)`: number, name, user, and the share where it is none of the whole."""
+        if holder.job is None:
+            called = f"pod {holder.namespace}/{holder.pod}"
+        else:
+            called = self.called.get((holder.namespace, holder.job), f"{holder.job} ({holder.namespace})")
+        part = f"{holder.share_milli / WHOLE_MILLI:g}" if share and holder.share_milli != WHOLE_MILLI else ""
+        return f"{called} [{part}]" if part else called
+
+
+def called(jobs: Sequence[GPUJob]) -> dict[tuple[str, int], str]:
+    """What jobs are called on the screen: `5 train (ada)`, by namespace and number."""
+    found = {}
+    for job in jobs:
+        if job.status.number is not None:
+            user = job.metadata.annotations.get(names.USER)
+            who = f" ({user})" if user else ""
+            found[job.metadata.namespace, job.status.number] = f"{job.status.number} {job.metadata.name}{who}"
+    return found
+
+
+def _utilization(uses: Sequence[DeviceUse]) -> float:
+    return sum(use.device.utilization for use in uses) / len(uses) if uses else 0.0
+
+
+def _memory(uses: Sequence[DeviceUse]) -> tuple[int, int]:
+    return sum(use.device.used_mib for use in uses), sum(use.device.memory_mib for use in uses)
+
+
+def _bar(ratio: float) -> str:
+    full = min(_BAR_CELLS, max(0, round(ratio * _BAR_CELLS)))
+    return "█" * full + "·" * (_BAR_CELLS - full)
+
+
+def _measured(value: int | None, *, unit: str) -> str:
+    return "-" if value is None else f"{value} {unit}"

@@ -1,0 +1,1 @@
+"""`dovetail snapshot` and `dovetail simulate`."""

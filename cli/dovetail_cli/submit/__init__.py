@@ -1,0 +1,1 @@
+"""From the words of `gbatch` and its script to a GPUJob."""

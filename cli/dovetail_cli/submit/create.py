@@ -1,0 +1,104 @@
+"""Creating GPUJobs and waiting for their numbers."""
+
+import asyncio
+import contextlib
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS
+from dovetail.kube.client import typed
+from dovetail.kube.errors import AlreadyExists
+from dovetail.kube.reflector import EventType, Reflector
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.ui import output
+from dovetail_cli.ui.errors import CommandError
+
+NUMBER_SECONDS: Final = 30.0
+_SILENT_SECONDS: Final = 1.0
+_MOST_NAMESAKES: Final = 1000
+
+
+def as_manifest(job: GPUJob) -> dict[str, Any]:
+    """The job as one writes it into a file: without a status and what only the API server fills in."""
+    manifest = typed(job, resource=GPUJOBS)
+    manifest.pop("status", None)
+    if job.spec.reservation is not None:
+        del manifest["spec"]["template"]
+    elif not manifest["spec"]["template"].get("metadata"):
+        manifest["spec"]["template"].pop("metadata", None)
+    return manifest
+
+
+async def create(cluster: Cluster, job: GPUJob, *, dry_run: bool = False) -> GPUJob:
+    """Create the job. Names are unique in a namespace: a second `train` becomes `train-2`, as queues allow it."""
+    name = job.metadata.name
+    for attempt in range(1, _MOST_NAMESAKES):
+        called = name if attempt == 1 else f"{name}-{attempt}"
+        # The API server keeps the prefix beside the name: by it the operator knows runs of one program.
+        metadata = msgspec.structs.replace(job.metadata, name=called, generate_name=f"{name}-")
+        body = msgspec.structs.replace(job, metadata=metadata)
+        try:
+            return await cluster.client.create(
+                GPUJOBS, as_manifest(body), as_type=GPUJob, namespace=cluster.namespace, dry_run=dry_run
+            )
+        except AlreadyExists:
+            continue
+    raise CommandError(f'there are {_MOST_NAMESAKES} jobs called "{name}" already: choose another name')
+
+
+async def wait_for_number(cluster: Cluster, job: GPUJob, *, seconds: float = NUMBER_SECONDS) -> int:
+    """The number that the operator gives the job. Raises `CommandError` when none does in time, or the job is gone."""
+    number: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def look(event: EventType, seen: GPUJob) -> None:
+        if number.done():
+            return
+        if event == "DELETED":
+            number.set_exception(CommandError(f'job "{seen.metadata.name}" was deleted before it got a number'))
+        elif seen.status.number is not None:
+            number.set_result(seen.status.number)
+
+    reflector = Reflector(
+        cluster.client,
+        GPUJOBS,
+        GPUJob,
+        on_event=look,
+        namespace=cluster.namespace,
+        field_selector=f"metadata.name={job.metadata.name}",
+    )
+    following = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(seconds):
+            return await _patiently(number, said=f"Waiting for a number for {job.metadata.name} …")
+    except TimeoutError as error:
+        raise CommandError(
+            f'job "{job.metadata.name}" is submitted, but no operator has numbered it within {seconds:g} s: '
+            "is dovetail-operator running?"
+        ) from error
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+
+def submitted(number: int, *, job: GPUJob, form: str) -> str:
+    """The sentence, or its facts, that scripts read the number from."""
+    answer = {"id": number, "name": job.metadata.name, "namespace": job.metadata.namespace}
+    match form:
+        case "json":
+            return output.as_json(answer)
+        case "yaml":
+            return output.as_yaml(answer)
+        case _:
+            return f"Submitted batch job {number} ({job.metadata.name})"
+
+
+async def _patiently(number: asyncio.Future[int], *, said: str) -> int:
+    """Wait, and say so once it takes longer than people expect."""
+    done, _ = await asyncio.wait([number], timeout=_SILENT_SECONDS)
+    if not done and sys.stderr.isatty():
+        print(said, file=sys.stderr)
+    return await number

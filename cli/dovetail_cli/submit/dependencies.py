@@ -1,0 +1,79 @@
+"""The jobs that a new one waits for: numbers, names and @ of gbatch's options as dependencies."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import Dependency, GPUJob
+from dovetail.api.resources import Resource
+from dovetail_cli.cluster.connection import Cluster, list_jobs
+from dovetail_cli.ui import selection
+from dovetail_cli.ui.errors import MissingError, UsageError
+
+_LAST: Final = re.compile(r"@(?:~(\d{1,4}))?")
+_WHO_AM_I: Final = Resource(
+    group="authentication.k8s.io", plural="selfsubjectreviews", kind="SelfSubjectReview", namespaced=False
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What gbatch was told: words for jobs, and whether one of them is enough."""
+
+    words: tuple[str, ...]
+    any_one: bool = False
+
+
+def read(one: str | None, *, all_of: str | None, any_of: str | None) -> Wanted | None:
+    """The jobs that -d, --depends-on-all or --depends-on-any names; None without them. Raises `UsageError`."""
+    said = [("-d", one), ("--depends-on-all", all_of), ("--depends-on-any", any_of)]
+    given = [(option, text) for option, text in said if text is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise UsageError(f"{given[0][0]} and {given[1][0]} go not together: use --depends-on-all for several jobs")
+    option, text = given[0]
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not words or (option == "-d" and len(words) > 1):
+        raise UsageError(f'{option} "{text}": name a job by number or name, such as 7, or @ for your last one')
+    for word in words:
+        if not _LAST.fullmatch(word):
+            (found,) = selection.parse_ids([word], option=option)
+            if not found.single:
+                raise UsageError(f'{option} "{word}": name each job by itself, such as 1,2,3')
+    return Wanted(words=words, any_one=option == "--depends-on-any")
+
+
+async def resolve(wanted: Wanted, *, cluster: Cluster) -> list[Dependency]:
+    """The dependencies by the names of jobs. Raises `MissingError` for a number, or an @, that means no job."""
+    jobs = await list_jobs(cluster)
+    own = await _own(jobs, cluster=cluster) if any(word.startswith("@") for word in wanted.words) else []
+    found = [_name_of(word, jobs=jobs, own=own) for word in wanted.words]
+    return [Dependency(name=name) for name in dict.fromkeys(found)]
+
+
+def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str:
+    last = _LAST.fullmatch(word)
+    if last is not None:
+        back = int(last[1] or 0)
+        if back >= len(own):
+            raise MissingError(f"{word}: you have submitted {len(own)} of the jobs in this namespace")
+        return own[-1 - back].metadata.name
+    meant = selection.parse_ids([word], option="-d")
+    chosen, missing = selection.select(jobs, meant)
+    if chosen:
+        return chosen[0].metadata.name
+    if meant[0].name:
+        print(f"dovetail: there is no job {word} yet: the new one waits until it is there", file=sys.stderr)
+        return meant[0].name
+    raise MissingError(selection.none_such(missing))
+
+
+async def _own(jobs: Sequence[GPUJob], *, cluster: Cluster) -> list[GPUJob]:
+    """The jobs that this user has submitted, the last one last."""
+    review = await cluster.client.create(_WHO_AM_I, {}, as_type=dict[str, Any])
+    user = review["status"]["userInfo"]["username"]
+    return [job for job in jobs if job.metadata.annotations.get(names.USER) == user]

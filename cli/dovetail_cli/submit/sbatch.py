@@ -1,0 +1,220 @@
+"""`#SBATCH` options in gbatch's words, with Slurm's meanings. Pure."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail_cli.ui.errors import UsageError
+from dovetail_cli.ui.job_names import MAX_LENGTH
+
+_SHORT: Final = {
+    "J": "job-name", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "p": "partition", "a": "array",
+    "d": "dependency", "b": "begin", "D": "chdir", "G": "gpus", "A": "account",
+}  # fmt: skip
+# Options that take no value: what follows them is the next option.
+_FLAGS: Final = frozenset(
+    {
+        *"HIOQWhksv", "contiguous", "exclusive", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe",
+        "parsable", "quiet", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait",
+    }
+)  # fmt: skip
+_PLAIN: Final = {
+    "array": "--array",
+    "begin": "--begin",
+    "chdir": "--workdir",
+    "account": "--project",
+}
+_GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
+# What Slurm allows in a job's name and Kubernetes does not.
+_UNNAMED: Final = re.compile(r"[^a-z0-9]+")
+_NO_LIMIT: Final = frozenset({"0", "UNLIMITED", "INFINITE"})
+_DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?")
+_MEMORY: Final = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+_MEBIBYTES: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
+# What Slurm mails of, in the words of --notify-on.
+_MAILS: Final = {
+    "BEGIN": "Started", "END": "Finished", "FAIL": "Failed,TimedOut", "REQUEUE": "Preempted", "TIME_LIMIT": "TimedOut",
+    "INVALID_DEPEND": "Cancelled", "ALL": "All",
+}  # fmt: skip
+_DEPENDENCY: Final = re.compile(r"afterok((?::[\w.-]+)+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What the lines say: gbatch's words, and the options that have no counterpart."""
+
+    words: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+def read(words: Sequence[str]) -> Read:
+    """All options of a script together. Raises `UsageError` for a value that cannot be."""
+    said: dict[str, str] = {}
+    without: list[str] = []
+    for name, shown, value in _options(words):
+        if name in _MEANT:
+            said[name] = value
+        else:
+            without.append(shown)
+    without += _unsent_mails(said)
+    found = [word for tell in _TELLERS for word in tell(said)]
+    return Read(words=tuple(found), without=tuple(dict.fromkeys(without)))
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Each option's long name, how it was written, and its value."""
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            shown = f"--{name}"
+        elif word.startswith("-") and len(word) > 1:
+            name, value = _SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
+            shown, equals = word[:2], value
+        else:
+            raise UsageError(f'#SBATCH "{word}": write options, such as --time=10 or -p a100')
+        if not equals and name not in _FLAGS and left and not left[0].startswith("-"):
+            value = left.pop(0)
+        if name in _MEANT and not value:
+            raise UsageError(f"#SBATCH {shown}: a value is missing")
+        yield name, shown, value
+
+
+def _plain(said: Mapping[str, str]) -> Iterator[str]:
+    for name, option in _PLAIN.items():
+        if name in said:
+            yield from (option, said[name])
+
+
+def _name(said: Mapping[str, str]) -> Iterator[str]:
+    if "job-name" in said:
+        # One of which nothing is left stays as it is, and is refused by gbatch's own rule.
+        fitting = _UNNAMED.sub("-", said["job-name"].lower())[:MAX_LENGTH].strip("-")
+        yield from ("--name", fitting or said["job-name"])
+
+
+def _time(said: Mapping[str, str]) -> Iterator[str]:
+    if "time" in said and said["time"].upper() not in _NO_LIMIT:
+        found = _DAYS.fullmatch(said["time"])
+        # Days with hours, or with hours and minutes; three parts after the days are read as they are.
+        short = f"{found[1]}-{found[2]}{found[3] or ':00'}:00" if found else said["time"]
+        yield from ("--time", short)
+
+
+def _nodes(said: Mapping[str, str]) -> Iterator[str]:
+    if "nodes" in said:
+        yield from ("--nodes", str(_node_count(said)))
+
+
+def _node_count(said: Mapping[str, str]) -> int:
+    # A range asks for as few as the first number.
+    return _number(said, "nodes", text=said.get("nodes", "1").partition("-")[0])
+
+
+def _gpus(said: Mapping[str, str]) -> Iterator[str]:
+    for name in ("gres", "gpus-per-node", "gpus"):
+        if name in said:
+            yield from ("--gpus", _request(said, name))
+            return
+
+
+def _request(said: Mapping[str, str], name: str) -> str:
+    """What each worker asks: `--gpus` is of all nodes together, the others of each."""
+    found = _GPUS.fullmatch(said[name])
+    if found is None or (name == "gres" and not said[name].startswith("gpu")) or not said[name].strip(":"):
+        raise UsageError(f'#SBATCH --{name} "{said[name]}": write a number of GPUs, such as '
+                         f"{'gpu:2 or gpu:a100:2' if name == 'gres' else '2 or a100:2'}")  # fmt: skip
+    count = int(found[2] or 1)
+    if name == "gpus":
+        nodes = _node_count(said)
+        if count % nodes:
+            raise UsageError(f'#SBATCH --gpus "{said[name]}": {nodes} nodes cannot have equally many of them')
+        count //= nodes
+    return f"{count}({found[1].upper()})" if found[1] and count else str(count)
+
+
+def _host(said: Mapping[str, str]) -> Iterator[str]:
+    """CPUs and memory of each node: of all its tasks together."""
+    cpus = _cpus(said)
+    if cpus is not None:
+        yield from ("--cpus", str(cpus))
+    if "mem" in said:
+        yield from ("--memory", f"{_mebibytes(said, 'mem')}M")
+    elif "mem-per-cpu" in said:
+        yield from ("--memory", f"{_mebibytes(said, 'mem-per-cpu') * (cpus or 1)}M")
+
+
+def _cpus(said: Mapping[str, str]) -> int | None:
+    if not said.keys() & {"ntasks", "ntasks-per-node", "cpus-per-task"}:
+        return None
+    each = _number(said, "cpus-per-task") if "cpus-per-task" in said else 1
+    if "ntasks-per-node" in said:
+        return each * _number(said, "ntasks-per-node")
+    tasks = _number(said, "ntasks") if "ntasks" in said else 1
+    return each * math.ceil(tasks / _node_count(said))
+
+
+def _partition(said: Mapping[str, str]) -> Iterator[str]:
+    if "partition" in said:
+        if "," in said["partition"]:
+            raise UsageError(f'#SBATCH --partition "{said["partition"]}": a job asks for one pool: name one')
+        yield from ("--pool", said["partition"])
+
+
+def _dependency(said: Mapping[str, str]) -> Iterator[str]:
+    if "dependency" not in said:
+        return
+    text = said["dependency"]
+    parts = [_DEPENDENCY.fullmatch(part) for part in re.split(r"[,?]", text)]
+    jobs = [job for part in parts if part is not None for job in part[1].strip(":").split(":")]
+    if not all(parts) or ("," in text and "?" in text):
+        raise UsageError(
+            f'#SBATCH --dependency "{text}": only afterok is known, such as afterok:7:8 or afterok:7?afterok:8'
+        )
+    yield from ("--depends-on-any" if "?" in text else "--depends-on-all", ",".join(jobs))
+
+
+def _mails(said: Mapping[str, str]) -> Iterator[str]:
+    """As in Slurm nothing is sent without a type."""
+    on = [_MAILS[kind] for kind in _mail_types(said) if kind in _MAILS]
+    if on and "@" in said.get("mail-user", ""):
+        yield from ("--notify-email", said["mail-user"], "--notify-on", ",".join(on))
+
+
+def _unsent_mails(said: Mapping[str, str]) -> list[str]:
+    """What of the mails has no counterpart: kinds that there are none of here, and users without an address."""
+    kinds = _mail_types(said)
+    if kinds and "@" not in said.get("mail-user", ""):
+        return ["--mail-user" if "mail-user" in said else "--mail-type"]
+    return [f"--mail-type={kind}" for kind in kinds if kind not in _MAILS]
+
+
+def _mail_types(said: Mapping[str, str]) -> list[str]:
+    kinds = [kind.strip().upper() for kind in said.get("mail-type", "").split(",")]
+    return [kind for kind in kinds if kind not in {"", "NONE"}]
+
+
+def _number(said: Mapping[str, str], name: str, *, text: str | None = None) -> int:
+    text = said[name] if text is None else text
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
+        raise UsageError(f'#SBATCH --{name} "{said[name]}": write a whole number from 1 on')
+    return int(text)
+
+
+def _mebibytes(said: Mapping[str, str], name: str) -> int:
+    found = _MEMORY.fullmatch(said[name])
+    mebibytes = math.ceil(int(found[1]) * _MEBIBYTES[found[2].upper()]) if found else 0
+    if mebibytes < 1:
+        raise UsageError(f'#SBATCH --{name} "{said[name]}": write a number with K, M, G or T, such as 16G')
+    return mebibytes
+
+
+_TELLERS: Final[Sequence[Callable[[Mapping[str, str]], Iterator[str]]]] = (
+    _plain, _name, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
+)  # fmt: skip
+_MEANT: Final = frozenset(
+    {*_SHORT.values(), "gres", "gpus-per-node", "ntasks-per-node", "mem", "mem-per-cpu", "mail-user", "mail-type"}
+)

@@ -1,0 +1,1 @@
+"""Words in, tables out: parsing and printing. Knows no cluster."""

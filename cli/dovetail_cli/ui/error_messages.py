@@ -1,0 +1,46 @@
+"""Errors of the libraries below as errors of a command: a sentence that says what to do, and the exit code."""
+
+from dovetail.kube.errors import Forbidden, Invalid, KubeconfigError, NotFound, StatusError, Unauthorized, Unreachable
+from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError
+
+
+def explain(error: Exception) -> CommandError:
+    """The command's error that any exception means. One that nobody foresaw asks for a report."""
+    if isinstance(error, CommandError):
+        return error
+    if isinstance(error, StatusError):
+        return _refusal(error)
+    match error:
+        case KubeconfigError() | Unreachable():
+            return NoConnectionError(str(error))
+        case OSError() | ValueError():
+            return CommandError(" ".join(str(error).split()))
+        case _:
+            name = type(error).__name__
+            return CommandError(f"{name}: {error} (this should not happen; DOVETAIL_DEBUG=1 shows where it came from)")
+
+
+def _refusal(error: StatusError) -> CommandError:
+    """What the API server's answer means."""
+    match error:
+        case Unauthorized():
+            return NoConnectionError(f"the API server does not know you: {error.message or error.reason}")
+        case Forbidden():
+            return CommandError(f"not allowed: {error.message}")
+        case Invalid():
+            return CommandError(f"refused: {sentence(error)}")
+        case NotFound() if not error.details.name:
+            return MissingError("this cluster has no GPUJobs: install Dovetail's chart, or name another cluster")
+        case NotFound():
+            return MissingError(error.message)
+        case _:
+            return CommandError(error.message or str(error))
+
+
+def sentence(error: StatusError) -> str:
+    """What the API server objects to, field by field, without the object's name around it."""
+    causes = [
+        cause.message if cause.field in {"", "<nil>"} else f"{cause.field}: {cause.message}"
+        for cause in error.details.causes or ()
+    ]
+    return "; ".join(causes) or error.message

@@ -1,0 +1,91 @@
+"""How results are printed: plain space-padded tables for people, JSON, YAML and CSV for programs. Text only."""
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dovetail_cli.ui.errors import UsageError
+
+FORMATS: Final = ("table", "json", "yaml", "csv")
+Row = Mapping[str, Any]
+
+_BOLD: Final = "\x1b[1m"
+_COLOURS: Final = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+_PLAIN: Final = "\x1b[0m"
+
+
+def check_format(name: str, *, allowed: Sequence[str] = FORMATS) -> str:
+    """The format that was asked for. Raises `UsageError` for one that there is not."""
+    if name not in allowed:
+        raise UsageError(f'-o "{name}": unknown format, allowed are {", ".join(allowed)}')
+    return name
+
+
+def render(rows: Sequence[Row], *, columns: Sequence[str], form: str) -> str:
+    """Rows in any of the formats, without the last line end. No rows are `[]`, a CSV header, or the table's header."""
+    match form:
+        case "json":
+            return as_json(list(rows))
+        case "yaml":
+            return as_yaml(list(rows))
+        case "csv":
+            return as_csv(rows, columns=columns)
+        case _:
+            return table([list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)])
+
+
+def as_json(value: Any) -> str:
+    """Indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def as_yaml(value: Any) -> str:
+    """YAML with the keys in their own order."""
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)).rstrip("\n")
+
+
+def as_csv(rows: Sequence[Row], *, columns: Sequence[str]) -> str:
+    """CSV with a header line."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue().rstrip("\n")
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """Cells padded with spaces, two between columns; the last column is not padded."""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def on_terminal() -> bool:
+    """Whether standard output is a person's terminal."""
+    return sys.stdout.isatty()
+
+
+def in_colour() -> bool:
+    """Whether that terminal may be written to in colours: `NO_COLOR` forbids it, and a dumb one shows their codes."""
+    return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str) -> str:
+    """`text` in a colour, or as it is where nobody looks at a terminal."""
+    return f"{_COLOURS[colour]}{text}{_PLAIN}" if in_colour() else text
+
+
+def bold(text: str) -> str:
+    """`text` in bold on a terminal."""
+    return f"{_BOLD}{text}{_PLAIN}" if in_colour() else text

@@ -1,0 +1,71 @@
+"""Which jobs a person means: numbers, ranges and names. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail_cli.ui.errors import UsageError
+
+_MOST_IN_RANGE: Final = 100_000
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One word of the command line: numbers from `first` to `last`, or a name."""
+
+    text: str
+    first: int = 0
+    last: int = 0
+    name: str = ""
+
+    def means(self, job: GPUJob) -> bool:
+        """Whether this job is meant."""
+        if self.name:
+            return job.metadata.name == self.name
+        return self.first <= (job.status.number or 0) <= self.last
+
+    @property
+    def single(self) -> bool:
+        """Whether it names one job, which must then exist."""
+        return bool(self.name) or self.first == self.last
+
+
+def parse_ids(texts: Iterable[str], *, option: str) -> list[Wanted]:
+    """`1`, `1,3`, `1-5` and names, also mixed. Raises `UsageError`."""
+    words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError(f"{option}: name at least one job, such as 7, 1,3, 1-5 or train-resnet")
+    return [_parse(word, option=option) for word in words]
+
+
+def _parse(word: str, *, option: str) -> Wanted:
+    found = _RANGE.fullmatch(word)
+    if found:
+        first, last = int(found[1]), int(found[2])
+        if not 1 <= first <= last or last - first >= _MOST_IN_RANGE:
+            raise UsageError(f'{option} "{word}": a range goes from a smaller number, at least 1, to a larger one')
+        return Wanted(text=word, first=first, last=last)
+    if word.isascii() and word.isdigit():
+        if int(word) < 1:
+            raise UsageError(f'{option} "{word}": job numbers begin at 1')
+        return Wanted(text=word, first=int(word), last=int(word))
+    if not _NAME.fullmatch(word):
+        raise UsageError(f'{option} "{word}": neither a number, a range such as 1-5, nor the name of a job')
+    return Wanted(text=word, name=word)
+
+
+def select(jobs: Sequence[GPUJob], wanted: Iterable[Wanted]) -> tuple[list[GPUJob], list[str]]:
+    """The jobs meant, in the order of `jobs`, each once; and the words that mean none though they name one job."""
+    wanted = list(wanted)
+    chosen = [job for job in jobs if any(one.means(job) for one in wanted)]
+    missing = [one.text for one in wanted if one.single and not any(one.means(job) for job in chosen)]
+    return chosen, missing
+
+
+def none_such(missing: Sequence[str]) -> str:
+    """The sentence for jobs that do not exist."""
+    return f"no job {missing[0]}" if len(missing) == 1 else f"no jobs {', '.join(missing)}"

@@ -1,0 +1,1 @@
+"""The rules of a GPUJob's schema, as CEL expressions. Data only."""

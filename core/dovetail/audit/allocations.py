@@ -1,0 +1,385 @@
+"""The proof of the ledger: what the API server's objects promise, added up anew and compared with what there is. Pure.
+
+Nothing of the engine is used here, so that a fault in its sums cannot hide itself: only the objects, the text of a
+request and the text of an allocation. Each finding names one object and says in one sentence what is wrong with it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Container, Node, Pod, ResourceSlice
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import Device, GPUNode
+from dovetail.audit.device_plugins import VendorPods, model_of, served_twice
+from dovetail.audit.findings import Finding, FindingKind
+from dovetail.formats import quantities
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, card_of
+from dovetail.gpu.models import normalise
+from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
+from dovetail.pods.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
+from dovetail.pods.effective_request import host_room_mib
+from dovetail.pods.tenancy import job_of, tenancy_in
+
+# The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
+LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_HOLDING: Final = frozenset({"Starting", "Running"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was looked at, and what was found, in the order of kind and subject. `notes` tell what nobody promised
+    wrongly and somebody should know."""
+
+    pods: int
+    devices: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What may be promised: the part of a shared device's memory, and how many tenants may take turns on one.
+
+    `vendor_resources` are whole devices that kubelet gives out; the pods that ask them have no allocation.
+    """
+
+    guard_fraction: float = 0.8
+    turns_per_device: int = 4
+    vendor_resources: Sequence[str] = DEFAULT_VENDORS.resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Promise:
+    pod: str
+    mode: str
+    device: AllocatedDevice
+    fraction: float
+    movable: bool
+
+
+def audit(
+    *,
+    nodes: Iterable[Node],
+    gpunodes: Iterable[GPUNode],
+    pods: Iterable[Pod],
+    jobs: Iterable[GPUJob] = (),
+    rules: Rules | None = None,
+    slices: Iterable[ResourceSlice] = (),
+) -> Report:
+    """Everything that the objects promise and must not. Pods that have ended promise nothing.
+
+    `slices` are those of GPU vendors' DRA drivers.
+    """
+    rules = rules or Rules()
+    nodes, gpunodes, pods = list(nodes), list(gpunodes), list(pods)
+    ours = [
+        pod
+        for pod in pods
+        if pod.status.phase not in _ENDED and (names.ALLOCATION in pod.metadata.annotations or _asked(pod))
+    ]
+    known = {node.metadata.name for node in nodes}
+    by_vendor = VendorPods(
+        [pod for pod in pods if pod.status.phase not in _ENDED], gpunodes=gpunodes, resources=rules.vendor_resources
+    )
+    devices = {
+        (gpunode.metadata.name, device.uuid): device for gpunode in gpunodes for device in gpunode.status.devices
+    }
+    allocations, findings = _read(ours)
+    for pod in ours:
+        findings += _of_pod(pod, allocations.get(_name(pod)), nodes=known, devices=devices)
+    promises = {place: held for place, held in _promises(ours, allocations, rules=rules).items() if place in devices}
+    for place, tenants in promises.items():
+        findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
+    findings += by_vendor.findings(nodes)
+    findings += served_twice(nodes, slices=slices)
+    findings += _of_jobs(jobs, pods=ours, allocations=allocations, by_vendor=by_vendor)
+    moving = {each.metadata.name for each in gpunodes if _moves(each)}
+    notes = tuple(sorted(_stranded(promises, devices=devices, moving=moving)))
+    return Report(
+        pods=len(ours) + len(by_vendor.pods), devices=len(devices), findings=tuple(sorted(findings)), notes=notes
+    )
+
+
+def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
+    """The allocations by `namespace/name` of the pod, and a finding for each one that cannot be read."""
+    allocations: dict[str, Allocation] = {}
+    findings: list[Finding] = []
+    for pod in pods:
+        try:
+            allocation = allocation_in(pod.metadata.annotations)
+        except AllocationError as error:
+            findings.append(Finding(kind="BrokenAllocation", subject=_name(pod), message=str(error)))
+            continue
+        if allocation is not None:
+            allocations[_name(pod)] = allocation
+    return allocations, findings
+
+
+def _promises(
+    pods: Iterable[Pod], allocations: Mapping[str, Allocation], *, rules: Rules
+) -> dict[tuple[str, str], list[_Promise]]:
+    found: dict[tuple[str, str], list[_Promise]] = defaultdict(list)
+    for pod in pods:
+        allocation = allocations.get(_name(pod))
+        if allocation is None:
+            continue
+        for device in allocation.devices:
+            fraction = _or_else(allocation.guard_fraction, rules.guard_fraction)
+            promise = _Promise(
+                pod=_name(pod),
+                mode=allocation.mode,
+                device=device,
+                fraction=fraction,
+                movable=_movable(pod, allocation),
+            )
+            found[allocation.node, device.uuid].append(promise)
+    return found
+
+
+def _movable(pod: Pod, allocation: Allocation) -> bool:
+    """Contracts §3.1: whether its memory leaves the device for another's turn, which its one container has room for."""
+    if not allocation.movable or allocation.mode != "TimeShared" or len(allocation.containers) != 1:
+        return False
+    room = host_room_mib(pod.spec, container=allocation.containers[0].index)
+    return room >= sum(device.memory_mib for device in allocation.devices)
+
+
+def _moves(gpunode: GPUNode) -> bool:
+    return gpunode.status.enforcement.turns and gpunode.status.enforcement.checkpoint
+
+
+def _or_else(said: float | None, configured: float) -> float:
+    return configured if said is None else said
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _list(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.removeprefix(f'{names.GROUP}/')} {amount}" for name, amount in sorted(amounts.items()))
+
+
+# --- one pod --------------------------------------------------------------------------------------------------------
+
+
+def _of_pod(
+    pod: Pod, allocation: Allocation | None, *, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+) -> Iterator[Finding]:
+    asked = _asked(pod)
+    if allocation is None:
+        # A broken allocation has its own finding; here it is one that is missing.
+        if asked and pod.spec.node_name and names.ALLOCATION not in pod.metadata.annotations:
+            message = f"it is bound to {pod.spec.node_name} and asks {_list(asked)}, but has no allocation"
+            yield Finding(kind="NotAllocated", subject=_name(pod), message=message)
+        return
+    yield from _of_place(pod, allocation, nodes=nodes, devices=devices)
+    if not asked:
+        message = (
+            f"it holds {len(allocation.devices)} devices but asks for none of {', '.join(names.MANAGED_RESOURCES)}"
+        )
+        yield Finding(kind="NotAsked", subject=_name(pod), message=message)
+        return
+    problems = [_against_resources(asked, allocation), _against_mode(pod, allocation)]
+    for text, held in _requests(pod, allocation):
+        there = [devices[place] for each in held if (place := (allocation.node, each.uuid)) in devices]
+        problems += [_against_request(text, held), _against_kind(text, there)]
+    for problem in problems:
+        if problem:
+            yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
+
+
+def _of_place(
+    pod: Pod, allocation: Allocation, *, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+) -> Iterator[Finding]:
+    subject, node = _name(pod), allocation.node
+    if not pod.spec.node_name:
+        yield Finding(kind="NotBound", subject=subject, message=f"it has an allocation on {node} but no node")
+    elif pod.spec.node_name != node:
+        message = f"it runs on {pod.spec.node_name}, but its allocation names {node}"
+        yield Finding(kind="WrongNode", subject=subject, message=message)
+    if node not in nodes:
+        yield Finding(kind="UnknownNode", subject=subject, message=f"its allocation names {node}: no such node")
+        return
+    for container in allocation.containers:
+        # Two containers may each have a share of one device.
+        uuids = [held.uuid for held in container.devices]
+        for uuid in dict.fromkeys(uuid for uuid in uuids if uuids.count(uuid) > 1):
+            yield Finding(kind="DeviceTwice", subject=subject, message=f"it holds device {uuid} twice")
+    for held in allocation.devices:
+        device = devices.get((node, held.uuid))
+        if device is None:
+            message = f"its allocation names device {held.uuid}, which {node} does not report"
+            yield Finding(kind="UnknownDevice", subject=subject, message=message)
+        elif device.index != held.index:
+            message = f"its allocation calls {held.uuid} index {held.index}, {node} reports index {device.index}"
+            yield Finding(kind="UnknownDevice", subject=subject, message=message)
+
+
+def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
+    """What kube-scheduler and kubelet count for the pod against what it holds; empty when they agree."""
+    held: dict[str, int] = {}
+    if allocation.mode == "TimeShared":
+        held[names.GPU_TURN] = len(allocation.devices)
+    else:
+        held[names.GPU_MILLI] = sum(device.share_milli for device in allocation.devices)
+    if names.GPU_MEMORY_MIB in asked and allocation.mode != "Exclusive":
+        held[names.GPU_MEMORY_MIB] = sum(device.memory_mib for device in allocation.devices)
+    expected = {name: amount for name, amount in asked.items() if name in held or name != names.GPU_MEMORY_MIB}
+    if held == expected:
+        return ""
+    return f"it asks {_list(asked)}, but its {allocation.mode} allocation holds {_list(held)}"
+
+
+def _requests(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Sequence[AllocatedDevice]]]:
+    """The text of each container's request, with what that container holds; a pod's own text is for one container."""
+    containers = [*pod.spec.containers, *pod.spec.init_containers]
+    annotations = pod.metadata.annotations
+    for held in allocation.containers:
+        name = containers[held.index].name if 0 <= held.index < len(containers) else ""
+        text = annotations.get(f"{names.REQUEST}.{name}", annotations.get(names.REQUEST))
+        if text is not None:
+            yield text, held.devices
+
+
+def _against_request(text: str, held: Sequence[AllocatedDevice]) -> str:
+    """A request's text against what its container holds; empty when they agree."""
+    try:
+        request = parse(text)
+    except RequestError as error:
+        return f"it holds devices, but its request cannot be read: {error}"
+    if len(held) != request.count:
+        return f"its request {text} is for {request.count} devices, but it holds {len(held)}"
+    if any(device.share_milli != request.share_milli for device in held):
+        shares = ", ".join(str(device.share_milli) for device in held)
+        return f"its request {text} is for a share of {request.share_milli}, but it holds {shares}"
+    if request.memory_mib is not None and any(device.memory_mib < request.memory_mib for device in held):
+        least = min(device.memory_mib for device in held)
+        return f"its request {text} is for {request.memory_mib} MiB on each device, but it holds {least}"
+    return ""
+
+
+def _against_mode(pod: Pod, allocation: Allocation) -> str:
+    mode = pod.metadata.annotations.get(names.MODE)
+    if mode is None or mode == allocation.mode:
+        return ""
+    return f"it asks mode {mode}, but its allocation is {allocation.mode}"
+
+
+def _against_kind(text: str, devices: Sequence[Device]) -> str:
+    """The vendor and the models that a request names against the devices of its container."""
+    try:
+        request = parse(text)
+    except RequestError:
+        return ""
+    wanted = [normalise(name) for name in request.models]
+    for device in devices:
+        of_model = not wanted or any(model.admits(model_of(device)) for model in wanted)
+        if not of_model or request.vendor not in {None, device.vendor}:
+            return f"its request {request} is not for a {device.vendor} {device.model}, but it holds {device.uuid}"
+    return ""
+
+
+def _asked(pod: Pod) -> dict[str, int]:
+    """The most of our resources that the pod asks at one time: containers and sidecars, or an init container."""
+    asked: dict[str, int] = {}
+    brief = [each for each in pod.spec.init_containers if each.restart_policy != "Always"]
+    lasting = [*pod.spec.containers, *(each for each in pod.spec.init_containers if each not in brief)]
+    for name in names.MANAGED_RESOURCES:
+        together = sum(_amount(container, name) for container in lasting)
+        most = max(together, *(_amount(container, name) for container in brief), 0)
+        if most:
+            asked[name] = most
+    return asked
+
+
+def _amount(container: Container, name: str) -> int:
+    resources = container.resources
+    return quantities.whole(resources.requests.get(name) or resources.limits.get(name) or 0)
+
+
+# --- one device -----------------------------------------------------------------------------------------------------
+
+
+def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules: Rules) -> Iterator[Finding]:
+    subject = f"{node}/{device.index}"
+    modes = sorted({tenant.mode for tenant in tenants})
+    pods = ", ".join(sorted(tenant.pod for tenant in tenants))
+    if len(modes) > 1:
+        yield Finding(kind="ModeConflict", subject=subject, message=f"it serves {' and '.join(modes)} at once: {pods}")
+    if "Exclusive" in modes and len(tenants) > 1:
+        yield Finding(kind="NotSole", subject=subject, message=f"it is exclusive, but {len(tenants)} hold it: {pods}")
+    turns = [tenant for tenant in tenants if tenant.mode == "TimeShared"]
+    if len(turns) > rules.turns_per_device:
+        message = f"{len(turns)} take turns on it, allowed are {rules.turns_per_device}: {pods}"
+        yield Finding(kind="TooManyTurns", subject=subject, message=message)
+    # Those that take turns overlap by intent: together they use one device's compute at the most.
+    share = sum(tenant.device.share_milli for tenant in tenants if tenant.mode != "TimeShared")
+    share += max((tenant.device.share_milli for tenant in turns), default=0)
+    if share > WHOLE_MILLI:
+        message = f"{share} thousandths of it are promised, it has {WHOLE_MILLI}: {pods}"
+        yield Finding(kind="ShareOverpromised", subject=subject, message=message)
+    promised, usable = _at_one_time_mib(tenants), _usable_mib(device, tenants)
+    if promised > usable:
+        message = f"{promised} MiB of it are promised, usable are {usable} of {device.memory_mib} MiB: {pods}"
+        yield Finding(kind="MemoryOverpromised", subject=subject, message=message)
+
+
+def _at_one_time_mib(tenants: Sequence[_Promise]) -> int:
+    """All that stays on the device, and the largest of what leaves it by turns."""
+    stays = sum(tenant.device.memory_mib for tenant in tenants if not tenant.movable)
+    return stays + max((tenant.device.memory_mib for tenant in tenants if tenant.movable), default=0)
+
+
+def _stranded(
+    promises: Mapping[tuple[str, str], Sequence[_Promise]],
+    *,
+    devices: Mapping[tuple[str, str], Device],
+    moving: Collection[str],
+) -> Iterator[str]:
+    """Devices whose tenants were let in to be moved by turns, on nodes that move nobody now."""
+    for (node, uuid), tenants in promises.items():
+        device = devices[node, uuid]
+        promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants)
+        if node not in moving and promised > usable >= _at_one_time_mib(tenants):
+            yield (
+                f"{node}/{device.index}: {promised} MiB are promised by turns, usable are {usable}, and the node moves "
+                f"nobody to the host now: {', '.join(sorted(tenant.pod for tenant in tenants))}"
+            )
+
+
+def _usable_mib(device: Device, tenants: Sequence[_Promise]) -> int:
+    """Contracts §3.1: the strictest tenant decides; a whole device is exempt from the guard's fraction."""
+    total = max(0, device.memory_mib - device.reserved_mib)
+    exclusive = any(tenant.mode == "Exclusive" for tenant in tenants)
+    return total if exclusive else int(total * min(tenant.fraction for tenant in tenants))
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------
+
+
+def _of_jobs(
+    jobs: Iterable[GPUJob], *, pods: Iterable[Pod], allocations: Mapping[str, Allocation], by_vendor: VendorPods
+) -> Iterator[Finding]:
+    """Devices that a running job's status names and that no live pod of it holds."""
+    held: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for pod in pods:
+        allocation = allocations.get(_name(pod))
+        if allocation is not None:
+            owner = tenancy_in(pod, allocation=allocation).job
+            held[pod.metadata.namespace, owner] |= {device.uuid for device in allocation.devices}
+    for pod in by_vendor.pods:
+        owner = job_of(pod)
+        held[pod.metadata.namespace, owner] |= {card_of(each) for each in by_vendor.given(pod)}
+    for job in jobs:
+        if job.status.phase not in _HOLDING:
+            continue
+        place = job.metadata.namespace, job.metadata.name
+        for device in job.status.devices:
+            if device.uuid not in held[place]:
+                message = f"its status names device {device.index} of {device.node}, but no pod of it holds that"
+                yield Finding(kind="AllocationWithoutPod", subject="/".join(place), message=message)

@@ -1,0 +1,77 @@
+"""Pods into what the programs of their node need to know of them. Pure."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpunodetenants import NodeTenant, TenantDevice
+from dovetail.decoding import UnreadableError, convert
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
+from dovetail.pods.demand import host_request
+from dovetail.pods.device_plugin import vendor_devices
+from dovetail.pods.tenancy import tenancy_in
+
+log = logging.getLogger("dovetail.node_tenants")
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def tenant_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeTenant | None:
+    """What a node's programs know of a pod; None for one that is not bound or has ended."""
+    if not pod.spec.node_name or pod.status.phase in _ENDED:
+        return None
+    cpu_milli, memory_mib = host_request(pod.spec)
+    allocation = _allocation_of(pod)
+    tenancy = tenancy_in(pod, allocation=allocation)
+    tenant = NodeTenant(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        job=tenancy.job,
+        running=pod.status.phase == "Running",
+        leaving=pod.metadata.deletion_timestamp is not None,
+        mode=allocation.mode if allocation else "Exclusive",
+        devices=_devices_of(allocation),
+        guard_fraction=(allocation.guard_fraction if allocation else None) or 1.0,
+        movable=allocation is not None and allocation.movable,
+        workload=allocation.workload if allocation else None,
+        priority=tenancy.priority,
+        reservation=tenancy.reservation,
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        vendor_devices=sum(vendor_devices(pod.spec, vendors=vendors).values()),
+    )
+    return _within_bounds(tenant)
+
+
+def _within_bounds(tenant: NodeTenant) -> NodeTenant:
+    """The tenant; without promises where one of its values is beyond the schema, which would refuse all others too."""
+    try:
+        return convert(msgspec.to_builtins(tenant), as_type=NodeTenant)
+    except UnreadableError as error:
+        log.warning("pod %s/%s is listed without its devices: %s", tenant.namespace, tenant.name, error)
+    return NodeTenant(
+        uid=tenant.uid,
+        namespace=tenant.namespace,
+        name=tenant.name,
+        running=tenant.running,
+        leaving=tenant.leaving,
+    )
+
+
+def _devices_of(allocation: Allocation | None) -> list[TenantDevice]:
+    return [
+        TenantDevice(uuid=each.uuid, index=each.index, share_milli=each.share_milli, memory_mib=each.memory_mib)
+        for each in (allocation.devices if allocation else ())
+    ]
+
+
+def _allocation_of(pod: Pod) -> Allocation | None:
+    # The audit reports a broken allocation; here it must not keep the other tenants from being seen.
+    try:
+        return allocation_in(pod.metadata.annotations)
+    except AllocationError as error:
+        log.warning("broken allocation of pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+        return None

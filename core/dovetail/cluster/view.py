@@ -1,0 +1,324 @@
+"""API objects into the ledger. Pure: the watching is done elsewhere."""
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from dovetail.api.builtin import Node, Pod, ResourceSlice
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import find_condition
+from dovetail.cluster.dra_drivers import NodeDrivers, Reach
+from dovetail.cluster.node_kind import labelled_devices, serving
+from dovetail.cluster.staleness import Freshness
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.engine.model.inventory import ANY_NUMBER, NOT_READY, DeviceFacts, NodeFacts
+from dovetail.formats.quantities import mebibytes, milli, whole
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, card_of, is_replica
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
+from dovetail.pods.demand import MOST, host_request
+from dovetail.pods.device_plugin import vendor_devices
+from dovetail.pods.node_affinity import admits
+from dovetail.pods.resource_claims import BY_CLAIM, claimed_devices
+
+log = logging.getLogger("dovetail.cluster")
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class ClusterView:
+    """The ledger as the API server's objects have it. Feed it every change; the order between kinds does not matter."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        freshness: Freshness | None = None,
+        vendors: Vendors = DEFAULT_VENDORS,
+        drivers: NodeDrivers | None = None,
+    ) -> None:
+        """Without `freshness` measurements count however old they are, and each report's load counts in full.
+
+        Without `drivers` the ResourceSlices that are seen count as they are now.
+        """
+        self.ledger = ledger
+        self.vendors = vendors
+        self._freshness = freshness
+        self._drivers = drivers or NodeDrivers(clock=time.monotonic, absent_seconds=0.0)
+        # Of each node the UIDs of the pods there that hold resource claims.
+        self._claiming: dict[str, set[str]] = {}
+        self.nodes: dict[str, Node] = {}
+        # Nodes of which an agent tells devices, and the UUIDs that kubelet gave to pods there, by the pods' UIDs.
+        self._reported: set[str] = set()
+        self._given: dict[str, dict[str, tuple[str, ...]]] = {}
+
+    def node_changed(self, node: Node) -> None:
+        """A Node was added or modified."""
+        name = node.metadata.name
+        self.nodes[name] = node
+        self.ledger.set_node(self.facts_of(name))
+        self._read_labels(name)
+
+    def node_gone(self, name: str) -> None:
+        """A Node was deleted."""
+        self.nodes.pop(name, None)
+        self.ledger.drop_node(name)
+
+    def slice_changed(self, found: ResourceSlice) -> None:
+        """A ResourceSlice of a GPU vendor's driver was added or modified: its nodes take no new work of ours."""
+        self._judge_again(self._drivers.slice_changed(found))
+
+    def slice_gone(self, found: ResourceSlice) -> None:
+        """A ResourceSlice was deleted: `drivers_pass` opens its nodes when it has been absent for long enough."""
+        self._drivers.slice_gone(found)
+
+    def drivers_pass(self) -> bool:
+        """Open the nodes whose ResourceSlices have been absent for long enough; call it every few seconds.
+
+        Whether there may be such nodes.
+        """
+        started, passed = self._drivers.start_is_over(), self._drivers.time_passes()
+        self._judge_again(passed)
+        for name in list(self._claiming) if started else ():
+            self._judge_node(name)
+        return started or bool(passed)
+
+    def facts_of(self, name: str) -> NodeFacts:
+        """What the ledger needs of a Node that was seen."""
+        return node_facts(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name))
+
+    def conflict_of(self, name: str) -> str:
+        """Why a Node that was seen takes no pods although it is ready; empty when one side alone serves it."""
+        return serving(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name)).conflict
+
+    def _drivers_of(self, name: str) -> tuple[str, ...]:
+        return self._drivers.serving(self.nodes[name], has_claims=bool(self._claiming.get(name)))
+
+    def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
+        """A GPUNode was added or modified. UIDs of pods of which it tells other devices than before."""
+        name, fresh = gpunode.metadata.name, self._freshness
+        note = "" if fresh is None else fresh.report(name, gpunode.status)
+        now = None if fresh is None else fresh.clock()
+        devices = device_facts(gpunode)
+        self.ledger.set_devices(name, devices, now=now, note=note)
+        if not devices:
+            self._reported.discard(name)
+            self._read_labels(name)
+        else:
+            self._reported.add(name)
+        self._given[name] = {each.uid: tuple(each.devices) for each in gpunode.status.assignments}
+        return self._name_devices(name)
+
+    def gpunode_gone(self, name: str) -> None:
+        """A GPUNode was deleted: its node has no devices that anyone vouches for, but what a vendor's labels tell."""
+        if self._freshness is not None:
+            self._freshness.forget(name)
+        self._reported.discard(name)
+        self._given.pop(name, None)
+        self.ledger.set_devices(name, ())
+        self._read_labels(name)
+        self._name_devices(name)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A Pod was added or modified. A bound one holds what its allocation says until it has ended or is gone."""
+        self._note_claims(pod)
+        if pod.status.phase in _ENDED:
+            self.ledger.release(pod.metadata.uid)
+        elif pod.spec.node_name:
+            self.ledger.commit(self._named(claim_of_pod(pod, vendors=self.vendors)))
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A Pod was deleted: its claim or its hold goes."""
+        self._drop_claims(pod)
+        self.ledger.release(pod.metadata.uid)
+
+    def time_passes(self) -> list[str]:
+        """Let measurements grow old and loads settle; to be called every few seconds. What does not count any more."""
+        if self._freshness is None:
+            return []
+        self.ledger.settle_loads(self._freshness.clock())
+        notes = self._freshness.grown_old()
+        for name, note in notes.items():
+            self.ledger.distrust(name, note=note)
+        return list(notes.values())
+
+    def _note_claims(self, pod: Pod) -> None:
+        """Keep which pods hold resource claims; a node whose first such pod is seen may have to be closed."""
+        if pod.status.phase in _ENDED:
+            self._drop_claims(pod)
+            return
+        claims = pod.spec.resource_claims or pod.status.extended_resource_claim_status
+        if not pod.spec.node_name or not claims:
+            return
+        there = self._claiming.setdefault(pod.spec.node_name, set())
+        there.add(pod.metadata.uid)
+        if len(there) == 1:
+            self._judge_node(pod.spec.node_name)
+
+    def _drop_claims(self, pod: Pod) -> None:
+        there = self._claiming.get(pod.spec.node_name)
+        if there is None:
+            return
+        there.discard(pod.metadata.uid)
+        if not there:
+            del self._claiming[pod.spec.node_name]
+            self._judge_node(pod.spec.node_name)
+
+    def _judge_again(self, reaches: Collection[Reach]) -> None:
+        """Judge again the nodes that the drivers' devices can be used from."""
+        wide = any(not reach.node for reach in reaches)
+        for name in list(self.nodes) if wide else {reach.node for reach in reaches}:
+            self._judge_node(name)
+
+    def _judge_node(self, name: str) -> None:
+        if name not in self.nodes:
+            return
+        facts, before = self.facts_of(name), self.ledger.obstacle(name)
+        if facts.obstacle != before:
+            log.warning("node %s: %s", name, facts.obstacle or f"no longer so: {before}")
+            self.ledger.set_node(facts)
+
+    def _read_labels(self, name: str) -> None:
+        """Where no agent reports, take the devices of a vendor's node as its labels tell them."""
+        node = self.nodes.get(name)
+        if node is None or name in self._reported:
+            return
+        serves = serving(node, vendors=self.vendors)
+        devices = labelled_devices(node, serves=serves, vendors=self.vendors) if serves.resource else []
+        if list(self.ledger.devices(name)) != devices:
+            self.ledger.set_devices(name, devices)
+
+    def _name_devices(self, name: str) -> list[str]:
+        """Let the claims on a vendor's node name the devices that kubelet gave them; keys of those that changed."""
+        given = self._given.get(name, {})
+        claims = [claim for claim in self.ledger.claims_on(name) if claim.resource or claim.key in given]
+        changed = [named for claim in claims if (named := self._named(claim)) != claim]
+        for claim in changed:
+            self.ledger.commit(claim)
+        return [claim.key for claim in changed]
+
+    def _named(self, claim: Claim) -> Claim:
+        """A claim on what kubelet gives out, with the devices that the node's report names; the rest has no names.
+
+        A pod that asked nothing that we know of has what it was given all the same: by a resource claim of its own.
+        """
+        given = self._given.get(claim.node, {}).get(claim.key, ())
+        if not claim.resource and (claim.devices or not given):
+            return claim
+        count = len(claim.devices) + claim.unnamed
+        known = {facts.uuid: facts for facts in self.ledger.devices(claim.node)}
+        held = [(known[card_of(each)], is_replica(each)) for each in given if card_of(each) in known]
+        return replace(
+            claim,
+            # Whoever has a replica shares the card with whom the plugin likes, and was promised no memory.
+            mode="TimeShared" if any(shared for _, shared in held) else "Exclusive",
+            devices=tuple(_whole(facts, memory=not shared) for facts, shared in held),
+            unnamed=max(0, count - len(held)),
+            resource=claim.resource or BY_CLAIM,
+        )
+
+    def over(self, ledger: Ledger) -> "ClusterView":
+        """The same nodes over another ledger, which is left as it is; what is fed to one the other does not see."""
+        view = ClusterView(ledger=ledger, vendors=self.vendors, drivers=self._drivers)
+        view.nodes, view._claiming = self.nodes, self._claiming
+        return view
+
+    def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
+        """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
+        return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
+
+
+def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple[str, ...] = ()) -> NodeFacts:
+    """What the ledger needs of a Node; `drivers` hand out devices there as their ResourceSlices tell."""
+    serves = serving(node, vendors=vendors, drivers=drivers)
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    allocatable = node.status.allocatable
+    return NodeFacts(
+        name=node.metadata.name,
+        managed=serves.managed,
+        obstacle=serves.conflict if ready is not None and ready.status == "True" else NOT_READY,
+        cordoned=node.spec.unschedulable,
+        cpu_milli=min(MOST, milli(allocatable.get("cpu", "0"), rounding="down")),
+        memory_mib=min(MOST, mebibytes(allocatable.get("memory", "0"), rounding="down")),
+        pods=min(ANY_NUMBER, whole(allocatable.get("pods", ANY_NUMBER), rounding="down")),
+        resource=serves.resource,
+        offered=serves.count,
+    )
+
+
+def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
+    """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy.
+
+    MIG devices are left out: they are asked by resources of their own, and who asks a GPU must not be given a seventh.
+    """
+    status, limits = gpunode.status, gpunode.spec.tenant_limits
+    ready = find_condition(status.conditions, "Ready")
+    readable = ready is None or ready.status == "True"
+    enforced = status.enforcement
+    return [
+        DeviceFacts(
+            index=device.index,
+            uuid=device.uuid,
+            vendor=device.vendor,
+            model=device.model,
+            memory_mib=device.memory_mib,
+            reserved_mib=device.reserved_mib,
+            foreign_mib=device.foreign_mib,
+            utilization=device.utilization,
+            healthy=readable and device.health == "Healthy",
+            cordoned=device.uuid in gpunode.spec.cordoned,
+            strangers=device.taint == "Strangers",
+            movable=readable and enforced.turns and enforced.checkpoint,
+            numa_node=device.numa_node,
+            nvlink=tuple(device.links.nvlink),
+            switch=tuple(device.links.switch),
+            training_limit=limits[device.uuid].training if device.uuid in limits else None,
+            inference_limit=limits[device.uuid].inference if device.uuid in limits else None,
+        )
+        for device in status.devices
+        if not device.mig_profile
+    ]
+
+
+def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
+    """What a bound pod holds of its node. A broken allocation holds no device; the audit reports it.
+
+    Of a vendor's devices, whoever bound the pod, only the number is known here.
+    """
+    by_vendor = vendor_devices(pod.spec, vendors=vendors) | claimed_devices(pod, vendors=vendors)
+    allocation = None if by_vendor else _allocation_of(pod)
+    cpu_milli, memory_mib = host_request(pod.spec)
+    return Claim(
+        key=pod.metadata.uid,
+        node=pod.spec.node_name,
+        mode=allocation.mode if allocation else "Exclusive",
+        devices=tuple(
+            DeviceClaim(
+                index=device.index, uuid=device.uuid, share_milli=device.share_milli, memory_mib=device.memory_mib
+            )
+            for device in (allocation.devices if allocation else ())
+        ),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        guard_fraction=allocation.guard_fraction if allocation else None,
+        workload=allocation.workload if allocation else None,
+        movable=allocation is not None and allocation.mode == "TimeShared" and allocation.movable,
+        unnamed=sum(by_vendor.values()),
+        resource=next(iter(by_vendor), ""),
+    )
+
+
+def _allocation_of(pod: Pod) -> Allocation | None:
+    try:
+        return allocation_in(pod.metadata.annotations)
+    except AllocationError as error:
+        log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+        return None
+
+
+def _whole(facts: DeviceFacts, *, memory: bool) -> DeviceClaim:
+    memory_mib = max(0, facts.memory_mib - facts.reserved_mib) if memory else 0
+    return DeviceClaim(index=facts.index, uuid=facts.uuid, share_milli=WHOLE_MILLI, memory_mib=memory_mib)

@@ -1,0 +1,1 @@
+"""Whether a pod fits on a node, on which devices, and why not. Never changes the ledger."""

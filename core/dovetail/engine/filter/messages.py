@@ -1,0 +1,113 @@
+"""Refusals in words: one sentence with a node's own numbers, and one text that all nodes of a cause share."""
+
+from typing import TYPE_CHECKING
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.refusals import Refusal, RefusalKind
+from dovetail.gpu.memory import HOST_MARGIN_MIB
+
+if TYPE_CHECKING:
+    from dovetail.engine.filter.fit import Judgement
+
+
+def refusal(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> Refusal:
+    """The refusal of one node. `left` is how many of its devices came through the causes up to this one."""
+    message = _message(kind, judged=judged, row=row, left=left)
+    return Refusal(kind=kind, text=ask_text(kind, judged.ask), message=message)
+
+
+def node_text(ledger: Ledger, name: str) -> str:
+    """Why a node takes no pods at all now, whatever they ask."""
+    return ledger.obstacle(name) or "node is cordoned"
+
+
+def gpus(count: int) -> str:
+    """`1 GPU`, `4 GPUs`."""
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def need(count: int, available: int) -> str:
+    """The sentence that every shortage begins with: `Need 4 GPUs, only 1 available`."""
+    return f"Need {gpus(count)}, only {available} available"
+
+
+def ask_text(kind: RefusalKind, ask: Ask) -> str:
+    """The words that all nodes share which refuse an ask for this cause."""
+    if kind == "CPUOrMemoryShort" or ask.gpu is None:
+        return "too little CPU or memory beside the GPUs"
+    gpu = ask.gpu
+    count = gpus(gpu.count)
+    memory = "" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB"
+    texts: dict[RefusalKind, str] = {
+        "NoGPU": "no GPU reported",
+        "NotManaged": f"no {ask.resource} here" if ask.resource else "not a node that Dovetail manages",
+        "WrongVendor": f"no GPU of vendor {gpu.vendor}",
+        "WrongModel": f"no GPU of model {' or '.join(gpu.models)}",
+        "TooFewDevices": f"fewer than {count}{memory}",
+        "DeviceIndex": f"no such device as cuda:{gpu.device_index}",
+        "Unhealthy": f"fewer than {count} healthy",
+        "Cordoned": "kubelet could pick a cordoned GPU" if ask.resource else f"fewer than {count} not cordoned",
+        "DevicesBusy": f"need {count} free, too many are busy",
+        "ModeConflict": f"GPUs are in another mode than {ask.mode}",
+        "TenantLimit": tenants_text(ask),
+        "ShareShort": f"no GPU has a share of {gpu.share_milli / 1000:g} left",
+        "MemoryGuard": f"no GPU has the memory left{memory}",
+        "Held": "GPUs are held for other pods",
+        "Quota": "beyond a quota",
+    }
+    return texts[kind]
+
+
+def tenants_text(ask: Ask) -> str:
+    """Why no device takes one more tenant: their turns, or their places for the ask's workload, are taken."""
+    of_workload = f"every GPU has its {ask.workload} tenants"
+    if ask.mode != "TimeShared":
+        return of_workload
+    turns = "all turns on the GPUs are taken"
+    return turns if ask.workload is None else f"{turns}, or {of_workload}"
+
+
+def _tenant_message(judged: "Judgement", row: int) -> str:
+    columns, ask = judged.columns, judged.ask
+    if ask.workload is None:
+        return tenants_text(ask)
+    limits = columns.training_limit if ask.workload == "Training" else columns.inference_limit
+    return f"{tenants_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
+
+
+def _not_movable(judged: "Judgement", row: int) -> str:
+    """Where tenants are moved to the host by turns, why this one would not be; empty where it would."""
+    ask, columns = judged.ask, judged.columns
+    if ask.mode != "TimeShared" or judged.movable[row] or not columns.movable[row].any():
+        return ""
+    needed = int(judged.host_needed_mib[row]) + HOST_MARGIN_MIB
+    if ask.host_room_mib + HOST_MARGIN_MIB >= needed:
+        return ""
+    return f"tenants are moved to the host there, for which its one container must request {needed} MiB of memory"
+
+
+def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> str:
+    columns, ask, name = judged.columns, judged.ask, judged.nodes[row]
+    if kind == "CPUOrMemoryShort" and columns.pods_free[row] <= 0:
+        return f"{name}: it takes {columns.pods[row]} pods, and has them"
+    if kind == "CPUOrMemoryShort" or ask.gpu is None:
+        return (
+            f"{name}: need {ask.cpu_milli}m CPU and {ask.memory_mib} MiB, only {columns.cpu_free[row]}m and "
+            f"{columns.memory_free[row]} MiB available"
+        )
+    present = columns.present[row]
+    if kind == "ShareShort":
+        best = int(columns.share_left[row][present].max())
+        return f"{name}: need a share of {ask.gpu.share_milli / 1000:g}, the most left on one GPU is {best / 1000:g}"
+    if kind == "MemoryGuard":
+        most = max(0, int(judged.free_mib[row][present].max()))
+        wanted = int(judged.needed_mib[row][present].min())
+        note = judged.ledger.note(name) or _not_movable(judged, row)
+        aside = f" ({note})" if note else ""
+        return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
+    if kind == "TenantLimit":
+        return f"{name}: {_tenant_message(judged, row)} ({gpus(int(present.sum()))})"
+    if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
+        return f"{name}: {ask_text(kind, ask)} ({gpus(int(present.sum()))})"
+    return f"{name}: {need(ask.gpu.count, left)}: {ask_text(kind, ask)}"

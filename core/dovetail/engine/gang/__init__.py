@@ -1,0 +1,1 @@
+"""Places all workers of a job together, or says why it cannot."""

@@ -1,0 +1,1 @@
+"""What is promised of which device. The engine's only mutable state."""

@@ -1,0 +1,68 @@
+"""What the claims on one node add up to, device by device. No I/O."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.columns import MODE_CODES, Bools, Ints
+from dovetail.gpu.request import WHOLE_MILLI
+
+
+class Sums:
+    """What claims add up to on the devices of one node, by slot: a few, each added to alone, so lists are quickest."""
+
+    def __init__(self, movable: list[bool]) -> None:
+        width = len(movable)
+        self._movable = movable
+        self.share, self._stays, self.aside, self.tenants, self.mode, self.held = ([0] * width for _ in range(6))
+        self.of_workload = {workload: [0] * width for workload in (None, "Training", "Inference")}
+        self.guard = [1.0] * width
+
+    @property
+    def promised(self) -> list[int]:
+        """Memory that tenants have there at one time: all that stays, and the largest of what is moved by turns."""
+        return [stays + aside for stays, aside in zip(self._stays, self.aside, strict=True)]
+
+    @property
+    def taken(self) -> Bools:
+        """Slots with a tenant."""
+        return np.array(self.tenants, dtype=np.int64) > 0
+
+    def add(self, claim: Claim, *, slots: Mapping[str, int], fraction: float, is_hold: bool) -> None:
+        """A claim's named devices, by the slots of their UUIDs; those that the node does not report are not there.
+
+        `fraction` is the part of a device's memory that the claim's guard lets promise.
+        """
+        # Tenants that take turns overlap in compute: together they promise one device at the most.
+        overlap = claim.mode == "TimeShared"
+        for device in claim.devices:
+            slot = slots.get(device.uuid)
+            if slot is None:
+                continue
+            self.share[slot] = (
+                max(self.share[slot], device.share_milli) if overlap else (self.share[slot] + device.share_milli)
+            )
+            if claim.movable and self._movable[slot]:
+                self.aside[slot] = max(self.aside[slot], device.memory_mib)
+            else:
+                self._stays[slot] += device.memory_mib
+            self.tenants[slot] += 1
+            self.guard[slot] = min(self.guard[slot], fraction)
+            self.of_workload[claim.workload][slot] += 1
+            self.mode[slot] = MODE_CODES[claim.mode]
+            self.held[slot] += is_hold
+
+    def add_unnamed(self, *, memory_mib: Mapping[int, int], is_hold: bool) -> None:
+        """Whole devices of which nobody knows yet which they are, on slots that stand for them, with their memory."""
+        for slot, mib in memory_mib.items():
+            self.share[slot] = WHOLE_MILLI
+            self._stays[slot] = mib
+            self.tenants[slot] += 1
+            self.mode[slot] = MODE_CODES["Exclusive"]
+            self.held[slot] += is_hold
+
+    def withdraw(self, slots: Ints) -> None:
+        """Devices that the vendor's plugin does not give out now."""
+        for slot in slots.tolist():
+            self.mode[slot] = MODE_CODES["Exclusive"]

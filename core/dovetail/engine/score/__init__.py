@@ -1,0 +1,1 @@
+"""Ranks the nodes and devices where a pod fits. Never refuses."""

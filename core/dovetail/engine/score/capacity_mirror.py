@@ -1,0 +1,145 @@
+"""The ledger's free capacity as the fragmentation mathematics sees it: per node CPU, memory, and milli of each device.
+
+A device's milli are what is left of its share, or of its memory where that is tighter. A device that can take no more
+pods of any kind, or only such as take turns, has none left; nor has one of a node that takes no pods.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+from dovetail.engine.filter.fit import FOREIGN_LIMIT
+from dovetail.engine.ledger.ledger import NOTHING_READ, Ledger
+from dovetail.engine.model import columns as engine_columns
+from dovetail.engine.model.columns import MODE_CODES, NO_MODE
+from dovetail.fragmentation.capacity import Columns, Room
+from dovetail.gpu.request import WHOLE_MILLI
+
+# Rows beyond those that there are, so that a node that comes is no reason to begin anew.
+_SPARE_ROWS: Final = 64
+_LONGEST_LOG: Final = 1 << 20
+_OF_HOST: Final = ("cpu_free", "memory_free", "cpu_milli", "memory_mib")
+_OF_DEVICES: Final = ("mode", "share_left", "total", "guard", "promised", "foreign")
+_CLOSED: Final = (MODE_CODES["Exclusive"], MODE_CODES["TimeShared"])
+
+
+class Mirror:
+    """Columns that follow a ledger, row by row. `generation` counts how often they had to be made anew."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._position = NOTHING_READ
+        self.generation = 0
+        self._rooms: dict[int, Room] = {}
+        self.columns = _blank(rows=0, width=1, models=())
+
+    def follow(self) -> None:
+        """Take over what changed in the ledger since the last time."""
+        ledger = self._ledger
+        if self._position == ledger.changes:
+            return
+        rows = sorted(ledger.touched_since(self._position))
+        names = [ledger.name(row) for row in rows]
+        rooms = _rooms(ledger, ledger.columns(names))
+        if not self._has_place(rooms):
+            self._begin_anew(rooms)
+            rows, rooms = list(range(ledger.size)), _rooms(ledger, ledger.columns(self._names()))
+        for row, room in zip(rows, rooms, strict=True):
+            if self._rooms.get(row) != room:
+                self._become(row, room)
+        self._position = ledger.changes
+
+    def has_seen(self, node: str) -> bool:
+        """Whether a node's row is as in the ledger, whatever is behind of others."""
+        return self._position != NOTHING_READ and self._ledger.changed_at(node) <= self._position
+
+    @contextmanager
+    def without(self, key: str) -> Iterator[None]:
+        """The columns as if the claim `key` did not stand, for as long as this lasts."""
+        claim = self._ledger.claim(key)
+        if claim is None:
+            yield
+            return
+        row = int(self._ledger.rows([claim.node])[0])
+        with_it, without_it = (
+            _rooms(self._ledger, self._ledger.columns([claim.node], without=without))[0] for without in ("", key)
+        )
+        self._become(row, without_it)
+        try:
+            yield
+        finally:
+            self._become(row, with_it)
+
+    def _become(self, row: int, room: Room) -> None:
+        self._rooms[row] = room
+        self.columns.become(row, room)
+
+    def _names(self) -> list[str]:
+        return [self._ledger.name(row) for row in range(self._ledger.size)]
+
+    def _has_place(self, rooms: Sequence[Room]) -> bool:
+        columns = self.columns
+        width = columns.left.shape[1]
+        return (
+            self._ledger.size <= len(columns)
+            and columns.changes < _LONGEST_LOG
+            and all(room.model in columns.model_names and len(room.left) <= width for room in rooms)
+        )
+
+    def _begin_anew(self, rooms: Sequence[Room]) -> None:
+        size = self._ledger.size
+        models = {*self.columns.model_names, *(room.model for room in rooms)}
+        width = max([self.columns.left.shape[1], *(len(room.left) for room in rooms)])
+        self.columns = _blank(rows=size + max(_SPARE_ROWS, size // 8), width=width, models=tuple(sorted(models)))
+        self._rooms.clear()
+        self.generation += 1
+
+
+def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
+    zeros = [0] * rows
+    return Columns(
+        cpu_milli=zeros, memory_mib=zeros, gpus=zeros, models=[""] * rows, width=width, more_models=("", *models)
+    )
+
+
+def _rooms(ledger: Ledger, columns: engine_columns.Columns) -> list[Room]:
+    """What each node of these columns has free and in all. Plain numbers: mostly one node has changed, or two."""
+    takes = (columns.known & ~columns.blocked & ~columns.node_cordoned).tolist()
+    usable = (columns.present & columns.healthy & ~columns.cordoned).tolist()
+    hosts = zip(*(getattr(columns, name).tolist() for name in _OF_HOST), strict=True)
+    devices = zip(*(getattr(columns, name).tolist() for name in _OF_DEVICES), strict=True)
+    models = np.where(columns.present[:, 0], columns.model[:, 0], -1).tolist()
+    names, fraction = ledger.model_names(), ledger.limits.guard_fraction
+    rooms = []
+    for taking, good, host, each, code in zip(takes, usable, hosts, devices, models, strict=True):
+        free_cpu, free_memory, cpu, memory = (max(0, amount) if taking else 0 for amount in host)
+        left = (_left_milli(*one, guard_fraction=fraction) for one in zip(*each, strict=True))
+        rooms.append(
+            Room(
+                model=names[code] if code >= 0 else "",
+                cpu_milli=free_cpu,
+                memory_mib=free_memory,
+                left=tuple(milli if taking and ok else 0 for milli, ok in zip(left, good, strict=True)),
+                gpus=sum(good) if taking else 0,
+                cpu_capacity_milli=cpu,
+                memory_capacity_mib=memory,
+            )
+        )
+    return rooms
+
+
+def _left_milli(
+    mode: int, share_left: int, total: int, guard: float, promised: int, foreign: int, *, guard_fraction: float
+) -> int:
+    """Milli left of a device, by share or by memory, whichever is tighter."""
+    if mode in _CLOSED:
+        return 0
+    left = share_left
+    if mode != NO_MODE or foreign > total * FOREIGN_LIMIT:
+        usable = int(total * min(guard, guard_fraction))
+        free_mib = max(0, usable - promised - foreign)
+        if free_mib < usable * share_left // WHOLE_MILLI:
+            left = free_mib * WHOLE_MILLI // max(1, usable)
+    return min(WHOLE_MILLI, max(0, left))

@@ -1,0 +1,227 @@
+"""What a placement is worth to the future, kept row by row for one ask, at prices that change under it.
+
+`static` and the headroom `loss` of a row change with its node alone; `score` adds them up at the prices of the day. So
+a request costs the rows that were touched since this ask came last, and now and then a multiplication by new prices.
+"""
+
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.columns import Bools, Floats, Ints
+from dovetail.engine.score.fragmentation_term import FIRST_ROWS, grown
+from dovetail.fragmentation.appraisal import Appraisal
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.headroom import Counts
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
+from dovetail.fragmentation.policy import MANY_ROWS
+
+Millis = npt.NDArray[np.int16]
+# Scores are equal when they agree so far: single precision tells no finer. Of equals the first node has it.
+_DIGITS: Final = 5
+_NOT_FREE: Final = WHOLE_MILLI + 1
+# Devices of a node whose set fits into a number beside the number of its kind.
+_BITS: Final = 32
+
+
+class Source(Protocol):
+    """Where today's reckoning is."""
+
+    @property
+    def appraisal(self) -> Appraisal:
+        """What placements are worth now."""
+        ...
+
+    @property
+    def columns(self) -> Columns:
+        """The free capacity that it looks at."""
+        ...
+
+
+class PricedRows:
+    """The term of one ask by row of the ledger, and what it follows from: where the ask fits, which devices it could
+    take there and how much of each."""
+
+    def __init__(self, source: Source, ask: Ask) -> None:
+        self._source = source
+        self._ask = ask
+        self._fits: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)
+        self._free: Bools = np.zeros((FIRST_ROWS, 0), dtype=np.bool_)
+        self._taken: Millis = np.zeros((FIRST_ROWS, 0), dtype=np.int16)
+        self._make_columns(rows=FIRST_ROWS)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that is taken."""
+        columns = (self._fits, self._free, self._taken, self._static, self._score, self._loss)
+        return sum(column.nbytes for column in columns)
+
+    def store(self, rows: Ints, judged: Judgement) -> None:
+        """Take over a judgement of these rows."""
+        free = _free(judged)
+        self._grow(rows, width=free.shape[1])
+        self._fits[rows] = judged.fits
+        self._free[rows] = free
+        self._taken[rows] = _taken(judged)
+        self._appraise(rows)
+
+    def renew(self) -> None:
+        """Reckon all anew as it is reckoned now."""
+        self._make_columns(rows=len(self._fits))
+        self._appraise(np.arange(len(self._fits)))
+
+    def _make_columns(self, *, rows: int) -> None:
+        appraisal = self._source.appraisal
+        self._epoch = appraisal.epoch
+        self._static: Counts = np.zeros(rows, dtype=np.float32)
+        self._score: Counts = np.zeros(rows, dtype=np.float32)
+        self._loss: Counts = np.zeros((rows, len(appraisal.price)), dtype=np.float32)
+
+    def _grow(self, rows: Ints, *, width: int) -> None:
+        for name in ("_fits", "_free", "_taken", "_static", "_score", "_loss"):
+            setattr(self, name, grown(getattr(self, name), rows=rows))
+        more = ((0, 0), (0, width - self._free.shape[1]))
+        if more[1][1] > 0:
+            self._free, self._taken = np.pad(self._free, more), np.pad(self._taken, more)
+
+    def _appraise(self, rows: Ints) -> None:
+        rows = rows[self._fits[rows]]
+        if not rows.size:
+            return
+        free = self._free[rows]
+        some, kind = _alike(self._source.columns, rows=rows, free=free, ask=self._ask)
+        static, loss = _terms(self._source, self._ask, rows=rows[some], free=free[some], taken=self._taken[rows[some]])
+        self._static[rows] = static[kind]
+        self._loss[rows] = loss[kind]
+        if self._epoch == self._source.appraisal.epoch:
+            self._score[rows] = _score(self._source, static, loss)[kind]
+
+    def values(self, rows: Ints) -> Floats:
+        """The term of these rows, in GPUs (of FGD: its score)."""
+        appraisal = self._source.appraisal
+        if self._epoch != appraisal.epoch:
+            self._epoch = appraisal.epoch
+            self._score = _score(self._source, self._static, self._loss)
+        return self._score[rows].astype(np.float64)
+
+
+def _score(source: Source, static: Counts, loss: Counts) -> Counts:
+    # In single precision throughout, kept or not: equal nodes must be equal to the last digit.
+    return (loss @ source.appraisal.price + static).round(_DIGITS)
+
+
+def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
+    """The term of nodes that are not kept, [n]; 0 where the ask does not fit."""
+    value = np.zeros(len(rows))
+    fits = np.flatnonzero(judged.fits)
+    if fits.size:
+        free, taken = _free(judged)[fits], _taken(judged)[fits]
+        static, loss = _terms(source, judged.ask, rows=rows[fits], free=free, taken=taken)
+        value[fits] = _score(source, static, loss)
+    return value
+
+
+def device_values(source: Source, judged: Judgement, *, row: int, at: int) -> Floats:
+    """What a share is worth on each device of the node in `row`, which is at `at` in `judged`, [d]."""
+    free = np.flatnonzero(judged.free_devices[at])
+    value = np.full(judged.free_devices.shape[1], -np.inf)
+    left = source.columns.left[row, free]
+    rows = np.full(len(free), row)
+    taking = _taking(judged.ask, rows=rows, before=left[:, np.newaxis], taken=_taken(judged)[at, free][:, np.newaxis])
+    value[free] = source.appraisal.static(taking)
+    return value
+
+
+def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
+    """The class of pods that an ask belongs to. An amount of memory counts as the part of a device that it takes; a
+    device has `memory_mib` on the average."""
+    gpu = ask.gpu
+    if gpu is None:
+        return Shape(cpu_milli=ask.cpu_milli, memory_mib=ask.memory_mib)
+    share = gpu.share_milli if ask.mode == "Fractional" else WHOLE_MILLI
+    if ask.mode == "Fractional" and gpu.memory_mib is not None and memory_mib > 0:
+        share = max(share, min(WHOLE_MILLI, gpu.memory_mib * WHOLE_MILLI // memory_mib))
+    return Shape(
+        cpu_milli=ask.cpu_milli,
+        memory_mib=ask.memory_mib,
+        gpus=_count(ask),
+        share_milli=share,
+        models=gpu.models,
+    )
+
+
+def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) -> tuple[Counts, Counts]:
+    """Both parts of the term for nodes that fit, with the devices that are free there and what is taken of each."""
+    appraisal = source.appraisal
+    left = source.columns.left[rows][:, : free.shape[1]]
+    if ask.mode == "Fractional" and _count(ask) == 1 and ask.policy != "Spread":
+        slots = _best_devices(appraisal, ask, rows=rows, left=left, free=free, taken=taken)
+    else:
+        slots = _simple_devices(ask, left=left, free=free)
+    each = np.arange(len(rows))[:, np.newaxis]
+    taking = _taking(ask, rows=rows, before=left[each, slots], taken=taken[each, slots])
+    return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
+
+
+def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, free: Bools, taken: Millis) -> Ints:
+    """The device of each node where a share is worth most, [n, 1]; equal devices are looked at once."""
+    earlier = np.tri(left.shape[1], k=-1, dtype=np.bool_)
+    same = (left[:, :, np.newaxis] == left[:, np.newaxis, :]) & free[:, np.newaxis, :] & earlier
+    at, device = np.nonzero(free & ~same.any(axis=2))
+    taking = _taking(ask, rows=rows[at], before=left[at, device][:, np.newaxis], taken=taken[at, device][:, np.newaxis])
+    value = np.full(left.shape, -np.inf)
+    value[at, device] = appraisal.static(taking)
+    return value.argmax(axis=1)[:, np.newaxis]
+
+
+def _simple_devices(ask: Ask, *, left: Ints, free: Bools) -> Ints:
+    """As many free devices as are asked: the fullest, or for Spread the emptiest, [n, k]."""
+    order = left if ask.policy != "Spread" else WHOLE_MILLI - left
+    return np.argsort(np.where(free, order, _NOT_FREE), axis=1, kind="stable")[:, : _count(ask)]
+
+
+def _count(ask: Ask) -> int:
+    """How many devices the pod takes."""
+    return 0 if ask.gpu is None else ask.gpu.count + sum(each.count for each in ask.more)
+
+
+def _free(judged: Judgement) -> Bools:
+    """Devices that the pod could take, [n, d]."""
+    return np.zeros_like(judged.columns.present) if judged.ask.gpu is None else judged.free_devices
+
+
+def _taken(judged: Judgement) -> Millis:
+    """Milli that the ask takes of each device, by share or by memory, whichever is more, [n, d]."""
+    ask, gpu = judged.ask, judged.ask.gpu
+    shape = judged.columns.total.shape
+    if gpu is None or ask.mode != "Fractional":
+        return np.full(shape, WHOLE_MILLI, dtype=np.int16)
+    if gpu.memory_mib is None:
+        return np.full(shape, gpu.share_milli, dtype=np.int16)
+    by_memory = -(-gpu.memory_mib * WHOLE_MILLI // np.maximum(1, judged.allowed_mib))
+    return np.clip(by_memory, gpu.share_milli, WHOLE_MILLI).astype(np.int16)
+
+
+def _taking(ask: Ask, *, rows: Ints, before: Ints, taken: Ints | Millis) -> Taking:
+    return Taking(
+        rows=rows,
+        before=before,
+        after=np.maximum(0, before - taken),
+        cpu_milli=ask.cpu_milli,
+        memory_mib=ask.memory_mib,
+        whole=ask.mode != "Fractional" or (ask.gpu is not None and ask.gpu.whole),
+    )
+
+
+def _alike(columns: Columns, *, rows: Ints, free: Bools, ask: Ask) -> tuple[Ints | slice, Ints | slice]:
+    """Positions of some rows that stand for all, and for each row the position of its own among them: nodes that are
+    equal in all that is left, and offer the same devices, are reckoned once."""
+    if len(rows) < MANY_ROWS or ask.mode == "TimeShared" or free.shape[1] > _BITS:
+        return slice(None), slice(None)
+    names = (columns.kinds.of[rows] << _BITS) | (free << np.arange(free.shape[1])).sum(axis=1)
+    _, first, kind = np.unique(names, return_index=True, return_inverse=True)
+    return first, kind

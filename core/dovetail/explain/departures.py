@@ -1,0 +1,88 @@
+"""Claims whose end would make room: on the nodes where the fewest stand in the way."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.refusals import UNRESOLVABLE
+from dovetail.explain.answer import Change
+from dovetail.explain.question import KEY, Holder, Question
+from dovetail.explain.what_if import Trial, nearest, needed
+
+# So many nodes are tried, and the best few of them are told.
+TRIED_NODES: Final = 16
+TOLD: Final = 3
+_FAR: Final = 1 << 20
+
+
+def departures(question: Question) -> list[Change]:
+    """The nodes that the fewest departures free, and whose."""
+    if question.ask.gpu is None:
+        return []
+    ledger = question.view.ledger.copy()
+    found: list[tuple[tuple[int, str, str], Change]] = []
+    for node in _candidates(question):
+        holders = _smallest(question, Trial(question, ledger=ledger, node=node))
+        if holders:
+            # The fewest, then those whose end is known and first, then by name.
+            ends = max(holder.ends_by or "9999" for holder in holders)
+            found.append(((len(holders), ends, node), _change(holders, node=node)))
+    return [change for _, change in sorted(found, key=lambda each: each[0])[:TOLD]]
+
+
+def _candidates(question: Question) -> list[str]:
+    """Nodes where a departure could help, those with the fewest tenants on the devices that matter first."""
+    judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
+    if not question.nodes or question.ask.gpu is None:
+        return []
+    usable = judged.indexed_devices & judged.columns.healthy & ~judged.columns.cordoned
+    wanted = question.ask.gpu.count + sum(gpu.count for gpu in question.ask.more)
+    tenants = np.where(usable, judged.columns.tenants, _FAR)
+    distance = np.sort(tenants, axis=1)[:, :wanted].sum(axis=1)
+    resolvable = [row for row in np.flatnonzero(~judged.fits & (distance < _FAR)).tolist() if _resolvable(judged, row)]
+    return nearest(question, rows=np.array(resolvable, dtype=np.intp), distance=distance, most=TRIED_NODES)
+
+
+def _resolvable(judged: Judgement, row: int) -> bool:
+    kind = judged.outline(int(judged.first_cause[row]), node=judged.nodes[row]).kind
+    return kind not in UNRESOLVABLE
+
+
+def _smallest(question: Question, trial: Trial) -> list[Holder] | None:
+    """Few holders whose end is enough on this node; a holder may have several claims there."""
+    by_holder: dict[Holder, list[Claim]] = {}
+    for claim in sorted(trial.claims, key=lambda claim: claim.key):
+        by_holder.setdefault(_holder(question, claim), []).append(claim)
+
+    def enough(holders: Sequence[Holder]) -> bool:
+        return trial.fits_without([claim for holder in holders for claim in by_holder[holder]])
+
+    order = sorted(by_holder, key=lambda holder: (_device_rank(trial, by_holder[holder]), holder.name))
+    alone = next((holder for holder in order if enough([holder])), None)
+    return [alone] if alone is not None else needed(order, enough=enough)
+
+
+def _device_rank(trial: Trial, claims: Sequence[Claim]) -> tuple[int, int]:
+    """Holders of the devices with the fewest tenants go first, and whoever has more devices of them."""
+    crowd: dict[str, int] = {}
+    for claim in trial.claims:
+        for device in claim.devices:
+            crowd[device.uuid] = crowd.get(device.uuid, 0) + 1
+    devices = [crowd[device.uuid] for claim in claims for device in claim.devices]
+    return (min(devices, default=_FAR), -len(devices))
+
+
+def _holder(question: Question, claim: Claim) -> Holder:
+    return question.holders.get(claim.key) or Holder(name=f"pod {claim.key}")
+
+
+def _change(holders: Sequence[Holder], *, node: str) -> Change:
+    names = ", ".join(holder.name for holder in holders[:4])
+    more = f" and {len(holders) - 4} more" if len(holders) > 4 else ""
+    ends = max(holder.ends_by for holder in holders) if all(holder.ends_by for holder in holders) else ""
+    verb = "ends" if len(holders) == 1 else "end"
+    by = f", at the latest {ends}" if ends else ""
+    return Change(kind="Departure", node=node, text=f"frees on {node} when {names}{more} {verb}{by}")

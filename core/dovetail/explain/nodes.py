@@ -1,0 +1,116 @@
+"""The question put to every node, and the summary of what they say."""
+
+from dataclasses import asdict, replace
+from typing import Final
+
+from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.messages import need
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.model.columns import Floats
+from dovetail.engine.model.refusals import UNRESOLVABLE
+from dovetail.engine.score.score import combine, scaled, terms
+from dovetail.explain.answer import Answer, NodeAnswer
+from dovetail.explain.question import KEY, Question
+from dovetail.explain.remedies import changes
+from dovetail.pods.node_affinity import Exclusion, ExclusionKind
+
+_EXCLUDED: Final[dict[ExclusionKind, str]] = {
+    "NodeSelector": "the node selector asks for {what}",
+    "Taint": "the taint {what} is not tolerated",
+    "NodeAffinity": "the required node affinity names other nodes",
+}
+
+
+def answer(question: Question) -> Answer:
+    """Every node's answer: the best first, then those that a departure could mend, then the others, by name. And the
+    summary, with what would help where it does not fit."""
+    fitting, refusing = _judged(question)
+    nodes = (*fitting, *refusing, *_excluded(question))
+    shortage = shortage_of(question)
+    if shortage is None:
+        return Answer(fits=True, summary=_place(fitting, of=len(nodes), workers=question.workers), nodes=nodes)
+    return Answer(
+        fits=False,
+        summary=shortage.message,
+        reason=shortage.reason,
+        nodes=nodes,
+        changes=tuple(changes(question)),
+    )
+
+
+def shortage_of(question: Question) -> Shortage | None:
+    """Why not all workers fit; None when they do."""
+    ledger = question.view.ledger
+    found = place(ledger, question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
+    if not isinstance(found, Shortage):
+        return None
+    if question.nodes or not question.exclusions:
+        return found
+    gpu = question.ask.gpu
+    start = "No node will do" if gpu is None else need(gpu.count * question.workers, 0)
+    return Shortage(
+        reason="ExceedsCapacity", message=f"{start}: node selector, affinity and taints keep the pod off every node"
+    )
+
+
+def devices_text(answer: NodeAnswer) -> str:
+    """`GPU 0,1`, or nothing for a pod without devices."""
+    return f"GPU {','.join(str(device.index) for device in answer.devices)}" if answer.devices else ""
+
+
+def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
+    """The nodes that the pods may go to: those that fit and those that do not, in their order."""
+    judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
+    rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
+    alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
+    parts = terms(alone, tidy=question.ranking.alone(alone, key=KEY))
+    parts = replace(parts, tidy=scaled(parts.tidy))
+    scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
+    columns = {name: column.tolist() for name, column in asdict(parts).items()}
+
+    def values(judged: Judgement, row: int) -> Floats:
+        return question.tidy.device_values(judged, row, key=KEY)
+
+    fitting = [
+        NodeAnswer(
+            node=question.nodes[row],
+            score=scores[at],
+            terms={name: column[at] for name, column in columns.items()},
+            devices=judged.devices(row, values=values),
+            note=question.view.ledger.note(question.nodes[row]),
+        )
+        for at, row in enumerate(rows)
+    ]
+    refusals = ((name, judged.refusal(row)) for row, name in enumerate(question.nodes))
+    refusing = [
+        NodeAnswer(
+            node=name,
+            reason=found.kind,
+            message=found.message.removeprefix(f"{name}: "),
+            text=found.text,
+            note=question.view.ledger.note(name),
+        )
+        for name, found in refusals
+        if found is not None
+    ]
+    by_hope = sorted(refusing, key=lambda node: (node.reason in UNRESOLVABLE, node.node))
+    return sorted(fitting, key=lambda node: (-(node.score or 0.0), node.node)), by_hope
+
+
+def _excluded(question: Question) -> list[NodeAnswer]:
+    return [
+        NodeAnswer(node=name, reason=found.kind, message=_told(found), text=_told(found))
+        for name, found in question.exclusions.items()
+    ]
+
+
+def _told(found: Exclusion) -> str:
+    return _EXCLUDED[found.kind].format(what=found.what)
+
+
+def _place(fitting: list[NodeAnswer], *, of: int, workers: int) -> str:
+    if workers > 1:
+        return f"All {workers} workers fit now: {len(fitting)} of {of} nodes have room for one"
+    best = fitting[0]
+    devices = f" with {devices_text(best)}" if best.devices else ""
+    return f"Fits now on {len(fitting)} of {of} nodes, best on {best.node}{devices}"

@@ -1,0 +1,70 @@
+"""What would have to change so that one more pod fits: few sentences, the same ones for the same cluster."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from dovetail.engine.gang.placement import place
+from dovetail.engine.score.fragmentation_term import BestFit
+from dovetail.explain.answer import Change
+from dovetail.explain.departures import departures
+from dovetail.explain.question import KEY, Question
+from dovetail.explain.relaxations import most_workers, relaxed
+from dovetail.explain.repairs import mended
+from dovetail.explain.what_if import emptied, fits_whole
+
+
+def changes(question: Question) -> list[Change]:
+    """What others could do, then what the pod could ask instead; where nothing would do now, what it could ask and wait
+    for, and more nodes. A gang that is too large for the cluster as a whole is told all of the latter."""
+    found = [*_of_others(question), *relaxed(question)]
+    if not found or _is_too_large(question):
+        found += [*_later(question, told={change.text for change in found}), _more(question)]
+    return found
+
+
+def _later(question: Question, *, told: Collection[str]) -> Iterator[Change]:
+    """What the pod could ask instead on the same nodes, had all others left, where that is not `told` already."""
+    for change in relaxed(emptied(question)):
+        if change.text in told:
+            continue
+        yield replace(change, text=f"{change.text} once others have left", later=True)
+
+
+def _of_others(question: Question) -> Iterator[Change]:
+    """Of a gang: what gives one more worker a place, where in the end that can give all of them one."""
+    if question.workers == 1:
+        yield from departures(question)
+        yield from mended(question)
+        return
+    following = _next_worker(question)
+    steps = [*departures(following)] if fits_whole(emptied(question)) else []
+    if not _is_too_large(question):
+        steps += mended(following)
+    for change in steps:
+        yield replace(change, text=f"for one more worker: {change.text}")
+
+
+def _is_too_large(question: Question) -> bool:
+    """Whether a gang has no place here whoever leaves and whatever is mended."""
+    return question.workers > 1 and not fits_whole(emptied(question, mended=True))
+
+
+def _next_worker(question: Question) -> Question:
+    """The question for one worker, with as many others in place as fit."""
+    view = question.view.over(question.view.ledger.copy())
+    workers = most_workers(question, below=question.workers)
+    placed = place(view.ledger, question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
+    for claim in placed if isinstance(placed, list) else ():
+        view.ledger.commit(claim)
+    # Prices are reckoned over the ledger that they were made for.
+    return replace(question, view=view, workers=1, tidy=BestFit())
+
+
+def _more(question: Question) -> Change:
+    gpu = question.ask.gpu
+    if question.ask.resource and not question.view.ledger.serves(question.ask.resource, nodes=question.nodes):
+        return Change(kind="MoreNodes", text=f"add a node that advertises {question.ask.resource}", request=str(gpu))
+    each = "" if gpu is None else f" with room for {gpu}"
+    lacking = question.workers - (most_workers(emptied(question), below=question.workers) or 0)
+    count = f"{lacking} nodes" if lacking > 1 else "a node"
+    return Change(kind="MoreNodes", text=f"add {count}{each}", request="" if gpu is None else str(gpu))

@@ -1,0 +1,117 @@
+"""What would be, tried on a copy of the ledger: one node after the other, each put back as it was."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.inventory import DeviceFacts
+from dovetail.engine.score.fragmentation_term import BestFit
+from dovetail.explain.question import KEY, Question
+
+
+def emptied(question: Question, *, mended: bool = False) -> Question:
+    """The question as it would be had all others left; `mended`: and were every node ready and every device good."""
+    ledger = Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights)
+    view = question.view.over(ledger)
+    for name in question.view.ledger.nodes():
+        if name not in view.nodes:
+            continue
+        facts, devices = view.facts_of(name), question.view.ledger.devices(name)
+        if mended:
+            facts = replace(facts, obstacle="", cordoned=False)
+            devices = tuple(map(_good, devices))
+        ledger.set_node(facts)
+        ledger.set_devices(name, devices)
+    # Prices are reckoned over the ledger that they were made for.
+    return replace(question, view=view, tidy=BestFit())
+
+
+def _good(device: DeviceFacts) -> DeviceFacts:
+    return replace(device, healthy=True, cordoned=False, strangers=False, foreign_mib=0)
+
+
+def fits_whole(question: Question) -> bool:
+    """Whether all workers have a place."""
+    found = place(question.view.ledger, question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
+    return not isinstance(found, Shortage)
+
+
+T = TypeVar("T")
+
+
+class Trial:
+    """One node of a copied ledger, on which claims are released and facts are changed."""
+
+    def __init__(self, question: Question, *, ledger: Ledger, node: str) -> None:
+        self.node = node
+        self.ledger = ledger
+        self.devices = ledger.devices(node)
+        self.facts = question.view.facts_of(node)
+        # Only an administrator can open the node: two drivers hand out its devices.
+        self.conflict = question.view.conflict_of(node)
+        self._note = ledger.note(node)
+        self._ask = question.ask
+        # A gang's other workers are of the question and do not go.
+        self._claims = [claim for claim in ledger.claims_on(node) if not claim.key.startswith(f"{KEY}/")]
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The claims that stand on the node."""
+        return self._claims
+
+    def fits_without(self, claims: Sequence[Claim]) -> bool:
+        """Whether the ask would fit if these claims were gone."""
+        for claim in claims:
+            self.ledger.release(claim.key)
+        fits = self._fits()
+        for claim in claims:
+            self.ledger.commit(claim)
+        return fits
+
+    def fits_with(self, devices: Sequence[DeviceFacts], *, node_ready: bool = False, uncordoned: bool = False) -> bool:
+        """Whether the ask would fit if these were the node's devices, and the node were ready or not cordoned."""
+        facts = self.facts
+        changed = replace(
+            facts,
+            obstacle="" if node_ready else facts.obstacle,
+            cordoned=facts.cordoned and not uncordoned,
+        )
+        self.ledger.set_node(changed)
+        self.ledger.set_devices(self.node, devices, note=self._note)
+        fits = self._fits()
+        self.ledger.set_node(facts)
+        self.ledger.set_devices(self.node, self.devices, note=self._note)
+        return fits
+
+    def _fits(self) -> bool:
+        return isinstance(check(self.ledger, self._ask, node=self.node, key=KEY), Fit)
+
+
+def needed(parts: Sequence[T], *, enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
+    """A small selection of `parts` that is enough: none of them can be left out. None when all are not enough.
+
+    A shortest beginning that does, and of it what cannot be missed.
+    """
+    length = next((length for length in range(len(parts) + 1) if enough(parts[:length])), None)
+    if length is None:
+        return None
+    chosen = list(parts[:length])
+    for part in parts[:length]:
+        without = [each for each in chosen if each is not part]
+        if enough(without):
+            chosen = without
+    return chosen
+
+
+def nearest(
+    question: Question, *, rows: np.typing.NDArray[np.intp], distance: np.typing.NDArray[np.int64], most: int
+) -> list[str]:
+    """The `most` nodes with the least distance, of equals the first by name."""
+    order = np.argsort(distance[rows], kind="stable")[:most]
+    return [question.nodes[row] for row in rows[order].tolist()]

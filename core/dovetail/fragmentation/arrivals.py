@@ -1,0 +1,173 @@
+"""The mix of classes learned from arrivals: recent ones weigh more, and a shape never seen is not starved.
+
+`Learner` counts; `drift` tells how far two mixes are apart; `LearnedMix` is the mix as it was when it last really
+moved; `Online` is a policy on that. What PH keeps per node follows from its mix, so it is built anew only then: looks
+become rarer as arrivals add up, and a look that finds nothing new costs next to nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dovetail.fragmentation.capacity import CPU, MEMORY, Columns
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.fragmentation.policy import Policy
+from dovetail.fragmentation.workload_mix import Mix, by_class, covering
+
+Make = Callable[[Columns, Mix], Policy]
+
+# Probabilities become whole weights: fine enough for one arrival in a hundred thousand.
+_ONE: Final = 1 << 24
+_LARGEST_WEIGHT: Final = 1e12
+_FORGOTTEN: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningSettings:
+    """`half_life_arrivals` later an arrival counts half. The prior expects each shape of node to be asked for as a
+    whole, with this much of its CPU and memory. Beyond `most_shapes` the half that came the least is forgotten, and of
+    classes the `most_classes` that ask for the most devices in all are kept: what nodes keep is of that size."""
+
+    half_life_arrivals: float = 20_000.0
+    covered_percent: int = 99
+    most_shapes: int = 16_384
+    most_classes: int = 256
+    prior_probability: float = 2e-4
+    prior_host_percent: int = 94
+    first_look: int = 16
+    looks_factor: int = 3
+    longest_between_looks: int = 2048
+    tolerated_drift: float = 0.03
+
+
+class Learner:
+    """Counts of arrivals by shape, with decay."""
+
+    def __init__(self, columns: Columns, *, settings: LearningSettings | None = None) -> None:
+        self._settings = settings or LearningSettings()
+        self._prior: tuple[Shape, ...] = ()
+        self.expect(columns)
+        self._weights: dict[Shape, float] = {}
+        # An arrival weighs more than the one before, which is the same as letting the older ones decay.
+        self._growth = 2.0 ** (1.0 / self._settings.half_life_arrivals)
+        self._weight = 1.0
+        self.arrivals = 0
+
+    def expect(self, columns: Columns) -> None:
+        """Take the prior from the shapes of these nodes."""
+        self._prior = tuple(whole_nodes(columns, percent=self._settings.prior_host_percent))
+
+    def observe(self, shape: Shape) -> None:
+        """One more pod of this shape arrived."""
+        self._weights[shape] = self._weights.get(shape, 0.0) + self._weight
+        self._weight *= self._growth
+        self.arrivals += 1
+        if self._weight > _LARGEST_WEIGHT:
+            scaled = {one: weight / self._weight for one, weight in self._weights.items()}
+            self._weights = {one: weight for one, weight in scaled.items() if weight > _FORGOTTEN}
+            self._weight = 1.0
+        if len(self._weights) > self._settings.most_shapes:
+            heaviest = sorted(self._weights.items(), key=lambda item: -item[1])
+            self._weights = dict(heaviest[: self._settings.most_shapes // 2])
+
+    def mix(self) -> Mix:
+        """The classes that cover 99 % of the arrivals, every class of several devices, and the prior."""
+        total = sum(self._weights.values())
+        seen = by_class({one: max(1, round(weight / total * _ONE)) for one, weight in self._weights.items()})
+        kept = set(covering(seen, percent=self._settings.covered_percent).classes)
+        kept |= {one for one in seen.classes if one.gpus > 1}
+        weighed = [(one, weight) for one, weight in zip(seen.classes, seen.weights, strict=True) if one in kept]
+        weighed.sort(key=lambda item: -item[1] * max(1, item[0].gpus))
+        weights = dict(weighed[: self._settings.most_classes])
+        prior = round(self._settings.prior_probability * _ONE)
+        for one in self._prior if prior else ():
+            weights[one] = weights.get(one, 0) + prior
+        return by_class(weights)
+
+
+def whole_nodes(columns: Columns, *, percent: int) -> Iterable[Shape]:
+    """For each shape of node with devices: a pod that takes all of them and `percent` of CPU and memory."""
+    host = columns.capacity[columns.gpus > 0][:, [CPU, MEMORY]]
+    kinds = np.unique(np.column_stack([host, columns.gpus[columns.gpus > 0]]), axis=0)
+    for cpu_milli, memory_mib, gpus in kinds.tolist():
+        yield Shape(
+            cpu_milli=cpu_milli * percent // 100,
+            memory_mib=memory_mib * percent // 100,
+            gpus=gpus,
+            share_milli=WHOLE_MILLI,
+        )
+
+
+def drift(old: Mix, new: Mix) -> float:
+    """Total variation between two mixes: 0 for the same, 1 for nothing in common. Memory is left out."""
+    before, after = _by_key(old), _by_key(new)
+    return 0.5 * sum(abs(before.get(key, 0.0) - after.get(key, 0.0)) for key in before.keys() | after.keys())
+
+
+def _by_key(mix: Mix) -> dict[tuple[int, int, int, tuple[str, ...]], float]:
+    return {
+        (one.cpu_milli, one.gpus, one.share_milli, one.models): weight / max(1, mix.total)
+        for one, weight in zip(mix.classes, mix.weights, strict=True)
+    }
+
+
+class LearnedMix:
+    """The mix of what has arrived so far, as it was when it last really moved."""
+
+    def __init__(self, columns: Columns, *, learning: LearningSettings | None = None) -> None:
+        self._learning = learning or LearningSettings()
+        self._next_look = self._learning.first_look
+        self.learner = Learner(columns, settings=self._learning)
+        self.mix = self.learner.mix()
+
+    def observe(self, shape: Shape, *, columns: Columns) -> bool:
+        """One more pod of this shape arrived. True when `mix` is another one now."""
+        self.learner.observe(shape)
+        seen, learning = self.learner.arrivals, self._learning
+        if seen < self._next_look:
+            return False
+        self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
+        before = self.mix
+        self.renew(columns)
+        if drift(before, self.mix) > learning.tolerated_drift:
+            return True
+        self.mix = before
+        return False
+
+    def renew(self, columns: Columns) -> None:
+        """Take the mix as it is now, however little it moved."""
+        self.learner.expect(columns)
+        self.mix = self.learner.mix()
+
+
+class Online:
+    """A policy on the mix of what has arrived so far. Every call of `choose` is one arrival."""
+
+    def __init__(self, columns: Columns, *, make: Make, learning: LearningSettings | None = None) -> None:
+        self._columns = columns
+        self._make = make
+        self._learned = LearnedMix(columns, learning=learning)
+        self._policy = make(columns, self.mix)
+
+    @property
+    def mix(self) -> Mix:
+        """The mix that the policy works on."""
+        return self._learned.mix
+
+    @property
+    def arrivals(self) -> int:
+        """How many pods have arrived."""
+        return self._learned.learner.arrivals
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """The best place for a pod that arrives now."""
+        if self._learned.observe(shape, columns=self._columns):
+            self._policy = self._make(self._columns, self.mix)
+        return self._policy.choose(shape)
+
+    def use(self, make: Make) -> None:
+        """Go on with another policy."""
+        self._make = make
+        self._policy = make(self._columns, self.mix)

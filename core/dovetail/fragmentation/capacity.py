@@ -1,0 +1,232 @@
+"""The free capacity of all nodes in columns: the one mutable state of this package.
+
+Rows are nodes in their static order, which settles ties. Every change appends its node to a log, so that whoever keeps
+something derived per node recomputes only what was touched since it last looked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.fragmentation.node_classes import Kinds, State
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.gpu.models import normalise
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """All of a node that placement looks at: what is free, and what there is when nothing runs."""
+
+    model: str
+    cpu_milli: int
+    memory_mib: int
+    left: tuple[int, ...]
+    gpus: int
+    cpu_capacity_milli: int
+    memory_capacity_mib: int
+
+
+CPU: Final = 0
+MEMORY: Final = 1
+MOST_LEFT: Final = 2
+FREE_DEVICES: Final = 3
+# The first columns of `spare` and `capacity` are of the host: CPU and memory.
+HOST: Final = 2
+
+
+class Columns:
+    """Free CPU, memory and device milli of N nodes with up to D devices.
+
+    `left` [N, D] is 0 for a device that is not there. `spare` [N, 4] holds free CPU milli, free memory MiB, the most
+    milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits;
+    `capacity` is what it was when nothing ran. `distinct` [N, D] marks the first device of each residual on its node:
+    equal devices are scored once. `width` is the least D, and
+    `more_models` are those that nodes may have later.
+    """
+
+    def __init__(
+        self,
+        *,
+        cpu_milli: Sequence[int],
+        memory_mib: Sequence[int],
+        gpus: Sequence[int],
+        models: Sequence[str],
+        width: int = 1,
+        more_models: Sequence[str] = (),
+    ) -> None:
+        count, width = len(cpu_milli), max([width, *gpus])
+        self.model_names: tuple[str, ...] = tuple(sorted({*models, *more_models}))
+        codes = {name: code for code, name in enumerate(self.model_names)}
+        self.model: Ints = np.array([codes[name] for name in models], dtype=np.int64)
+        self.gpus: Ints = np.array(gpus, dtype=np.int64)
+        self.left: Ints = np.where(np.arange(width) < self.gpus[:, None], WHOLE_MILLI, 0).astype(np.int64)
+        self.distinct: Bools = np.zeros((count, width), dtype=np.bool_)
+        self.distinct[:, 0:1] = True
+        self.distinct[np.arange(count)[self.gpus < width], self.gpus[self.gpus < width]] = True
+        self.spare: Ints = np.zeros((count, 4), dtype=np.int64)
+        self.spare[:, CPU] = cpu_milli
+        self.spare[:, MEMORY] = memory_mib
+        self.spare[:, MOST_LEFT] = np.where(self.gpus > 0, WHOLE_MILLI, 0)
+        self.spare[:, FREE_DEVICES] = self.gpus
+        self.capacity: Ints = self.spare.copy()
+        self.capacity_milli = int(self.gpus.sum()) * WHOLE_MILLI
+        self.capacity_cpu_milli = int(sum(cpu_milli))
+        self.idle_milli = self.capacity_milli
+        self.idle_cpu_milli = self.capacity_cpu_milli
+        self.kinds = Kinds(_state(self, node) for node in range(count))
+        self._log: Ints = np.zeros(1024, dtype=np.int64)
+        self.changes = 0
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    def allowed(self, shape: Shape) -> Bools:
+        """Which nodes have a model that the shape takes, [N]. Any does for a shape that names none."""
+        if not shape.models:
+            return np.ones(len(self), dtype=np.bool_)
+        return self.allowed_models(shape)[self.model]
+
+    def allowed_models(self, shape: Shape) -> Bools:
+        """Which of `model_names` the shape takes."""
+        asked = [normalise(name) for name in shape.models]
+        taken = [not asked or any(one.admits(normalise(name)) for one in asked) for name in self.model_names]
+        return np.array(taken, dtype=np.bool_)
+
+    def touched_since(self, change: int) -> Ints:
+        """Rows touched after the first `change` changes, each once, in rising order."""
+        rows = self._log[change : self.changes]
+        if len(rows) <= 1:
+            return rows
+        mark = np.zeros(len(self), dtype=np.bool_)
+        mark[rows] = True
+        return mark.nonzero()[0]
+
+    def alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        """One row of each kind among `rows` that are equal in all, and for each row the position of its kind."""
+        kind = self.kinds.of.take(rows)
+        row_of, position = np.full((2, len(self)), -1)
+        row_of[kind] = rows
+        present = (row_of >= 0).nonzero()[0]
+        position[present] = np.arange(len(present))
+        return row_of[present], position[kind]
+
+    def place(self, choice: Choice) -> None:
+        """Take what the choice takes. It is taken to fit."""
+        self._move(choice, sign=-1)
+
+    def release(self, choice: Choice) -> None:
+        """Give back what the choice took."""
+        self._move(choice, sign=1)
+
+    def become(self, node: int, room: Room) -> None:
+        """The node is like this now; its model is one of `model_names`. Nothing is touched when it was so before."""
+        model = self.model_names.index(room.model)
+        free = np.array([room.cpu_milli, room.memory_mib])
+        capacity = np.array([room.cpu_capacity_milli, room.memory_capacity_mib])
+        left = np.zeros(self.left.shape[1], dtype=np.int64)
+        left[: len(room.left)] = room.left
+        if not (
+            self.model[node] == model
+            and self.gpus[node] == room.gpus
+            and (self.spare[node, :HOST] == free).all()
+            and (self.capacity[node, :HOST] == capacity).all()
+            and (self.left[node] == left).all()
+        ):
+            self.idle_milli += int(left.sum() - self.left[node].sum())
+            self.idle_cpu_milli += room.cpu_milli - int(self.spare[node, CPU])
+            self.capacity_milli += (room.gpus - int(self.gpus[node])) * WHOLE_MILLI
+            self.capacity_cpu_milli += room.cpu_capacity_milli - int(self.capacity[node, CPU])
+            self.model[node], self.gpus[node], self.left[node] = model, room.gpus, left
+            self.spare[node, :HOST] = free
+            self.capacity[node] = (*capacity, WHOLE_MILLI if room.gpus else 0, room.gpus)
+            self._derive(node)
+
+    def copy(self) -> "Columns":
+        """The same capacity, with a log of its own."""
+        other: Columns = object.__new__(Columns)
+        fields: dict[str, Any] = dict(self.__dict__)
+        other.__dict__.update(
+            {name: value.copy() if isinstance(value, np.ndarray | Kinds) else value for name, value in fields.items()}
+        )
+        return other
+
+    def subset(self, rows: Ints) -> "Columns":
+        """A copy of some nodes, in the order of `rows`."""
+        other = self.copy()
+        for name in ("model", "gpus", "left", "distinct", "spare", "capacity"):
+            setattr(other, name, getattr(self, name)[rows])
+        other.capacity_milli = int(other.gpus.sum()) * WHOLE_MILLI
+        other.capacity_cpu_milli = int(other.capacity[:, CPU].sum())
+        other.idle_milli = int(other.left.sum())
+        other.idle_cpu_milli = int(other.spare[:, CPU].sum())
+        other.kinds = Kinds(_state(other, node) for node in range(len(rows)))
+        other.changes = 0
+        return other
+
+    def _move(self, choice: Choice, *, sign: int) -> None:
+        shape, node = choice.shape, choice.node
+        spare = self.spare[node]
+        spare[CPU] += sign * shape.cpu_milli
+        spare[MEMORY] += sign * shape.memory_mib
+        if choice.devices:
+            row = self.left[node]
+            for device in choice.devices:
+                row[device] += sign * shape.share_milli
+        self.idle_milli += sign * shape.gpu_milli
+        self.idle_cpu_milli += sign * shape.cpu_milli
+        self._derive(node, devices=bool(choice.devices))
+
+    def _derive(self, node: int, *, devices: bool = True) -> None:
+        """What follows from a node's free capacity; `devices` says that those may have changed."""
+        if devices:
+            values = self.left[node].tolist()
+            self.spare[node, MOST_LEFT] = max(values)
+            self.spare[node, FREE_DEVICES] = values.count(WHOLE_MILLI)
+            first = {left: device for device, left in reversed(list(enumerate(values)))}
+            distinct = self.distinct[node]
+            distinct[:] = False
+            distinct[list(first.values())] = True
+        self.kinds.move(node, _state(self, node))
+        self._touch(node)
+
+    def _touch(self, node: int) -> None:
+        if self.changes == len(self._log):
+            self._log = np.concatenate([self._log, np.zeros_like(self._log)])
+        self._log[self.changes] = node
+        self.changes += 1
+
+
+def _state(columns: Columns, node: int) -> State:
+    """All of a node that a placement looks at."""
+    host = columns.spare[node]
+    return (int(columns.model[node]), int(host[CPU]), int(host[MEMORY]), *columns.left[node].tolist())
+
+
+def needs(shape: Shape) -> Ints:
+    """What a node's `spare` must reach for the shape to fit, [4]."""
+    if shape.is_share:
+        return np.array([shape.cpu_milli, shape.memory_mib, shape.share_milli, 0], dtype=np.int64)
+    return np.array([shape.cpu_milli, shape.memory_mib, 0, shape.gpus], dtype=np.int64)
+
+
+def free_devices(columns: Columns, *, node: int, count: int) -> tuple[int, ...]:
+    """The first `count` wholly free devices of a node."""
+    if count == 0:
+        return ()
+    values = columns.left[node].tolist()
+    found = [device for device, left in enumerate(values) if left == WHOLE_MILLI]
+    return tuple(found[:count])
+
+
+def choice_of(columns: Columns, shape: Shape, *, node: int, device: int) -> Choice:
+    """The place on a node: for a share `device`, for whole devices the first free ones."""
+    if shape.is_share:
+        return Choice(shape=shape, node=node, devices=(device,))
+    return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))

@@ -1,0 +1,62 @@
+"""The terms of PH for one mix, kept up to date: fragmentation, the worth of residuals, headroom and its prices."""
+
+import numpy as np
+
+from dovetail.fragmentation.capacity import Columns, Floats
+from dovetail.fragmentation.cutting_stock import residual_values, share_demand
+from dovetail.fragmentation.gradient import Gradient
+from dovetail.fragmentation.headroom import Counts, Headroom
+from dovetail.fragmentation.placement_delta import Taking
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI
+from dovetail.fragmentation.prices import PHSettings, Prices
+from dovetail.fragmentation.workload_mix import Mix
+
+
+class PHAppraisal:
+    """PH: the gradient, the worth of residuals, and headroom at its price, in GPUs."""
+
+    def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings | None = None) -> None:
+        self.settings = settings or PHSettings()
+        self.gradient = Gradient(columns, mix)
+        self.headroom = Headroom(columns, mix)
+        self.worth: Floats = residual_values(share_demand(mix))
+        self.price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
+        self.epoch = -1
+        self._columns = columns
+        self._prices = Prices(columns, mix, settings=self.settings.prices)
+        self._priced = -self.settings.refresh_placements
+
+    def refresh(self) -> None:
+        """Sums of the touched nodes, and prices after every so many placements."""
+        self.sync()
+        self.refresh_prices()
+
+    def sync(self) -> None:
+        """Recompute the nodes that were touched since the last look."""
+        self.gradient.sync()
+        self.headroom.sync()
+
+    def refresh_prices(self) -> None:
+        """Prices anew, if it is time."""
+        if self._columns.changes - self._priced >= self.settings.refresh_placements:
+            self.headroom.sync()
+            self.price = self._prices.at(self.headroom.total).astype(np.float32)
+            self._priced = self._columns.changes
+            self.epoch += 1
+
+    def static(self, taking: Taking) -> Floats:
+        """The first two terms."""
+        value = self.gradient.change_by_taking(taking)
+        value *= -self.settings.gradient / WHOLE_MILLI
+        if not taking.whole:
+            value += self.settings.residual * (self.worth[taking.after] - self.worth[taking.before]).sum(axis=1)
+        return value
+
+    def loss(self, taking: Taking) -> Counts:
+        """The change of headroom by class."""
+        return self.headroom.change_by_taking(taking)
+
+    def follow(self, columns: Columns) -> None:
+        """Go on with the columns of which the present ones are a copy."""
+        self._columns = self.gradient.columns = self.headroom.columns = columns
+        self._prices.follow(columns)

@@ -1,0 +1,1 @@
+"""What a GPU is called and how it is requested: models, device plugins, requests. Pure."""

@@ -1,0 +1,141 @@
+"""Vendor mode: whole devices that kubelet picks, asked by the resource of a vendor's device plugin. Pure, and data.
+
+A node is of one kind: managed by us, or served by a vendor's plugin. On the latter kube-scheduler and kubelet count the
+vendor's resource, we choose the node by model, health and count, and the node's report says afterwards which devices
+the pod got.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu import models
+from dovetail.gpu.request import GPURequest, RequestError
+
+# What NVIDIA's plugin puts between a card and the number of its replica, where several pods take turns on it.
+_REPLICA: Final = "::"
+
+
+def card_of(device_id: str) -> str:
+    """The UUID of the card that an id means: `GPU-…::3` is a replica of `GPU-…`."""
+    return device_id.partition(_REPLICA)[0]
+
+
+def is_replica(device_id: str) -> bool:
+    """Whether other pods may have the same card."""
+    return _REPLICA in device_id
+
+
+NodeKind = Literal["Managed", "Vendor"]
+
+# Short names, as configurations use them, and the extended resource that each means.
+KNOWN_RESOURCES: Final[Mapping[str, str]] = {
+    "gpu": "nvidia.com/gpu",
+    "nvidia": "nvidia.com/gpu",
+    "amd": "amd.com/gpu",
+    "intel": "gpu.intel.com/i915",
+    "npu": "huawei.com/npu",
+}
+_MANAGED_VENDOR: Final = "nvidia"
+_VENDOR_OF_DOMAIN: Final = {"nvidia.com": "nvidia", "amd.com": "amd", "intel.com": "intel", "huawei.com": "ascend"}
+_NVIDIA_DOMAIN: Final = "nvidia.com/"
+_MIG: Final = f"{_NVIDIA_DOMAIN}mig-"
+_NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendors:
+    """Which resources are a vendor's devices, which one a request without vendor means, and the kind of node that a
+    job's whole devices are looked for first. `resources` has every one once, in the order of the configuration."""
+
+    by_name: Mapping[str, str] = field(default_factory=lambda: dict(KNOWN_RESOURCES))
+    default: str = "nvidia.com/gpu"
+    first: NodeKind = "Managed"
+    # Made once: every pod that is seen is asked for them.
+    resources: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", tuple(dict.fromkeys(self.by_name.values())))
+
+    @property
+    def nvidia_resources(self) -> frozenset[str]:
+        """The configured resources whose plugin may say what a container sees by NVIDIA_VISIBLE_DEVICES."""
+        return frozenset(name for name in self.resources if may_set_visible_devices(name))
+
+    def vendor_of(self, resource: str) -> str | None:
+        """The vendor whose devices a resource means, by its domain, else by its short name; None when neither tells."""
+        domain = resource.partition("/")[0]
+        for known, vendor in _VENDOR_OF_DOMAIN.items():
+            if domain == known or domain.endswith(f".{known}"):
+                return vendor
+        names = (name for name, meant in self.by_name.items() if meant == resource)
+        return next((name for name in names if name in models.VENDORS), None)
+
+    def resources_for(self, request: GPURequest) -> tuple[str, ...]:
+        """The resources by which a request may be asked: those of its vendor, else of its models' vendors.
+
+        One that tells neither means the default resource.
+        """
+        told = {request.vendor} if request.vendor else {models.vendor_of(model) for model in request.models}
+        wanted = told - {None}
+        if wanted:
+            return tuple(resource for resource in self.resources if self.vendor_of(resource) in wanted)
+        return (self.by_name.get(self.default, self.default),)
+
+    def amounts_in(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
+        """What of `amounts` (quantities by name) is a vendor's devices, without zeros."""
+        return {name: amounts[name] for name in self.resources if str(amounts.get(name, "0")) != "0"}
+
+
+DEFAULT_VENDORS: Final = Vendors()
+
+
+def may_set_visible_devices(resource: str) -> bool:
+    """Whether a plugin of that resource may set NVIDIA_VISIBLE_DEVICES: all but those of the other known vendors."""
+    domain = resource.partition("/")[0]
+    others = (known for known, vendor in _VENDOR_OF_DOMAIN.items() if vendor != _MANAGED_VENDOR)
+    return not any(domain == known or domain.endswith(f".{known}") for known in others)
+
+
+def is_mig(resource: str) -> bool:
+    """Whether a resource is a MIG device as NVIDIA's plugin names them, such as `nvidia.com/mig-1g.10gb`."""
+    return resource.startswith(_MIG)
+
+
+def is_nvidias(resource: str) -> bool:
+    """Whether a resource has NVIDIA's domain; not each is a GPU (`nvidia.com/hostdev` is a network card)."""
+    return resource.startswith(_NVIDIA_DOMAIN)
+
+
+def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:
+    """The ways in which a job's ask may be met, the preferred first: on managed nodes, and by a vendor's resource.
+
+    Raises `RequestError` for what only managed nodes have, of a vendor whose devices are never managed.
+    """
+    gpu = ask.gpu
+    if gpu is None:
+        return (ask,)
+    managed = (ask,) if _may_be_managed(gpu) else ()
+    feature = only_managed(ask)
+    if feature:
+        if not managed:
+            whole = GPURequest(count=gpu.count, models=gpu.models, vendor=gpu.vendor)
+            raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(whole))
+        return managed
+    by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))
+    return (*managed, *by_vendor) if vendors.first == "Managed" else (*by_vendor, *managed)
+
+
+def only_managed(ask: Ask) -> str:
+    """What in the ask exists on managed nodes only; empty when a vendor's plugin can meet it."""
+    gpu = ask.gpu
+    if gpu is not None and (ask.mode != "Exclusive" or not gpu.whole):
+        return f"a share (mode {ask.mode})" if gpu.whole else "a share"
+    return "" if gpu is None or gpu.device_index is None else f"the device cuda:{gpu.device_index}"
+
+
+def _may_be_managed(request: GPURequest) -> bool:
+    if request.vendor is not None:
+        return request.vendor == _MANAGED_VENDOR
+    return not request.models or any(models.vendor_of(name) in {None, _MANAGED_VENDOR} for name in request.models)

@@ -1,0 +1,272 @@
+"""GPU requests: the compact text and the structured form, one value for both. Pure; no I/O.
+
+    RequestError   a request that cannot be read: the text, the place, what is allowed
+
+The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@cuda:N]`:
+
+    2             two whole devices                 0.5            half a device
+    2(V100)       of that model                     1(nvidia,V100) of that vendor and model
+    8G,0.5        8 GiB and half the compute        2x8G,0.5(T4)   twice that, on T4s
+    4(A100|H100)  either model                      0.5@cuda:1     on the device with index 1 of its node
+
+Full-width brackets and commas are read too.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from dovetail.gpu.models import VENDORS
+
+WHOLE_MILLI: Final = 1000
+MAX_COUNT: Final = 9999
+# Beyond every machine, and such that no sum of the engine leaves its 64 bits.
+MAX_MEMORY_MIB: Final = 1 << 40
+# Characters of a text that errors repeat (the schema takes half as many), and of what is wrong with it.
+_TEXT_SHOWN: Final = 256
+_PROBLEM_SHOWN: Final = 1024
+_MOST_DIGITS: Final = 64
+_LONGEST_NAME: Final = 128
+EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5 or 2x8G,0.5(T4)"
+
+# The same language as a regular expression (RE2 and Python alike), for the schema: what it admits is read, but for
+# memory that is no whole number of MiB.
+_COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
+_SHARE_PATTERN: Final = r"(1(\.0+)?|0\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2})0*)"
+_MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]\s*"
+_NAME_PATTERN: Final = r"\s*[A-Za-z0-9][A-Za-z0-9 ._-]*"
+_ONE_PATTERN: Final = rf"({_MEMORY_PATTERN})?{_SHARE_PATTERN}"
+_AMOUNT_PATTERN: Final = rf"({_COUNT_PATTERN}|([1-9][0-9]{{0,3}}[xX])?{_ONE_PATTERN})"
+_SELECTOR_PATTERN: Final = (
+    rf"\s*([(（](\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?\s*"
+)
+PATTERN: Final = (
+    rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]cuda:[0-9]{{1,3}}\s*)$"
+)
+
+_FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@"})
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_TIMES: Final = re.compile(r"[xX](?=\d)")
+_UNIT: Final = re.compile(r"[A-Za-z]*")
+_UNITS_MIB: Final = {"M": 1, "MI": 1, "MIB": 1, "MB": 1, "G": 1024, "GI": 1024, "GIB": 1024, "GB": 1024}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
+_INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
+
+
+class RequestError(ValueError):
+    """A request that cannot be read. `position` counts characters from 0 in `text`; None means all of it."""
+
+    def __init__(
+        self, text: str, *, problem: str, field: str = "gpu", position: int | None = None, example: str = EXAMPLES
+    ) -> None:
+        self.text = text
+        self.position = position
+        self.problem = problem
+        place = "" if position is None else f" at character {position + 1}"
+        super().__init__(
+            f'{field} "{_shown(text, most=_TEXT_SHOWN)}": {_shown(problem, most=_PROBLEM_SHOWN)}{place}; '
+            f"write for example {example}"
+        )
+
+
+def _shown(text: str, *, most: int) -> str:
+    """Of a text what a sentence has room for, with what cannot be seen written out."""
+    seen = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    return seen if len(seen) <= most else f"{seen[:most]}…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPURequest:
+    """What one worker asks for: `count` devices, each with a share, and with memory where it is said.
+
+    `share_milli` is thousandths of a device's compute, 1000 for whole devices. `memory_mib` is per device; None
+    leaves it to the memory guard (a share) or takes all (a whole device). `models` empty means any.
+    """
+
+    count: int = 1
+    share_milli: int = WHOLE_MILLI
+    memory_mib: int | None = None
+    models: tuple[str, ...] = ()
+    vendor: str | None = None
+    device_index: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the devices are taken whole."""
+        return self.share_milli == WHOLE_MILLI
+
+    @property
+    def total_milli(self) -> int:
+        """Compute of all devices together, in thousandths: what `dovetail.dev/gpu-milli` asks."""
+        return self.count * self.share_milli
+
+    def __str__(self) -> str:
+        amount = _print_amount(self)
+        selector = ",".join(filter(None, (self.vendor, "|".join(self.models))))
+        index = "" if self.device_index is None else f"@cuda:{self.device_index}"
+        return amount + (f"({selector})" if selector else "") + index
+
+
+def parse(text: str | int) -> GPURequest:
+    """The request that `text` says. Raises `RequestError` with the place and a correct example."""
+    return _read(str(text))
+
+
+# Pods of a few requests come by the thousand, and each is read several times.
+@lru_cache(maxsize=1024)
+def _read(text: str) -> GPURequest:
+    return _Reader(text).request()
+
+
+def _print_amount(request: GPURequest) -> str:
+    if request.memory_mib is None and request.whole:
+        return str(request.count)
+    share = _print_share(request.share_milli)
+    memory = "" if request.memory_mib is None else f"{_print_memory(request.memory_mib)},"
+    times = "" if request.count == 1 else f"{request.count}x"
+    return f"{times}{memory}{share}"
+
+
+def _print_share(share_milli: int) -> str:
+    return "1" if share_milli == WHOLE_MILLI else f"0.{share_milli:03d}".rstrip("0")
+
+
+def _print_memory(memory_mib: int) -> str:
+    return f"{memory_mib // 1024}G" if memory_mib % 1024 == 0 else f"{memory_mib}M"
+
+
+class _Reader:
+    """Reads one text from left to right; `at` is the next character."""
+
+    def __init__(self, text: str) -> None:
+        self.original = text
+        self.text = text.translate(_FULL_WIDTH)
+        self.at = 0
+
+    def request(self) -> GPURequest:
+        self._skip_spaces()
+        if self.at == len(self.text):
+            raise self._error("empty request")
+        request = self._selector(self._amount())
+        request = self._index(request)
+        self._skip_spaces()
+        if self.at < len(self.text):
+            raise self._error(f'unexpected "{self.text[self.at :]}"')
+        return request
+
+    def _amount(self) -> GPURequest:
+        start = self.at
+        number = self._number()
+        if _TIMES.match(self.text, self.at):
+            self.at += 1
+            count = self._count(number, start)
+            return replace(self._share_part(), count=count)
+        self.at = start
+        request = self._share_part()
+        if request.memory_mib is None and request.share_milli == WHOLE_MILLI:
+            return GPURequest(count=self._count(number, start))
+        return request
+
+    def _share_part(self) -> GPURequest:
+        """`MEMORY,SHARE` or `SHARE`; a whole number without memory is read as a whole device."""
+        start = self.at
+        number = self._number()
+        unit_at = self.at
+        unit = _UNIT.match(self.text, self.at)
+        if unit is None or not unit[0]:
+            return GPURequest(share_milli=self._share(number, start, alone=True))
+        factor = _UNITS_MIB.get(unit[0].upper())
+        if factor is None:
+            raise self._error(f'unknown memory unit "{unit[0]}" (allowed: M, G)', at=unit_at)
+        self.at = unit.end()
+        memory = number * factor
+        if memory.denominator != 1 or memory < 1:
+            raise self._error("memory must be a whole number of MiB, at least 1", at=start)
+        if memory > MAX_MEMORY_MIB:
+            raise self._error(f"memory may be {MAX_MEMORY_MIB} MiB at most", at=start)
+        self._skip_spaces()
+        if not self._take(","):
+            raise self._error("memory needs a share after a comma, such as 8G,0.5")
+        self._skip_spaces()
+        share_at = self.at
+        share = self._share(self._number(), share_at, alone=False)
+        return GPURequest(memory_mib=int(memory), share_milli=share)
+
+    def _share(self, number: Fraction, at: int, *, alone: bool) -> int:
+        if number <= 0:
+            raise self._error("must be above 0", at=at)
+        if number > 1:
+            if alone and number.denominator == 1:
+                return WHOLE_MILLI
+            whole = "a number of GPUs above 1 must be whole" if alone else "a share must be at most 1"
+            raise self._error(whole, at=at)
+        milli = number * WHOLE_MILLI
+        if milli.denominator != 1:
+            raise self._error("a share has at most three decimals", at=at)
+        return int(milli)
+
+    def _count(self, number: Fraction, at: int) -> int:
+        if number.denominator != 1 or not 1 <= number <= MAX_COUNT:
+            raise self._error(f"the number of GPUs must be whole, from 1 to {MAX_COUNT}", at=at)
+        return int(number)
+
+    def _selector(self, request: GPURequest) -> GPURequest:
+        self._skip_spaces()
+        if not self._take("("):
+            return request
+        start = self.at
+        end = self.text.find(")", start)
+        if end < 0:
+            raise self._error('a bracket is not closed: expected ")"', at=start - 1)
+        parts = [part.strip() for part in self.text[start:end].split(",")]
+        self.at = end + 1
+        vendor = parts.pop(0).lower() if parts[0].lower() in VENDORS else None
+        if len(parts) > 1:
+            allowed = ", ".join(VENDORS)
+            raise self._error(f'unknown vendor "{parts[0]}" (allowed: {allowed}; models are joined by |)', at=start)
+        models = tuple(name.strip() for name in parts[0].split("|")) if parts else ()
+        for name in models:
+            if not _NAME.fullmatch(name):
+                raise self._error(f'"{name}" is no model name', at=start)
+            if len(name) > _LONGEST_NAME:
+                raise self._error(f"a model's name has at most {_LONGEST_NAME} characters", at=start)
+        return replace(request, vendor=vendor, models=models)
+
+    def _index(self, request: GPURequest) -> GPURequest:
+        self._skip_spaces()
+        at = self.at
+        if not self._take("@"):
+            return request
+        index = _INDEX.match(self.text, self.at)
+        if index is None:
+            raise self._error("expected a device such as @cuda:1", at=at)
+        if request.count != 1:
+            raise self._error("a device index goes with one GPU only", at=at)
+        self.at = index.end()
+        return replace(request, device_index=int(index[1]))
+
+    def _number(self) -> Fraction:
+        match = _NUMBER.match(self.text, self.at)
+        if match is None or not match[0].isascii():
+            found = self.text[self.at : self.at + 1]
+            raise self._error(f'expected a number, not "{found}"' if found else "expected a number")
+        if len(match[0]) > _MOST_DIGITS:
+            # Python refuses to read thousands of digits as a number.
+            raise self._error(f"a number has at most {_MOST_DIGITS} digits")
+        self.at = match.end()
+        return Fraction(match[0])
+
+    def _take(self, character: str) -> bool:
+        if self.text.startswith(character, self.at):
+            self.at += 1
+            return True
+        return False
+
+    def _skip_spaces(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def _error(self, problem: str, *, at: int | None = None) -> RequestError:
+        return RequestError(self.original, position=self.at if at is None else at, problem=problem)

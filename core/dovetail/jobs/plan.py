@@ -1,0 +1,110 @@
+"""Plans: where the workers of a job are to go, as its status and the annotation of its pods say it. Pure.
+
+The status is the operator's word and what counts; the annotation tells of which plan a pod is. A pod counts by a plan
+only where the two agree.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import Placement, PlannedNode, PlannedWorker, Policy
+from dovetail.decoding import Decoder, UnreadableError
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.formats.quantities import read_whole
+from dovetail.gpu.request import parse
+
+
+class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod's annotation says: the plan `generation` of the GPUJob with the UID `job`."""
+
+    job: str
+    generation: int
+    nodes: list[str] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOfPlan:
+    """Which worker of which plan a pod is."""
+
+    plan: PlanOfPod
+    worker: int
+
+
+_DECODER: Final = Decoder(PlanOfPod)
+
+
+def annotation_of(placement: Placement, *, job_uid: str) -> str:
+    """The annotation for the pods of a plan."""
+    nodes = [node.name for node in placement.nodes]
+    return msgspec.json.encode(PlanOfPod(job=job_uid, generation=placement.generation, nodes=nodes)).decode()
+
+
+def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
+    """Which worker of which plan the pod says it is; None for a pod of no plan, or one whose annotation is not ours."""
+    text = pod.metadata.annotations.get(names.PLAN)
+    if text is None:
+        return None
+    try:
+        plan = _DECODER.decode(text)
+    except UnreadableError:
+        return None
+    index = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
+    return WorkerOfPlan(plan=plan, worker=read_whole(index, otherwise=0))
+
+
+def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:
+    """The nodes of a plan in the order of its workers: all that go to one node follow each other."""
+    workers: dict[str, int] = {}
+    for claim in claims:
+        workers[claim.node] = workers.get(claim.node, 0) + 1
+    return [PlannedNode(name=name, workers=count) for name, count in workers.items()]
+
+
+def nodes_by_worker(placement: Placement) -> tuple[str, ...]:
+    """The node of each worker."""
+    return tuple(node.name for node in placement.nodes for _ in range(node.workers))
+
+
+def planned_worker(ask: Ask) -> PlannedWorker:
+    """What each worker of a plan takes, as its status says it."""
+    assert ask.gpu is not None, "only what needs devices is planned"
+    return PlannedWorker(
+        request=str(ask.gpu),
+        mode=ask.mode,
+        resource=ask.resource,
+        cpu_milli=ask.cpu_milli,
+        memory_mib=ask.memory_mib,
+        guard=ask.guard,
+        workload=ask.workload,
+    )
+
+
+def ask_of(worker: PlannedWorker, *, policy: Policy = "Balanced") -> Ask:
+    """What each worker of a plan asks of its node. Raises `RequestError`."""
+    return Ask(
+        gpu=parse(worker.request),
+        mode=worker.mode,
+        policy=policy,
+        cpu_milli=worker.cpu_milli,
+        memory_mib=worker.memory_mib,
+        resource=worker.resource,
+        guard=worker.guard,
+        workload=worker.workload,
+    )
+
+
+def kept_texts(claims: Sequence[Claim]) -> list[str]:
+    """What `claims` take of one node, as texts of requests: whole devices in one, shares one by one."""
+    whole = sum(claim.unnamed for claim in claims)
+    shares = []
+    for device in (device for claim in claims for device in claim.devices):
+        if device.share_milli == 1000:
+            whole += 1
+        elif device.share_milli:
+            shares.append(f"{max(1, device.memory_mib)}M,0.{device.share_milli:03d}")
+    return [*([str(whole)] if whole else []), *sorted(shares)]

@@ -1,0 +1,107 @@
+"""What is kept of a job that has ended. Pure."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, GPUJobStatus, Phase
+from dovetail.api.historyquery import JobRecord
+from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
+from dovetail.jobs.runs import end_of_run, workers_of
+
+_MOST_DEVICES: Final = 64
+_MOST_NODES: Final = 64
+_MOST_TEXT: Final = 1000
+DELETED: Final = "Deleted"
+
+
+def is_worth_keeping(job: GPUJob) -> bool:
+    """Whether there is something to keep: it has ended, or runs and would be missed if it went now."""
+    return job.status.phase in FINISHED or (job.status.phase == "Running" and job.status.start_time is not None)
+
+
+def record_of(job: GPUJob) -> JobRecord:
+    """The record of a job as its status tells it."""
+    status = job.status
+    phase: Phase = status.phase if status.phase in FINISHED else "Running"
+    stopped = end_of_run(status) if phase in FINISHED else None
+    run_seconds = _seconds(status.start_time, stopped)
+    gpus = _gpus(status.devices) or _asked_gpus(job)
+    measured = status.measured
+    return JobRecord(
+        uid=job.metadata.uid,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        number=status.number,
+        user=job.metadata.annotations.get(names.USER, ""),
+        project=job.metadata.labels.get(names.LABEL_PROJECT, ""),
+        phase=phase,
+        reason=status.reason,
+        message=status.message[:_MOST_TEXT],
+        request=status.request,
+        gpus=gpus,
+        workers=workers_of(job),
+        priority=job.spec.priority,
+        attempts=status.attempt,
+        nodes=status.nodes[:_MOST_NODES],
+        devices=list(dict.fromkeys(device.uuid for device in status.devices))[:_MOST_DEVICES],
+        submitted=job.metadata.creation_timestamp,
+        started=status.start_time,
+        ended=status.completion_time if phase in FINISHED else None,
+        wait_seconds=_wait_seconds(job),
+        run_seconds=status.earlier_run_seconds + run_seconds,
+        gpu_seconds=_earlier_gpu_seconds(status, gpus=gpus) + gpus * run_seconds,
+        peak_mib=status.memory.peak_mib if status.memory else 0,
+        mean_utilization=measured.mean_utilization if measured else None,
+    )
+
+
+def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | None = None) -> JobRecord:
+    """The record of a job whose object was deleted before it had ended; `stopped` is when its run was, if it was."""
+    ended = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    run_seconds = _seconds(record.started, stopped or ended)
+    return msgspec.structs.replace(
+        record,
+        phase="Cancelled",
+        reason=DELETED,
+        message=message,
+        ended=ended,
+        run_seconds=record.run_seconds + run_seconds,
+        gpu_seconds=record.gpu_seconds + record.gpus * run_seconds,
+    )
+
+
+def _gpus(devices: Sequence[AssignedDevice]) -> float:
+    """GPUs that the job holds or held, as far as is known which they are."""
+    return sum(device.share_milli for device in devices) / WHOLE_MILLI
+
+
+def _asked_gpus(job: GPUJob) -> float:
+    """What all workers asked for that it ran with: of a job whose devices nobody knows, or that gave them back."""
+    try:
+        return workers_of(job) * parse(job.status.request).total_milli / WHOLE_MILLI
+    except RequestError:
+        return float(job.status.gpus)
+
+
+def _earlier_gpu_seconds(status: GPUJobStatus, *, gpus: float) -> float:
+    """What the runs before the latest used, which has `gpus`; those of an elastic job may have had other numbers."""
+    if status.elastic is None:
+        return gpus * status.earlier_run_seconds
+    return gpus / status.elastic.workers * status.elastic.earlier_worker_seconds
+
+
+def _wait_seconds(job: GPUJob) -> float | None:
+    status = job.status
+    first = next((attempt.start_time for attempt in status.attempts if attempt.start_time), status.start_time)
+    return None if first is None else _seconds(job.metadata.creation_timestamp, first)
+
+
+def _seconds(start: str | None, end: str | None) -> float:
+    """Seconds between two RFC 3339 times; 0 where one is missing, or clocks disagree."""
+    if not start or not end:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())

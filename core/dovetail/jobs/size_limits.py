@@ -1,0 +1,117 @@
+"""How large a GPUJob may be: its spec, its nesting, and the specs of an array's tasks together. Pure.
+
+The API server stores objects of 1.5 MiB, and a controller that keeps all of them in memory must not depend on who
+creates how many. The admission webhook refuses what is beyond a limit. The operator refuses it too: a job may be older
+than the limit.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from dovetail import decoding, names
+from dovetail.api.gpujob import MAX_TASKS, ArraySpec, GPUJob, GPUJobSpec, SweepSpec
+from dovetail.api.meta import ObjectMeta
+from dovetail.decoding import UnreadableError
+from dovetail.jobs.array_tasks import TasksError, tasks_of
+
+# Pod specs nest some 12 levels deep. Python's own recursion ends near 1,000.
+MAX_DEPTH: Final = 64
+# The API server takes 256 KiB of annotations, and labels without a limit of their own.
+MAX_METADATA_BYTES: Final = 320 << 10
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+# Labels and annotations that Dovetail reads: its own and Kueue's.
+_PREFIXES: Final = (f"{names.GROUP}/", names.KUEUE_PREFIX)
+_LONGEST_VALUE: Final = 1 << 10
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class JobLimitError(ValueError):
+    """A GPUJob that is larger than is allowed, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """`spec_bytes` of one GPUJob, `array_bytes` of the specs of all tasks of an array or a sweep."""
+
+    spec_bytes: int = 256 << 10
+    array_bytes: int = 64 << 20
+
+
+class _Numbering(msgspec.Struct, frozen=True):
+    array: ArraySpec | None = None
+    sweep: SweepSpec | None = None
+
+
+def refusal_of_spec(spec: bytes | msgspec.Raw, *, limits: JobLimits) -> str | None:
+    """What is wrong with the size of a GPUJob's spec, given as JSON; None where nothing is."""
+    size = _size(spec)
+    if size > limits.spec_bytes:
+        return (
+            f"spec has {size:,} bytes and may have {limits.spec_bytes:,} at most (gpujobs.max_spec_bytes): "
+            "keep large texts in a ConfigMap and mount it"
+        )
+    # Almost all specs are too small for any number of tasks to matter.
+    if size * MAX_TASKS > limits.array_bytes and size * (tasks := _count(spec)) > limits.array_bytes:
+        return (
+            f"the specs of {tasks:,} tasks with {size:,} bytes each have {size * tasks:,} bytes and may have "
+            f"{limits.array_bytes:,} at most (gpujobs.max_array_bytes): make the template smaller, or several arrays"
+        )
+    return refusal_of_depth(spec, field="spec.template", within=1)
+
+
+def refusal_of_job(job: GPUJob, *, limits: JobLimits) -> str | None:
+    """The same for a GPUJob that is there, with its metadata."""
+    if (size := len(msgspec.json.encode(job.metadata))) > MAX_METADATA_BYTES:
+        return f"metadata has {size:,} bytes and may have {MAX_METADATA_BYTES:,} at most: remove labels or annotations"
+    return refusal_of_spec(msgspec.json.encode(job.spec), limits=limits)
+
+
+def refusal_of_depth(text: bytes | msgspec.Raw, *, field: str, within: int = 0) -> str | None:
+    """Why a `field` that is `within` that many levels of this JSON is nested too deeply; None where it is not."""
+    content = bytes(text)
+    if content.count(b"[") + content.count(b"{") <= MAX_DEPTH:
+        return None
+    depth = depth_of(content) - within
+    return None if depth <= MAX_DEPTH else f"{field} is nested {depth:,} levels deep and may be {MAX_DEPTH} at most"
+
+
+def depth_of(text: bytes | msgspec.Raw) -> int:
+    """How many levels deep JSON is nested, without recursion."""
+    # Without escaped backslashes and quotes, every second part between quotes is a string.
+    unquoted = bytes(text).replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    brackets = b"".join(unquoted).translate(None, delete=_NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
+
+
+def without_bulk(meta: ObjectMeta) -> ObjectMeta:
+    """Metadata with no more of labels, annotations and owners than Dovetail itself reads."""
+    return msgspec.structs.replace(
+        meta,
+        labels=_read_by_us(meta.labels),
+        annotations=_read_by_us(meta.annotations),
+        owner_references=[owner for owner in meta.owner_references if owner.controller],
+    )
+
+
+def _read_by_us(said: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in said.items() if name.startswith(_PREFIXES) and len(value) <= _LONGEST_VALUE}
+
+
+def _size(spec: bytes | msgspec.Raw) -> int:
+    return memoryview(spec).nbytes
+
+
+def _count(spec: bytes | msgspec.Raw) -> int:
+    """How many tasks a spec means; 1 where it has none, or none that can be counted."""
+    try:
+        numbering = decoding.decode(spec, as_type=_Numbering)
+        if numbering.array is None and numbering.sweep is None:
+            return 1
+        counted = GPUJobSpec(array=numbering.array, sweep=numbering.sweep)
+        return len(tasks_of(GPUJob(metadata=ObjectMeta(name="x"), spec=counted)))
+    except (UnreadableError, TasksError):
+        # The schema, or the check of its tasks, says what is wrong.
+        return 1

@@ -1,0 +1,99 @@
+"""The allocation as it stands in a pod's annotations: written once by the extender, read by everyone. Values and text.
+
+AllocationError   an annotation that is no allocation: what is wrong with it
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import Mode, Workload
+from dovetail.api.meta import Described
+from dovetail.decoding import UnreadableError, decode
+from dovetail.gpu.request import MAX_MEMORY_MIB, WHOLE_MILLI
+
+ALLOCATION_VERSION: Final = 1
+# The highest weight in turns, as in a GPUJob's spec.priority.
+MAX_PRIORITY: Final = 255
+
+
+class AllocationError(ValueError):
+    """An annotation that is no allocation."""
+
+
+class AllocatedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """One device as promised: its share in thousandths and its memory in MiB."""
+
+    uuid: str
+    index: Annotated[int, msgspec.Meta(ge=0)]
+    share_milli: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_MILLI)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)]
+
+
+class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """The devices of one container; `index` counts the pod's containers from 0."""
+
+    index: int
+    devices: list[AllocatedDevice]
+
+
+class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """All devices of one pod.
+
+    `guard_fraction` is the part of their memory that the pod lets be promised to all tenants together, and `workload`
+    what it is to tenant limits: both as they were when it was bound, whatever its annotations and the configuration
+    say later. `movable`: it was bound where its device memory could be moved to the host for another's turn.
+
+    `priority`, `reservation` and `job` are the pod's `tenancy.Tenancy` as the extender verified it at bind. `priority`
+    is None only in an allocation of an earlier version, which says nothing of the three.
+    """
+
+    node: str
+    mode: Mode
+    containers: list[ContainerAllocation]
+    guard_fraction: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    workload: Workload | None = None
+    movable: bool = False
+    priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] | None = None
+    reservation: bool = False
+    job: str = ""
+    version: int = ALLOCATION_VERSION
+
+    @property
+    def devices(self) -> list[AllocatedDevice]:
+        """Every device of the pod, container by container."""
+        return [device for container in self.containers for device in container.devices]
+
+
+def annotations_of(allocation: Allocation) -> dict[str, str]:
+    """The annotations that the Binding carries: the allocation, and per container what its environment reads."""
+    texts = {names.ALLOCATION: msgspec.json.encode(allocation).decode()}
+    for container in allocation.containers:
+        key = container.index
+        uuids = ",".join(device.uuid for device in container.devices)
+        texts[names.per_container(names.VISIBLE_DEVICES, key)] = uuids
+        if allocation.mode != "Exclusive":
+            # MPS counts devices as the client sees them: from 0 in the order of the visible ones.
+            limits = ",".join(f"{i}={device.memory_mib}M" for i, device in enumerate(container.devices))
+            percentage = max(1, min(device.share_milli for device in container.devices) // 10)
+            texts[names.per_container(names.MPS_PERCENTAGE, key)] = str(percentage)
+            texts[names.per_container(names.MPS_MEMORY, key)] = limits
+    return texts
+
+
+def allocation_in(annotations: Mapping[str, str]) -> Allocation | None:
+    """The allocation that a pod's annotations carry, or None. Raises `AllocationError` for one that is broken."""
+    text = annotations.get(names.ALLOCATION)
+    if text is None:
+        return None
+    try:
+        allocation = decode(text, as_type=Allocation)
+    except UnreadableError as error:
+        raise AllocationError(f"annotation {names.ALLOCATION} is no allocation: {error}") from error
+    if allocation.version != ALLOCATION_VERSION:
+        raise AllocationError(
+            f"annotation {names.ALLOCATION} has version {allocation.version}: allowed is {ALLOCATION_VERSION}"
+        )
+    return allocation

@@ -1,0 +1,75 @@
+"""Whether each worker of a job takes a node of its own, by what its template says. Pure.
+
+kube-scheduler would keep the second worker off a node: by an anti-affinity against pods like it, as its plugin
+InterPodAffinity reads that, or since both want the same port of the node (NodePorts). A plan that put them there could
+never be followed, and what could start of it would wait for the rest for ever.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.pods.node_affinity import holds
+from dovetail.pods.template_types import LabelSelector, PodTerm, Whereabouts
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+# What the Job controller writes into all pods of a batch Job, which has the GPUJob's name.
+_JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
+_JOB_UIDS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
+# The label in which workers differ.
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+
+def is_apart(job: GPUJob, where: Whereabouts) -> bool:
+    """Whether no two workers of the job, whose pods say that of `where` they may go, can be on one node."""
+    return job.spec.workers > 1 and (_takes_a_port(where) or _avoids_its_like(job, where))
+
+
+def _takes_a_port(where: Whereabouts) -> bool:
+    sidecars = [each for each in where.init_containers if each.restart_policy == "Always"]
+    ports = [port for each in (*where.containers, *sidecars) for port in each.ports]
+    # With the node's network every port is the node's, whether that is said or not.
+    return any(port.host_port or where.host_network for port in ports)
+
+
+def _avoids_its_like(job: GPUJob, where: Whereabouts) -> bool:
+    if where.affinity is None or where.affinity.pod_anti_affinity is None:
+        return False
+    labels = _labels(job)
+    return any(
+        term.topology_key == _HOSTNAME and _is_of_its_namespace(term, job=job) and _selects(term, labels)
+        for term in where.affinity.pod_anti_affinity.required
+    )
+
+
+def _labels(job: GPUJob) -> dict[str, str]:
+    """The labels of each worker's pod, as far as they matter; that in which workers differ is the first's."""
+    return {
+        **job.spec.template.metadata.labels,
+        names.LABEL_JOB: job.metadata.name,
+        names.LABEL_JOB_NUMBER: str(job.status.number or ""),
+        **dict.fromkeys(_JOB_NAMES, job.metadata.name),
+        **dict.fromkeys(_JOB_UIDS, ""),
+        _INDEX: "0",
+    }
+
+
+def _is_of_its_namespace(term: PodTerm, *, job: GPUJob) -> bool:
+    chosen = term.namespace_selector
+    if chosen == LabelSelector():
+        return True
+    # What labels its namespace has is not known here: then it is taken to be another.
+    return job.metadata.namespace in term.namespaces or (chosen is None and not term.namespaces)
+
+
+def _selects(term: PodTerm, labels: Mapping[str, str]) -> bool:
+    selector = term.label_selector
+    if selector is None or _INDEX in term.match_label_keys:
+        return False
+    if any(key in labels and key != _INDEX for key in term.mismatch_label_keys):
+        return False
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        holds({"operator": each.operator, "values": each.values}, labels.get(each.key))
+        for each in selector.match_expressions
+    )

@@ -1,0 +1,216 @@
+"""Which containers of a pod ask for which devices.
+
+A pod says it in annotations: `dovetail.dev/gpu` for its first container, `dovetail.dev/gpu.<name>` for the container or
+sidecar of that name. Without annotations the resources of its containers say it. All of a pod's devices are in one
+mode. Each container has devices of its own, with one exception: an init container ends before the others start, so it
+may use the devices of one that asks the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, get_args
+
+from dovetail import names
+from dovetail.api.builtin import Container, Pod, PodSpec
+from dovetail.api.gpujob import Mode
+from dovetail.formats.quantities import Quantity, whole
+from dovetail.gpu.request import MAX_COUNT, MAX_MEMORY_MIB, WHOLE_MILLI, GPURequest, RequestError, parse
+
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+_NAMED: Final = f"{names.REQUEST}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One container with devices of its own; `index` counts the pod's containers and then its init containers."""
+
+    index: int
+    container: str
+    request: GPURequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the containers of a pod ask, the largest first. `lent`: init containers that use the devices of a part, by
+    index, and that part's index."""
+
+    mode: Mode = "Exclusive"
+    parts: tuple[Part, ...] = ()
+    lent: Mapping[int, int] = field(default_factory=dict)
+
+    def source(self, index: int) -> int | None:
+        """The index by which container `index` finds its devices in the pod's annotations; None if it has none."""
+        if any(part.index == index for part in self.parts):
+            return index
+        return self.lent.get(index)
+
+    def request(self, index: int) -> GPURequest | None:
+        """What container `index` asks; None if it has no devices."""
+        source = self.source(index)
+        return next((part.request for part in self.parts if part.index == source), None)
+
+
+def every_container(spec: PodSpec) -> list[Container]:
+    """Containers and then init containers: the order that indices count."""
+    return [*spec.containers, *spec.init_containers]
+
+
+def parts_of(pod: Pod) -> Parts:
+    """What each container of the pod asks. Raises `RequestError`."""
+    requests = _requests(pod)
+    first_init = len(pod.spec.containers)
+    containers = every_container(pod.spec)
+    own: dict[int, GPURequest] = {}
+    brief: dict[int, GPURequest] = {}
+    for index, request in requests.items():
+        (brief if _is_brief(containers[index], index=index, first_init=first_init) else own)[index] = request
+    parts = [Part(index=index, container=containers[index].name, request=request) for index, request in own.items()]
+    parts.sort(key=lambda part: (-part.request.total_milli, part.index))
+    lent = {index: _lender(parts, request, borrower=containers[index].name) for index, request in brief.items()}
+    return Parts(mode=_mode(pod, parts), parts=tuple(parts), lent=lent)
+
+
+def requested(container: Container, resource: str) -> Quantity:
+    """What a container requests of a resource, as the API server defaults it: a limit alone is the request."""
+    resources = container.resources
+    return resources.requests.get(resource) or resources.limits.get(resource) or 0
+
+
+def managed_amounts(container: Container) -> dict[str, int]:
+    """What a container asks of our resources; those that it does not ask are left out."""
+    amounts = {name: whole(requested(container, name)) for name in names.MANAGED_RESOURCES}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def names_ours(container: Container) -> bool:
+    """Whether a container names a resource of ours, be it with the amount 0."""
+    said = container.resources.requests.keys() | container.resources.limits.keys()
+    return not said.isdisjoint(names.MANAGED_RESOURCES)
+
+
+def mode_of(text: str | None, request: GPURequest) -> Mode:
+    """The mode that is said, or the one that goes with the request. Raises `RequestError`."""
+    if text is None:
+        return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
+    if text not in MODES:
+        raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODES))
+    mode: Mode = text
+    if mode == "Exclusive" and not request.whole:
+        raise RequestError(str(request), problem="mode Exclusive takes whole GPUs, not a share", example="Fractional")
+    return mode
+
+
+def _requests(pod: Pod) -> dict[int, GPURequest]:
+    """The request of each container that has one, by index."""
+    texts = _texts(pod)
+    requests = {}
+    for index, container in enumerate(every_container(pod.spec)):
+        if index in texts:
+            requests[index] = parse(texts[index])
+            continue
+        amounts = managed_amounts(container)
+        if amounts and texts:
+            raise RequestError(
+                container.name, field="container", problem="it asks for GPUs, but no annotation says what",
+                example=f"{_NAMED}{container.name}: '0.5'",
+            )  # fmt: skip
+        if amounts:
+            requests[index] = _request_from(amounts)
+    return requests
+
+
+def _texts(pod: Pod) -> dict[int, str]:
+    """The request texts of the annotations, by container."""
+    containers = every_container(pod.spec)
+    known = {container.name: index for index, container in enumerate(containers)}
+    annotations = pod.metadata.annotations
+    texts = {}
+    for annotation, text in annotations.items():
+        if annotation.startswith(_NAMED):
+            name = annotation.removeprefix(_NAMED)
+            if name not in known:
+                raise RequestError(
+                    name, field=annotation, problem=f"the pod has no container {name}", example=", ".join(known)
+                )
+            texts[known[name]] = text
+    if names.REQUEST in annotations:
+        texts[_target(pod, named=texts)] = annotations[names.REQUEST]
+    return texts
+
+
+def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
+    """The container that the pod's own annotation is for: the first, unless another one has its resources already.
+
+    A container that somebody put before it later does not take its devices.
+    """
+    containers = pod.spec.containers
+    if not containers:
+        raise RequestError(
+            pod.metadata.annotations[names.REQUEST], field=names.REQUEST, problem="the pod has no container",
+            example="a pod with one",
+        )  # fmt: skip
+    free = [index for index in range(len(containers)) if index not in named]
+    if not free:
+        raise RequestError(
+            pod.metadata.annotations[names.REQUEST], field=names.REQUEST,
+            problem="every container has an annotation of its own", example=f"{_NAMED}{containers[0].name} alone",
+        )  # fmt: skip
+    return next((index for index in free if managed_amounts(containers[index])), free[0])
+
+
+def _is_brief(container: Container, *, index: int, first_init: int) -> bool:
+    """Whether it is an init container that ends before the others start; a sidecar is none."""
+    return index >= first_init and container.restart_policy != "Always"
+
+
+def _lender(parts: list[Part], request: GPURequest, *, borrower: str) -> int:
+    for part in sorted(parts, key=lambda part: part.index):
+        if part.request == request:
+            return part.index
+    asked = " and ".join(str(part.request) for part in parts) or "nothing"
+    raise RequestError(
+        str(request), field=f"init container {borrower}",
+        problem=f"it uses the devices of a container that asks the same, but these ask {asked}",
+        example=str(parts[0].request) if parts else "the request on a container",
+    )  # fmt: skip
+
+
+def _mode(pod: Pod, parts: list[Part]) -> Mode:
+    said = pod.metadata.annotations.get(names.MODE)
+    modes = {part.container: mode_of(said, part.request) for part in parts}
+    if len(set(modes.values())) > 1:
+        asked = ", ".join(f"{part.container} {part.request}" for part in parts)
+        raise RequestError(
+            asked, field=names.REQUEST, problem="the devices of one pod are in one mode",
+            example=f"{names.MODE}: Fractional",
+        )  # fmt: skip
+    return next(iter(modes.values()), "Exclusive")
+
+
+def _request_from(asked: Mapping[str, int]) -> GPURequest:
+    """The request that bare resources mean: whole devices in thousands, or one share."""
+    total = asked.get(names.GPU_MILLI, WHOLE_MILLI * asked.get(names.GPU_TURN, 0))
+    memory_mib = asked.get(names.GPU_MEMORY_MIB)
+    if memory_mib is not None and memory_mib > MAX_MEMORY_MIB:
+        raise RequestError(
+            str(memory_mib), problem=f"{names.GPU_MEMORY_MIB} may be {MAX_MEMORY_MIB} at most", example="8192"
+        )
+    if total < WHOLE_MILLI:
+        return GPURequest(share_milli=total, memory_mib=memory_mib) if total else _no_share(asked)
+    count, rest = divmod(total, WHOLE_MILLI)
+    if count > MAX_COUNT:
+        raise RequestError(str(count), problem=f"the number of GPUs may be {MAX_COUNT} at most", example="2")
+    if rest:
+        raise RequestError(
+            str(total), problem=f"{names.GPU_MILLI} above 1000 must be a multiple of 1000 without "
+            f"the annotation {names.REQUEST}", example="2000",
+        )  # fmt: skip
+    return GPURequest(count=count, memory_mib=None if memory_mib is None else memory_mib // count)
+
+
+def _no_share(asked: Mapping[str, int]) -> GPURequest:
+    raise RequestError(
+        str(asked[names.GPU_MEMORY_MIB]),
+        problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} beside it",
+        example="500",
+    )

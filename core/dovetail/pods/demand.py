@@ -1,0 +1,305 @@
+"""Pods and jobs into what they ask, and what they ask into resources. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar, get_args
+
+from dovetail import decoding, names
+from dovetail.api.builtin import Pod, PodSpec
+from dovetail.api.gpujob import GPUJob, MemoryStrategy, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
+from dovetail.engine.model.claims import Ask, Guard
+from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
+from dovetail.jobs.size_limits import refusal_of_depth
+from dovetail.pods.allocation import MAX_PRIORITY
+from dovetail.pods.anti_affinity import is_apart
+from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
+from dovetail.pods.device_plugin import mig_devices, refuse_no_devices, vendor_devices, vendor_request
+from dovetail.pods.effective_request import host_room_mib, peak
+from dovetail.pods.errors import quantity_error, template_error
+from dovetail.pods.injection_types import PodAddedTo
+from dovetail.pods.template_types import Whereabouts
+
+
+def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
+    """The ask with the estimate as the memory that is promised: never more than was asked, where memory was."""
+    if use is None or use.estimate_mib is None or ask.gpu is None or ask.mode == "Exclusive":
+        return ask
+    asked = ask.gpu.memory_mib
+    memory_mib = use.estimate_mib if asked is None else min(asked, use.estimate_mib)
+    return replace(ask, gpu=replace(ask.gpu, memory_mib=memory_mib), guard="Aggressive")
+
+
+# As far as a share of the structured form may be from whole thousandths: floating point is.
+_HAIR: Final = 1e-6
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
+WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
+# The container that holds the devices of a reservation.
+RESERVATION_CONTAINER: Final = "main"
+_RESERVATION_GRACE_SECONDS: Final = 5
+# Beyond every machine. The API server takes quantities whose sums no column of the ledger could hold.
+MOST: Final = 1 << 40
+
+
+def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
+    """What a pod asks, or None for a pod that names none of our resources and of no vendor's.
+
+    One that names a resource of ours with the amount 0 asks for a place by its CPU and memory alone. Raises
+    `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet count
+    must be what we promise.
+    """
+    if (found := vendor_request(pod, vendors=vendors)) is not None:
+        return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
+    if not any(names_ours(container) for container in every_container(pod.spec)):
+        return None
+    asked = parts_of(pod)
+    agree(pod, asked=asked)
+    cpu_milli, memory_mib = host_request(pod.spec)
+    policy = _policy(pod.metadata.annotations.get(names.POLICY), default=default_policy)
+    if not asked.parts:
+        return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
+    first, *others = asked.parts
+    priority_in(pod.metadata.annotations)
+    return Ask(
+        gpu=first.request,
+        mode=asked.mode,
+        policy=policy,
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        guard=guard_in(pod.metadata.annotations),
+        workload=workload_in(pod.metadata.annotations),
+        more=tuple(part.request for part in others),
+        host_room_mib=0 if others or asked.lent else host_room_mib(pod.spec, container=first.index),
+    )
+
+
+def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, default_policy: Policy) -> Ask:
+    cpu_milli, memory_mib = host_request(pod.spec)
+    return Ask(
+        gpu=request,
+        policy=_policy(pod.metadata.annotations.get(names.POLICY), default=default_policy),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        resource=resource,
+    )
+
+
+def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
+    """Check that the resources of each container are those of its request; `missing_ok` lets a container have none yet.
+
+    Raises `RequestError`.
+    """
+    for index, container in enumerate(every_container(pod.spec)):
+        request = asked.request(index)
+        amounts = managed_amounts(container)
+        if request is not None and (amounts or not missing_ok):
+            _agree(request, mode=asked.mode, asked=amounts)
+
+
+def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
+    """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
+    `RequestError`."""
+    request = request_of_job(job)
+    if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
+        raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
+    said = template_spec(job)
+    spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
+    # Whoever adds to it later is to find lists where lists belong.
+    _read(said, PodAddedTo, job=job)
+    _check_left_to_the_queue(said)
+    cpu_milli, memory_mib = host_request(spec)
+    refuse_no_devices(spec, vendors=vendors)
+    if asked := _of_vendors(spec, vendors=vendors):
+        raise RequestError(
+            next(iter(asked)), field="spec.template", problem="spec.gpu says how many GPUs a worker gets",
+            example=f"gpu: {sum(asked.values())} and no such resource in the template",
+        )  # fmt: skip
+    return Ask(
+        gpu=request,
+        mode="Exclusive" if request is None else mode_of(job.spec.mode, request),
+        policy=job.spec.policy or default_policy,
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        guard=guard_of(job.spec.memory.strategy),
+        workload=job.spec.workload,
+        host_room_mib=host_room_mib(spec, container=0),
+        apart=is_apart(job, where),
+    )
+
+
+def _check_left_to_the_queue(said: Mapping[str, Any]) -> None:
+    """Refuse what would be overridden though the job rests on it: where its pods go and when is the queue's word."""
+    if node := said.get("nodeName"):
+        raise RequestError(
+            str(node), field="spec.template.spec.nodeName", problem="the queue decides where a job's pods go",
+            example=f'nodeSelector: {{kubernetes.io/hostname: "{node}"}}',
+        )  # fmt: skip
+    if gates := said.get("schedulingGates"):
+        raise RequestError(
+            str(gates), field="spec.template.spec.schedulingGates", problem="the queue decides when a job's pods go",
+            example="suspend: true",
+        )  # fmt: skip
+
+
+def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
+    try:
+        return vendor_devices(spec, vendors=vendors) | mig_devices(spec)
+    except QuantityError as error:
+        raise quantity_error(spec, error.text) from error
+
+
+def guard_of(strategy: MemoryStrategy | None) -> Guard | None:
+    """The guard that a strategy means before anything is learned: Dynamic begins as Conservative."""
+    return "Conservative" if strategy == "Dynamic" else strategy
+
+
+def guard_in(annotations: Mapping[str, str]) -> Guard | None:
+    """The guard that a pod's annotations ask for; None for the configured one. Raises `RequestError`.
+
+    What Dynamic learns stands in the request of a GPUJob's pods; nothing is learned for any other pod.
+    """
+    text = annotations.get(names.MEMORY_STRATEGY)
+    return guard_of(_one_of(MEMORY_STRATEGIES, text, field="memory strategy"))
+
+
+def workload_in(annotations: Mapping[str, str]) -> Workload | None:
+    """The workload that a pod's annotations say. Raises `RequestError`."""
+    return _one_of(WORKLOADS, annotations.get(names.WORKLOAD), field="workload")
+
+
+def template_spec(job: GPUJob) -> dict[str, Any]:
+    """The pod spec of a job, a copy; what is null is left out, as the API server does with pods."""
+    spec: dict[str, Any] = _without_nulls(written_spec(job))
+    return spec
+
+
+def written_spec(job: GPUJob) -> dict[str, Any]:
+    """The pod spec of a job as it is written; that of a reservation is one container that waits.
+
+    Decodes the template, which is kept as text: a reader that needs few fields takes `fields_of`.
+    """
+    held = job.spec.reservation
+    if held is None:
+        return spec_of(job.spec.template)
+    container: dict[str, Any] = {"name": RESERVATION_CONTAINER, "image": held.image}
+    if held.command:
+        container["command"] = held.command
+    # What waits has nothing to bring to an end.
+    return {"containers": [container], "terminationGracePeriodSeconds": _RESERVATION_GRACE_SECONDS}
+
+
+def fields_of(job: GPUJob, as_type: type[T]) -> T:
+    """Those fields of a job's pod spec that `as_type` names. Raises `UnreadableError`."""
+    if job.spec.reservation is not None:
+        return decoding.convert(written_spec(job), as_type=as_type, strict=False)
+    return decoding.decode(job.spec.template.spec, as_type=as_type)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
+def _read(said: Mapping[str, Any], as_type: type[Spec], *, job: GPUJob) -> Spec:
+    try:
+        return decoding.convert(said, as_type=as_type, strict=False)
+    except decoding.UnreadableError as error:
+        raise template_error(error, job=job.metadata.name) from error
+
+
+def request_of_job(job: GPUJob) -> GPURequest | None:
+    """The request of a job in either form; None for `device: cpu`. Raises `RequestError`."""
+    if job.spec.resources is not None:
+        return request_of_resources(job.spec.resources)
+    return parse("" if job.spec.gpu is None else job.spec.gpu)
+
+
+def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
+    """The structured form as a request; None for `device: cpu`. Raises `RequestError`."""
+    if resources.device == "cpu":
+        return None
+    share_milli = round(resources.share * WHOLE_MILLI)
+    if not 1 <= share_milli <= WHOLE_MILLI or abs(resources.share * WHOLE_MILLI - share_milli) > _HAIR:
+        raise RequestError(
+            str(resources.share), field="resources.share",
+            problem="must be from 0.001 to 1, with at most three decimals", example="share: 0.5",
+        )  # fmt: skip
+    return GPURequest(
+        count=resources.count,
+        share_milli=share_milli,
+        memory_mib=None if resources.memory is None else mebibytes(resources.memory),
+        models=tuple(resources.models),
+        vendor=resources.vendor,
+        device_index=int(resources.device.removeprefix("cuda:")) if ":" in resources.device else None,
+    )
+
+
+def resources_of(ask: Ask) -> dict[str, str]:
+    """The extended resources that a container with this ask requests: the sums that kube-scheduler counts."""
+    gpu = ask.gpu
+    if gpu is None:
+        return {}
+    if ask.resource:
+        return {ask.resource: str(gpu.count)}
+    resources = (
+        {names.GPU_TURN: str(gpu.count)} if ask.mode == "TimeShared" else {names.GPU_MILLI: str(gpu.total_milli)}
+    )
+    if gpu.memory_mib is not None:
+        resources[names.GPU_MEMORY_MIB] = str(gpu.count * gpu.memory_mib)
+    return resources
+
+
+def host_request(spec: PodSpec) -> tuple[int, int]:
+    """CPU in milli and memory in MiB that a pod takes of its node, by Kubernetes' rule for init and sidecar containers.
+
+    An amount beyond every machine counts as more than any node has. Raises `RequestError` for a quantity that is none.
+    """
+    try:
+        return min(MOST, peak(spec, "cpu", read=milli)), min(MOST, peak(spec, "memory", read=mebibytes))
+    except QuantityError as error:
+        raise quantity_error(spec, error.text) from error
+
+
+def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None:
+    expected = resources_of(Ask(gpu=request, mode=mode))
+    if {name: str(amount) for name, amount in asked.items()} != expected:
+        found = ", ".join(f"{name}: {amount}" for name, amount in asked.items())
+        wanted = ", ".join(f"{name}: {amount}" for name, amount in expected.items())
+        raise RequestError(
+            str(request), problem=f"the pod's resources are {found}, but the request needs {wanted}",
+            example=wanted,
+        )  # fmt: skip
+
+
+def priority_in(annotations: Mapping[str, str]) -> int | None:
+    """The weight in turns that a pod's annotations ask for; None where they ask for none. Raises `RequestError`."""
+    text = annotations.get(names.PRIORITY)
+    if text is None:
+        return None
+    weight = read_whole(text, otherwise=-1)
+    if not 0 <= weight <= MAX_PRIORITY:
+        allowed = f"a whole number from 0 to {MAX_PRIORITY}"
+        raise RequestError(text, field="priority", problem=f"must be {allowed}", example="20")
+    return weight
+
+
+def _policy(text: str | None, *, default: Policy) -> Policy:
+    return _one_of(POLICIES, text, field="policy") or default
+
+
+def _one_of(allowed: tuple[Word, ...], text: str | None, *, field: str) -> Word | None:
+    """The allowed word that `text` is; None where nothing is said. Raises `RequestError` for any other."""
+    if text is None:
+        return None
+    for word in allowed:
+        if word == text:
+            return word
+    raise RequestError(text, field=field, problem=f"unknown {field}", example=", ".join(allowed))

@@ -1,0 +1,133 @@
+"""What a pod asks of a vendor's device plugin: whole devices, counted by kubelet, told apart by an annotation. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.builtin import Container, Pod, PodSpec
+from dovetail.engine.model.claims import Ask
+from dovetail.formats.quantities import Quantity, QuantityError, whole
+from dovetail.gpu.device_plugins import Vendors, asks_by_kind, is_mig, is_nvidias
+from dovetail.gpu.request import GPURequest, RequestError, parse
+from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of
+from dovetail.pods.effective_request import peak
+from dovetail.pods.errors import quantity_error
+
+# Beyond every machine, as the columns of the ledger could not hold it.
+_MOST: Final = 1 << 20
+
+
+def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
+    """How many devices of vendors' plugins the pod holds at one time, by resource; kubelet counts the same."""
+    named = [name for name in vendors.resources if any(_names(each, name) for each in every_container(spec))]
+    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in named}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _names(container: Container, resource: str) -> bool:
+    return resource in container.resources.requests or resource in container.resources.limits
+
+
+def mig_devices(spec: PodSpec) -> dict[str, int]:
+    """How many MIG devices of NVIDIA's plugin the pod holds at one time, by resource."""
+    named = {name for each in every_container(spec) for name in each.resources.limits if is_mig(name)}
+    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in sorted(named)}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def refuse_no_devices(spec: PodSpec, *, vendors: Vendors) -> None:
+    """Refuse a container that names a vendor's device and asks 0 of it. Raises `RequestError`.
+
+    It would look as if the plugin said what it sees, and no plugin is asked for 0. Who means a pod without devices says
+    so by leaving the resource out.
+    """
+    for container in every_container(spec):
+        for name, amount in container.resources.limits.items():
+            if (is_nvidias(name) or name in vendors.resources) and _is_none(amount, spec=spec):
+                raise RequestError(
+                    container.name, field="container", problem=f"it asks {name}: {amount}, which gives it no device",
+                    example=f"{name}: 1, or leave the resource out",
+                )  # fmt: skip
+
+
+def _is_none(amount: Quantity, *, spec: PodSpec) -> bool:
+    try:
+        return whole(amount) <= 0
+    except QuantityError as error:
+        raise quantity_error(spec, error.text) from error
+
+
+def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | None:
+    """The vendor's resource that the pod asks and what it asks of it; None for a pod that asks none.
+
+    The annotation `dovetail.dev/gpu` may add a model: `2(V100)`. Raises `RequestError` when it does not agree with the
+    resources, or asks for what a vendor's plugin has not.
+    """
+    asked = vendor_devices(pod.spec, vendors=vendors)
+    if not asked:
+        return None
+    (resource, count), *others = asked.items()
+    if others or any(managed_amounts(container) for container in every_container(pod.spec)):
+        mixed = [*asked, *(name for each in every_container(pod.spec) for name in managed_amounts(each))]
+        raise RequestError(
+            " and ".join(dict.fromkeys(mixed)), field="resources", problem="a pod's GPUs are of one kind",
+            example=f"{resource}: {count} alone",
+        )  # fmt: skip
+    request = _annotated(pod.metadata.annotations, count=count)
+    _agree(request, resource=resource, count=count, vendors=vendors)
+    return resource, request
+
+
+def plugin_for(pod: Pod, *, asked: Parts, vendors: Vendors) -> str:
+    """The vendor's resource by which a pod is to ask that only says what it wants; empty: it asks managed nodes.
+
+    The preferred kind of node decides, and what only one kind has. Raises `RequestError` for what neither has.
+    """
+    says_itself = any(managed_amounts(container) for container in every_container(pod.spec))
+    # Of a request that a container's own annotation says only managed nodes are asked: kubelet's count is the pod's.
+    if (
+        says_itself
+        or names.REQUEST not in pod.metadata.annotations
+        or len(asked.parts) != 1
+        or asked.lent
+        or asked.parts[0].index >= len(pod.spec.containers)
+    ):
+        return ""
+    way, *_ = asks_by_kind(Ask(gpu=asked.parts[0].request, mode=asked.mode), vendors=vendors)
+    return way.resource
+
+
+def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) -> dict[str, Any]:
+    """A container (as in JSON) that asks devices of a vendor's plugin, which then says what it sees.
+
+    A variable of the user's would win over the plugin's: it goes, and so does what asks for managed devices.
+    """
+    resources = dict(container.get("resources") or {})
+    for part in ("requests", "limits"):
+        theirs = {k: v for k, v in (resources.get(part) or {}).items() if k not in names.MANAGED_RESOURCES}
+        resources[part] = {**theirs, **amounts}
+    ours = {names.ENV_VISIBLE_DEVICES, *names.ENV_OTHER_VISIBLE_DEVICES}
+    env = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
+    return {**container, "resources": resources, "env": env}
+
+
+def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
+    text = annotations.get(names.REQUEST)
+    request = GPURequest(count=count) if text is None else parse(text)
+    if mode_of(annotations.get(names.MODE), request) != "Exclusive" or request.device_index is not None:
+        raise RequestError(
+            str(request), problem="a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N",
+            example=str(GPURequest(count=count, models=request.models)),
+        )  # fmt: skip
+    return request
+
+
+def _agree(request: GPURequest, *, resource: str, count: int, vendors: Vendors) -> None:
+    meant = GPURequest(count=count, models=request.models, memory_mib=request.memory_mib)
+    if request.count != count:
+        raise RequestError(str(request), problem=f"the pod's containers ask {resource}: {count}", example=str(meant))
+    if request.vendor is not None and request.vendor != vendors.vendor_of(resource):
+        raise RequestError(
+            str(request), problem=f"the pod's containers ask {resource}, which is not {request.vendor}'s",
+            example=str(meant),
+        )  # fmt: skip

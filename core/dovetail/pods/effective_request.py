@@ -1,0 +1,45 @@
+"""How much of a resource a pod takes of its node. Pure."""
+
+from collections.abc import Callable
+
+from dovetail.api.builtin import Container, PodSpec
+from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli
+from dovetail.gpu.memory import HOST_MARGIN_MIB
+from dovetail.pods.containers import every_container, requested
+
+
+def host_room_mib(spec: PodSpec, *, container: int) -> int:
+    """Device memory in MiB for which a container's memory request has room; 0 where there is no such container.
+
+    Its limit is no less than its request. What the program itself takes of it only the node can see.
+    """
+    containers = every_container(spec)
+    if not 0 <= container < len(containers):
+        return 0
+    asked = mebibytes(requested(containers[container], "memory"), rounding="down")
+    return max(0, asked - HOST_MARGIN_MIB)
+
+
+def peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> int:
+    """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay.
+
+    Raises `QuantityError` for an amount that is no quantity or is below zero: it would lower what others add up to.
+    """
+    sidecars = most = 0
+    for container in spec.init_containers:
+        amount = _asked(container, resource, read=read)
+        if container.restart_policy == "Always":
+            sidecars += amount
+            most = max(most, sidecars)
+        else:
+            most = max(most, sidecars + amount)
+    return max(most, sidecars + sum(_asked(container, resource, read=read) for container in spec.containers))
+
+
+def _asked(container: Container, resource: str, *, read: Callable[[Quantity], int]) -> int:
+    amount = requested(container, resource)
+    value = read(amount)
+    # By the thousandth: as whole MiB a few bytes below zero are zero.
+    if str(amount).startswith("-") and milli(amount) < 0:
+        raise QuantityError(amount)
+    return value

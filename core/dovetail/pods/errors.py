@@ -1,0 +1,58 @@
+"""Where a pod's spec cannot be read, and what it should say there. Pure."""
+
+import re
+from typing import Final
+
+from dovetail.api.builtin import PodSpec
+from dovetail.decoding import UnreadableError
+from dovetail.formats.quantities import Quantity
+from dovetail.gpu.request import RequestError
+
+_WHAT_AND_WHERE: Final = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?")
+_WRONG_KIND: Final = re.compile(r"Expected `(?P<wanted>\w+(?: \| \w+)*)`, got `(?P<found>\w+)`")
+# By msgspec's word: ours, and how it is written.
+_KINDS: Final = {
+    "str": ("a text", '"1" in quotes'),
+    "int": ("a whole number", "1"),
+    "float": ("a number", "1.5"),
+    "bool": ("true or false", "true"),
+    "array": ("a list", "[a, b]"),
+    "object": ("an object", "{name: value}"),
+    "null": ("nothing", "null"),
+}
+_OTHERWISE: Final = "containers: [{name: main, image: python}]"
+
+
+def template_error(error: UnreadableError, *, job: str) -> RequestError:
+    """The error of a job whose template is no pod: which field it is, what was found there, and what is allowed."""
+    told = _WHAT_AND_WHERE.fullmatch(str(error))
+    assert told is not None, "it takes every text"
+    what, example = _in_words(told["what"])
+    where = f"spec.template.spec{told['where'] or ''}"
+    return RequestError(job, field="job", problem=f"{where} {what}", example=example)
+
+
+def quantity_error(spec: PodSpec, text: Quantity) -> RequestError:
+    """The error of a pod with that quantity, which is none or is negative: whose it is."""
+    problem = "must be 0 or more" if str(text).startswith("-") else "is no quantity"
+    return RequestError(str(text), field=_place_of(spec, text), problem=problem, example="500m or 1.5Gi")
+
+
+def _in_words(what: str) -> tuple[str, str]:
+    kinds = _WRONG_KIND.fullmatch(what)
+    # What may be left out may be null too, which goes without saying, and what may be any number a whole one.
+    wanted = [] if kinds is None else [each for each in kinds["wanted"].split(" | ") if each != "null"]
+    wanted = [each for each in wanted if each != "int" or "float" not in wanted]
+    if kinds is None or not {*wanted, kinds["found"]} <= _KINDS.keys():
+        return f"is no pod: {what}", _OTHERWISE
+    allowed = " or ".join(_KINDS[each][0] for each in wanted)
+    return f"must be {allowed} and is {_KINDS[kinds['found']][0]}", _KINDS[wanted[0]][1]
+
+
+def _place_of(spec: PodSpec, text: Quantity) -> str:
+    for container in [*spec.init_containers, *spec.containers]:
+        for kind, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+            for resource, amount in amounts.items():
+                if str(amount) == str(text):
+                    return f"resources.{kind}.{resource} of container {container.name}"
+    return "resources of a container"

@@ -1,0 +1,102 @@
+"""Whether a node is one that a pod may go to at all: node selector, required node affinity and taints. Pure.
+
+kube-scheduler decides this for the pod; the queue asks it beforehand, so that a job is not admitted onto nodes that its
+pods would be kept off. The rules are those of the Kubernetes scheduler's NodeAffinity and TaintToleration plugins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dovetail.api.builtin import Node, Taint
+
+_KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
+# What Kubernetes says by these taints the ledger has from the node itself: it is cordoned, or not ready. A node that
+# comes back is one of those that a job could go to, so it is not out of the question for it.
+_STATES: Final = frozenset(
+    {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+)
+Expression = Mapping[str, Any]
+ExclusionKind = Literal["NodeSelector", "Taint", "NodeAffinity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """What keeps a pod off a node whatever room there is; `what` is the same for every node of one cause."""
+
+    kind: ExclusionKind
+    what: str
+
+
+def admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
+    """Whether `node` is one that a pod with `pod_spec` (as in JSON) may go to."""
+    return exclusion(node, pod_spec) is None
+
+
+def exclusion(node: Node, pod_spec: Mapping[str, Any]) -> Exclusion | None:
+    """The first thing in `pod_spec` (as in JSON), or missing in it, that keeps a pod off `node`."""
+    selector: Mapping[str, str] = pod_spec.get("nodeSelector") or {}
+    unmet = [f"{name}={value}" for name, value in selector.items() if node.metadata.labels.get(name) != value]
+    if unmet:
+        return Exclusion(kind="NodeSelector", what=", ".join(sorted(unmet)))
+    tolerations: Sequence[Mapping[str, Any]] = pod_spec.get("tolerations") or ()
+    for taint in node.spec.taints:
+        if taint.effect not in _KEEPING_OFF or taint.key in _STATES:
+            continue
+        if not any(_tolerates(each, taint) for each in tolerations):
+            return Exclusion(kind="Taint", what=f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
+    return None if _affinity_admits(node, pod_spec) else Exclusion(kind="NodeAffinity", what="")
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    if toleration.get("effect") not in {None, "", taint.effect}:
+        return False
+    key = toleration.get("key") or ""
+    if toleration.get("operator") == "Exists":
+        return key in {"", taint.key}
+    return key == taint.key and (toleration.get("value") or "") == taint.value
+
+
+def _affinity_admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
+    node_affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    return any(term_admits(node, term) for term in required.get("nodeSelectorTerms") or ())
+
+
+def term_admits(node: Node, term: Mapping[str, Any]) -> bool:
+    """Whether a term of a NodeSelector (as in JSON) selects the node. One without expressions selects none."""
+    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not labels and not fields:
+        return False
+    return all(holds(expression, node.metadata.labels.get(expression["key"])) for expression in labels) and all(
+        holds(expression, node.metadata.name) for expression in fields
+    )
+
+
+def holds(expression: Expression, value: str | None) -> bool:
+    """Whether an expression of a selector is true of a label with that value, None where there is no such label."""
+    values: Sequence[str] = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _number(value) > _number(next(iter(values), None))
+        case "Lt":
+            return _number(value) < _number(next(iter(values), None))
+        case _:
+            return False
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else float("nan")
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,77 @@
+"""What a pod is to the other tenants of its devices, and which GPUJob it proves to belong to. Pure.
+
+A user who may edit a pod may write its labels and annotations at any time. So what others rest on is fixed when the pod
+is bound: the extender writes it into the allocation, admission keeps it as it is, and every reader takes it from there.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.meta import OwnerReference
+from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
+
+# As a GPUJob has it that names none.
+DEFAULT_PRIORITY: Final = 10
+_JOB: Final = ("batch/v1", "Job")
+# A batch Job, by namespace and UID: an owner of another namespace is none.
+Child = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenancy:
+    """What a pod is to the other tenants of its devices.
+
+    `job` is the GPUJob of its namespace whose worker it is, empty for a pod of none. `priority` (0-255) is its weight
+    in turns. A `reservation` keeps its devices for people who use them from outside the cluster.
+    """
+
+    job: str = ""
+    priority: int = DEFAULT_PRIORITY
+    reservation: bool = False
+
+
+def tenancy_in(pod: Pod, *, allocation: Allocation | None) -> Tenancy:
+    """What a pod was when it was bound, as its allocation says.
+
+    Where kubelet chose the devices there is no allocation, and one of an earlier version says nothing of this: then the
+    job that the pod proves to be of counts, and its annotations do not.
+    """
+    if allocation is not None and allocation.priority is not None:
+        return Tenancy(job=allocation.job, priority=allocation.priority, reservation=allocation.reservation)
+    job = job_of(pod)
+    return Tenancy(job=job, reservation=bool(job) and pod.metadata.labels.get(names.LABEL_RESERVATION) == "true")
+
+
+def job_of(pod: Pod) -> str:
+    """The GPUJob of its namespace that the pod is of; empty where its label and its batch Job do not both name it.
+
+    A GPUJob and its batch Job share one name. With the chart's policies only the Job controller creates a pod with that
+    label, and only the operator a Job whose template has it.
+    """
+    name, owner = pod.metadata.labels.get(names.LABEL_JOB, ""), controller_of(pod)
+    is_proven = owner is not None and (owner.api_version, owner.kind, owner.name) == (*_JOB, name)
+    return name if is_proven else ""
+
+
+def job_it_was_of(pod: Pod) -> str:
+    """The same of a pod that its batch Job may have left behind: what its allocation says then counts."""
+    if name := job_of(pod):
+        return name
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError:
+        return ""
+    return "" if allocation is None else allocation.job
+
+
+def child_of(pod: Pod) -> Child | None:
+    """The batch Job of the GPUJob that the pod is of; None for a pod of none."""
+    owner = controller_of(pod)
+    return (pod.metadata.namespace, owner.uid) if owner is not None and job_of(pod) else None
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """What looks after the pod, as its owner references say it."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

@@ -1,0 +1,186 @@
+"""Reservations for a time: GPUs that a quota keeps for those whom it binds, from a moment on. Pure.
+
+They are held as the reservation of the first job that does not fit is: another job may have the devices until then only
+where its time limit ends it before. What runs there already, without a limit, is not sent away.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dovetail.engine.filter.messages import gpus
+from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest
+from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """`gpus` whole GPUs are kept for the jobs of a quota, from `at_seconds` from now on, to `until_seconds`.
+
+    `until` is for people. `nodes` are those of its pool, None for any. `resources` are the ways in which GPUs are
+    asked, in order.
+    """
+
+    name: str
+    quota: str
+    at_seconds: float
+    gpus: int
+    until: str
+    until_seconds: float = float("inf")
+    nodes: Sequence[str] | None = None
+    resources: Sequence[str] = ("",)
+
+    @property
+    def key(self) -> str:
+        """What its claims are known by."""
+        return f"window/{self.quota}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """What is `wanted` for a time, where that is now, and the quotas that each job is bound by, by the job's key: those
+    are its own."""
+
+    reservations: Mapping[str, Sequence[Reservation]] = field(default_factory=dict)
+    quotas_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    wanted: Sequence[Window] = ()
+
+    def against(self, job: Candidate, *, start_seconds: float = 0.0) -> list[Reservation]:
+        """What is kept for others than the job and in its way if it starts then: unless it ends before."""
+        return self._in_the_way(job, self.reservations, start_seconds=start_seconds)
+
+    def after(
+        self, job: Candidate, *, ledger: Ledger, leaving: Sequence[Leaving], start_seconds: float
+    ) -> list[Reservation]:
+        """The same where it would be once the ledger is as it is handed over: what is freed may be kept then."""
+        return self._in_the_way(job, placed(self.wanted, ledger=ledger, leaving=leaving), start_seconds=start_seconds)
+
+    def ends(self) -> list[Leaving]:
+        """When what is kept is not kept any more, as ends at which a look may look again."""
+        kept = [each for found in self.reservations.values() for each in found if each.until_seconds != float("inf")]
+        return [Leaving(at_seconds=each.until_seconds, key=each.job.key, job=each.job.key) for each in kept]
+
+    def _in_the_way(
+        self, job: Candidate, reservations: Mapping[str, Sequence[Reservation]], *, start_seconds: float
+    ) -> list[Reservation]:
+        own = self.quotas_of.get(job.key, frozenset())
+        end = start_seconds + job.run_seconds if job.limited else float("inf")
+        return [
+            each
+            for quota, kept in reservations.items()
+            if quota not in own
+            for each in kept
+            if each.at_seconds < end and start_seconds < each.until_seconds
+        ]
+
+
+def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leaving]) -> dict[str, list[Reservation]]:
+    """Where each window's GPUs are going to be, by quota: on devices that are free by then as far as can be known.
+
+    No device is kept twice for one time. The ledger is as before when this returns.
+    """
+    found: dict[str, list[Reservation]] = {}
+    before: list[Reservation] = []
+    # Those of a pool first: the others may have what is left.
+    for window in sorted(windows, key=lambda each: (each.nodes is None, each.at_seconds, each.key)):
+        future = ledger.copy()
+        for each in leaving:
+            if each.at_seconds <= window.at_seconds and not each.assumed:
+                future.release(each.key)
+        for other in before:
+            # Times that only touch do not overlap.
+            if window.at_seconds < other.until_seconds and other.at_seconds < window.until_seconds:
+                for claim in other.claims:
+                    future.commit(claim)
+        if claims := _claims(window, ledger=future):
+            before.append(_reservation(window, claims))
+            found.setdefault(window.quota, []).append(before[-1])
+    return found
+
+
+def reserve_beside(
+    job: Candidate,
+    *,
+    against: Sequence[Reservation],
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Sequence[Leaving],
+    now_seconds: float,
+) -> Reservation | None:
+    """The earliest start of a job beside what is kept `against` it; else after that, where all of it has begun.
+
+    None where no end that is known makes room for it. For what is yet to begin nothing stands idle so long before.
+    """
+    if not against:
+        return reserve(job, ledger=ledger, sites=sites, leaving=leaving)
+    kept = ledger.copy()
+    for claim in (claim for each in against for claim in each.claims):
+        kept.commit(claim)
+    beside = reserve(job, ledger=kept, sites=sites, leaving=leaving)
+    if beside is not None or any(each.at_seconds > now_seconds for each in against):
+        return beside
+    return _after(job, against, ledger=ledger, sites=sites, leaving=leaving)
+
+
+def _after(
+    job: Candidate, against: Sequence[Reservation], *, ledger: Ledger, sites: Sites, leaving: Sequence[Leaving]
+) -> Reservation | None:
+    """The earliest start when nothing is kept any more; until then that is for those whom it is kept for."""
+    at = max(each.until_seconds for each in against)
+    now = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites)
+    if isinstance(now, Room):
+        claims = now.claims
+    else:
+        found = reserve(job, ledger=ledger, sites=sites, leaving=leaving)
+        if found is None:
+            return None
+        at, claims = max(at, found.at_seconds), found.claims
+    left = beyond(claims, given=[claim for each in against for claim in each.claims])
+    return Reservation(job=job, at_seconds=at, claims=tuple(left))
+
+
+def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Sequence[Leaving]) -> list[Claim]:
+    """What of these reservations is free now and has to stay so; a device that is kept for several times, once."""
+    found: list[Claim] = []
+    devices: set[str] = set()
+    for each in reservations:
+        for claim in kept_now(each, ledger=ledger, leaving=leaving):
+            if devices.isdisjoint(of_it := {device.uuid for device in claim.devices}):
+                found.append(claim)
+                devices |= of_it
+    return found
+
+
+def _claims(window: Window, *, ledger: Ledger) -> list[Claim]:
+    """As many GPUs as there are, one by one; the ledger has them then."""
+    claims: list[Claim] = []
+    shapes = Shapes(ledger)
+    for resource in window.resources:
+        while len(claims) < window.gpus:
+            key = f"{window.key}/{len(claims)}"
+            found = place(ledger, _one(resource), workers=1, key=key, nodes=window.nodes, shapes=shapes)
+            if isinstance(found, Shortage):
+                break
+            claims += found
+            ledger.commit(found[0])
+    return claims
+
+
+def _one(resource: str) -> Ask:
+    return Ask(gpu=GPURequest(count=1, share_milli=WHOLE_MILLI), policy="Pack", resource=resource)
+
+
+def _reservation(window: Window, claims: Sequence[Claim]) -> Reservation:
+    job = Candidate(key=window.key, ask=_one(window.resources[0]), workers=window.gpus, name=window.key)
+    words = f"{gpus(window.gpus)} are kept by GPUQuota {window.quota} until {window.until} (reservation {window.name})"
+    return Reservation(
+        job=job,
+        at_seconds=max(0.0, window.at_seconds),
+        claims=tuple(claims),
+        words=words,
+        until_seconds=window.until_seconds,
+    )

@@ -1,0 +1,53 @@
+"""The room beside what is kept for others. Known as long as one look stays at one time."""
+
+from collections.abc import Sequence
+
+from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.queue.backfill.reservation import Reservation, set_aside
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room
+
+
+class KeptAside:
+    """What is left of the ledger of a look beside each set of reservations that a job has to heed.
+
+    Room only shrinks meanwhile: a shape that was refused beside a set is refused again without another placement.
+    """
+
+    def __init__(self, ledger: Ledger, *, sites: Sites) -> None:
+        self._ledger = ledger
+        self._sites = sites
+        self._left: dict[tuple[str, ...], tuple[Ledger, Shapes]] = {}
+        self._refused: dict[tuple[tuple[str, ...], object], Shortage] = {}
+
+    def room(self, job: Candidate, *, kept: Sequence[Reservation], leaving: Sequence[Leaving]) -> Room | Shortage:
+        """The room of a job beside all that is `kept`, some of which comes from those who are `leaving`."""
+        keys = tuple(each.job.key for each in kept)
+        shortage = self._refused.get((keys, job.shape))
+        if shortage is not None:
+            return shortage
+        if keys not in self._left:
+            self._left[keys] = self._without(kept, leaving=leaving)
+        ledger, shapes = self._left[keys]
+        found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
+        if isinstance(found, Room):
+            return found
+        self._refused[keys, job.shape] = found.shortage
+        return found.shortage
+
+    def take(self, room: Room, *, job: Candidate) -> None:
+        """The job has started there."""
+        for ledger, _ in self._left.values():
+            commit(room.claims, job=job, ledger=ledger)
+
+    def forget(self) -> None:
+        """Something else is kept, or has ended."""
+        self._left.clear()
+        self._refused.clear()
+
+    def _without(self, kept: Sequence[Reservation], *, leaving: Sequence[Leaving]) -> tuple[Ledger, Shapes]:
+        ledger = self._ledger
+        for each in kept:
+            ledger = set_aside(each, ledger=ledger, leaving=leaving)
+        return ledger, Shapes(ledger)

@@ -1,0 +1,285 @@
+"""Who may start now: in order of priority and age, each job is placed whole or told what it is short of.
+
+The first job that does not fit reserves its earliest start, by the time limits of those that run. Later ones pass it
+where they do not delay it: beside what is kept for it, or because their own time limit ends them before.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.queue.backfill.advance_reservation import Windows, reserve_beside
+from dovetail.queue.backfill.attempts import Tries
+from dovetail.queue.backfill.reservation import Reservation, kept_now, set_aside
+from dovetail.queue.backfill.residual import KeptAside
+from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
+from dovetail.queue.model.gate import Gate, Open
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Beside
+from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, short_of
+
+# How far apart ends have to be to count for themselves when looking ahead: this, or a part of the time until then.
+_STEP_SECONDS: Final = 10.0
+_STEP_SHARE: Final = 0.005
+# What no end of a job mends: such a job waits for other nodes, and keeps nobody.
+_HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
+
+
+def admit(
+    waiting: Iterable[Candidate],
+    *,
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Iterable[Leaving] = (),
+    gate: Gate | None = None,
+    evictor: Evictor | None = None,
+    windows: Windows | None = None,
+) -> Iterator[Verdict]:
+    """One verdict for each waiting job, in order. `ledger` and `gate` are used up: hand over copies.
+
+    `leaving` says when claims of the ledger are taken to end; the others stay. An iterator, so that a long cycle can be
+    taken in parts.
+    """
+    look = Look(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
+    return (look.at(job) for job in order(waiting))
+
+
+class Look:
+    """One look at the queue, job by job in order; then, if so wished, another one at each time when jobs end.
+
+    Admitted jobs are committed to the ledger. During a look room only shrinks, so a shape that was refused once is
+    refused again without another placement: many waiting jobs of a few shapes cost a few placements.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        sites: Sites,
+        leaving: Iterable[Leaving] = (),
+        gate: Gate | None = None,
+        evictor: Evictor | None = None,
+        windows: Windows | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._gate = gate or Open()
+        self._windows = windows or Windows()
+        self._evictor = evictor or Evictor(running=(), rules=Rules())
+        self._shapes = Shapes(ledger)
+        self._sites = sites
+        self._ends: dict[str, Leaving] = {}
+        # A heap once it is looked ahead.
+        self._due: list[tuple[float, Leaving]] = []
+        self._is_ahead = False
+        self._expect(leaving)
+        self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
+        self.reservation: Reservation | None = None
+        # That of a later job, for which others make way where that does not delay the first one.
+        self._second: Reservation | None = None
+        self._tries = Tries(ledger, sites=sites)
+        self._kept = KeptAside(ledger, sites=sites)
+        self._refused: dict[object, Shortage] = {}
+        self._refused_before: dict[object, Shortage] = {}
+        self._freed: set[str] = set()
+        self._now = self._before = 0.0
+        self._early = False
+
+    def advance(self) -> list[tuple[Leaving, Claim]] | None:
+        """Go on to the next ends, and look anew: the claims that end then. None when nothing is known to end.
+
+        Ends that are close to each other, for how far away they are, are taken together.
+        """
+        if not self._due:
+            return None
+        self._before = self._now
+        if not self._is_ahead:
+            # Only now: most looks stay at the time that they began with.
+            heapq.heapify(self._due)
+            self._is_ahead = True
+        first = max(self._now, self._due[0][0])
+        until = first + max(_STEP_SECONDS, first * _STEP_SHARE)
+        gone = []
+        while self._due and self._due[0][0] <= until:
+            at_seconds, leaving = heapq.heappop(self._due)
+            self._now = max(self._now, at_seconds)
+            self._early = self._early or at_seconds < leaving.at_seconds
+            claim = self._ledger.release(leaving.key)
+            if self._ends.pop(leaving.key, None) is not None and claim is not None:
+                gone.append((leaving, claim))
+        for job in {leaving.job for leaving, _ in gone}:
+            self._gate.ended(job)
+        self._freed = {claim.node for _, claim in gone}
+        self._refused_before, self._refused = self._refused, {}
+        self._tries.clear()
+        self._kept.forget()
+        self._second = None
+        if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
+            # Who ends before the time that the queue reckons with leaves room for an earlier start.
+            self.reservation = None
+        return gone
+
+    @property
+    def now(self) -> float:
+        """How many seconds from the start the look is at."""
+        return self._now
+
+    @property
+    def is_after_windows(self) -> bool:
+        """Whether something that was kept for a time has just ended."""
+        return self._before < self._now and any(
+            self._before < end.at_seconds <= self._now for end in self._windows.ends()
+        )
+
+    @property
+    def leaving(self) -> list[Leaving]:
+        """The ends that are expected, those of admitted jobs among them."""
+        return list(self._ends.values())
+
+    def at(self, job: Candidate) -> Verdict:
+        """The verdict on the next job in order."""
+        if job.least is None:
+            return self._verdict(job)
+        fewer, limit = replace(job, workers=self._gate.workers(job)), self._gate.narrows(job)
+        verdict = self._verdict(fewer)
+        if limit and isinstance(verdict, Admitted) and len(verdict.claims) == fewer.workers:
+            return replace(verdict, limit=limit)
+        return verdict
+
+    def _verdict(self, job: Candidate) -> Verdict:
+        found = self._room_for(job)
+        if isinstance(found, Room) or found.reason != "ExceedsCapacity":
+            refused = self._gate.refusal(job)
+            if refused is not None:
+                return Waits(key=job.key, reason=refused.reason, message=refused.message)
+        waits = self._let_go(job, found) if isinstance(found, Room) else short_of(job, found)
+        if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
+            return waits
+        cleared = self._evictor.cleared(
+            job, ledger=self._ledger, sites=self._sites, beside=self._beside_others(job, in_seconds=0.0)
+        )
+        if cleared is not None:
+            # What is left beside others was reckoned before those had left.
+            self._kept.forget()
+            return self._let_go(job, cleared)
+        if waits.reason not in _HOPELESS:
+            self._reserve(job)
+        kept = self._kept_for(job)
+        return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
+
+    def _room_for(self, job: Candidate) -> Room | Shortage:
+        if job.ask.gpu is None:
+            return Room(ask=job.ask, claims=())
+        shortage = self._refused.get(job.shape) or self._still_refused(job)
+        if shortage is not None:
+            return shortage
+        found = find_room(job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
+        if isinstance(found, Room):
+            return found
+        self._refused[job.shape] = found.shortage
+        return found.shortage
+
+    def _reserve(self, job: Candidate) -> None:
+        """Keep its earliest start for the first job, or for one for which others make way beside that."""
+        first = self.reservation
+        if first is not None and not self._may_make_way_beside(first):
+            return
+        if not self._tries.take(job, ends=self._ends):
+            return
+        ledger, sites = self._ledger, self._sites
+        against = [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
+        by_itself = reserve_beside(
+            job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
+        )
+        beside = self._beside_others(job, in_seconds=self._evictor.takes_seconds)
+        made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
+        if first is None:
+            self.reservation = made or by_itself
+        else:
+            self._second = made
+
+    def _may_make_way_beside(self, first: Reservation) -> bool:
+        """Whether others may make way for a later job too: for one, and not while they do so for the first."""
+        return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.making_way_for(first.job.key)
+
+    def _beside_others(self, job: Candidate, *, in_seconds: float) -> Beside | None:
+        """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""
+        delayed = self._delayed_by(job, in_seconds=in_seconds)
+        if not self._windows.wanted and not delayed:
+            return None
+
+        def beside(ledger: Ledger) -> Ledger:
+            at = self._now + in_seconds
+            for each in self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at):
+                ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
+            for each in delayed:
+                ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
+            return ledger
+
+        return beside
+
+    def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
+        """The reservations of other jobs that this one may not delay: it does not end before them."""
+        end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
+        kept = [each for each in (self.reservation, self._second) if each is not None]
+        return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
+
+    def _kept_for(self, job: Candidate) -> Kept | None:
+        kept = (self.reservation, self._second)
+        reserved = next((each for each in kept if each is not None and each.job.key == job.key), None)
+        if reserved is None:
+            return None
+        now = kept_now(reserved, ledger=self._ledger, leaving=self.leaving)
+        return Kept(at_seconds=reserved.at_seconds, claims=reserved.claims, now=tuple(now))
+
+    def _still_refused(self, job: Candidate) -> Shortage | None:
+        """The shortage of the look before, where nothing that was freed since then helps."""
+        shortage = self._refused_before.get(job.shape)
+        if shortage is None or helps(job, nodes=self._freed, shapes=self._shapes, sites=self._sites):
+            return None
+        self._refused[job.shape] = shortage
+        return shortage
+
+    def _let_go(self, job: Candidate, room: Room) -> Verdict:
+        """The job fits now. Whether it may have the room while others are kept from it."""
+        kept: tuple[Reservation, ...] = ()
+        for by in self._to_heed(job):
+            kept = (*kept, by)
+            beside = self._kept.room(job, kept=kept, leaving=self.leaving)
+            if not isinstance(beside, Room):
+                return kept_back(job, by=by, shortage=beside)
+            room = beside
+        return self._admitted(job, room)
+
+    def _to_heed(self, job: Candidate) -> list[Reservation]:
+        """The reservations that the job may not delay: it does not end before them."""
+        if job.ask.gpu is None:
+            return []
+        return [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
+
+    def _expect(self, leaving: Iterable[Leaving]) -> None:
+        for each in leaving:
+            self._ends[each.key] = each
+            due = each.expected_seconds, each
+            if self._is_ahead:
+                heapq.heappush(self._due, due)
+            else:
+                self._due.append(due)
+
+    def _admitted(self, job: Candidate, room: Room) -> Admitted:
+        if self.reservation is not None and self.reservation.job.key == job.key:
+            self.reservation = None
+            self._kept.forget()
+        if self._second is not None and self._second.job.key == job.key:
+            self._second = None
+            self._kept.forget()
+        self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
+        self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
+        self._kept.take(room, job=job)
+        return Admitted(key=job.key, claims=room.claims, ask=room.ask)

@@ -1,0 +1,132 @@
+"""When the waiting jobs are going to start: the queue's own looks, played from one predicted end to the next."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.queue.cycle import Look
+from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
+from dovetail.queue.model.gate import Gate
+from dovetail.queue.verdicts import Admitted
+
+# The first jobs of the queue are foreseen, and so many ends ahead: what comes later is known too badly to be told.
+FORESEEN_JOBS: Final = 100
+_ENDS_AHEAD: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The job `key` of so many `gpus` is to start `in_seconds`, and what that rests on, in one sentence.
+
+    `range_seconds` has nine in ten of the futures, where those were played.
+    """
+
+    key: str
+    in_seconds: float
+    basis: str
+    gpus: float = 0.0
+    range_seconds: tuple[float, float] | None = None
+
+
+def foresee(
+    waiting: Iterable[Candidate],
+    *,
+    ledger: Ledger,
+    sites: Sites,
+    leaving: Iterable[Leaving],
+    gate: Gate | None = None,
+) -> Iterator[Start | None]:
+    """The starts of the first jobs that have to wait, as far as can be seen. `ledger` and `gate` are used up: hand over
+    copies.
+
+    None between two looks, so that a long simulation can be taken in parts.
+    """
+    return play(order(waiting), look=Look(ledger, sites=sites, leaving=leaving, gate=gate))
+
+
+def play(
+    ordered: Iterable[Candidate], *, look: Look, coming: Iterable[tuple[float, Candidate]] = ()
+) -> Iterator[Start | None]:
+    """The same for jobs in order, and with others that are yet `coming`: in how many seconds, by time.
+
+    They are seen at the next end: what comes before may well take what becomes free then.
+    """
+    pending, over, awaited = _first_that_wait(ordered, look=look), _Over(), _Awaited(coming)
+    foreseen = {job.key for job in pending}
+    for _ in range(_ENDS_AHEAD):
+        ended = look.advance() if foreseen else None
+        if ended is None:
+            return
+        over.add(ended)
+        yield None
+        left = []
+        for job in awaited.beside(pending, until=look.now):
+            verdict = look.at(job)
+            if not isinstance(verdict, Admitted):
+                left.append(job)
+            elif job.key in foreseen:
+                foreseen.remove(job.key)
+                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims, at=look), gpus=job.gpus)
+        pending = left
+
+
+class _Awaited:
+    """Jobs that are yet to come, by time."""
+
+    def __init__(self, coming: Iterable[tuple[float, Candidate]]) -> None:
+        self._coming = iter(coming)
+        self._next = next(self._coming, None)
+
+    def beside(self, pending: list[Candidate], *, until: float) -> list[Candidate]:
+        """Those that wait and those that came until then, in order."""
+        came = []
+        while self._next is not None and self._next[0] <= until:
+            came.append(self._next[1])
+            self._next = next(self._coming, None)
+        return order([*pending, *came]) if came else pending
+
+
+def _first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candidate]:
+    pending = []
+    for job in ordered:
+        if not isinstance(look.at(job), Admitted):
+            pending.append(job)
+        if len(pending) == FORESEEN_JOBS:
+            break
+    return pending
+
+
+class _Over:
+    """Jobs whose end is counted on, by node."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, dict[str, bool]] = {}
+        self._early: set[str] = set()
+
+    def add(self, ended: Iterable[tuple[Leaving, Claim]]) -> None:
+        for leaving, claim in ended:
+            self._ended.setdefault(claim.node, {})[leaving.job] = leaving.assumed
+            if leaving.expected_seconds < leaving.at_seconds:
+                self._early.add(leaving.job)
+
+    def basis(self, claims: Iterable[Claim], *, at: Look) -> str:
+        """What has to have ended on the nodes of `claims`."""
+        nodes = sorted({claim.node for claim in claims})
+        ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}
+        over = "a reservation is over by then"
+        if not ended:
+            return over.capitalize() if at.is_after_windows else "Its turn comes after jobs before it"
+        return self._of_jobs(nodes, ended) + (f", and {over}" if at.is_after_windows else "")
+
+    def _of_jobs(self, nodes: Sequence[str], ended: Mapping[str, bool]) -> str:
+        where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+        who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
+        assumed = sum(ended.values())
+        if not self._early.isdisjoint(ended):
+            early = who.removesuffix(" at the latest")
+            return f"{early}, if they use as much of their time limits as jobs like them did"
+        if not assumed:
+            return f"{who}, by the time limits"
+        return f"{who.removesuffix(' at the latest')}, if {assumed} without a time limit run as long as is configured"

@@ -1,0 +1,254 @@
+"""Limits of GPUQuotas and of groups: whom they bind, what is used of them, and the gate that counts them. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dovetail.api.gpuquota import KIND, GPUQuota, GPUQuotaSpec
+from dovetail.engine.filter.messages import gpus
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.model.gate import Refused
+
+Unit = Literal["GPUs", "jobs", "queued", "group"]
+# Whose limit it is (a quota, or a group in its namespace), whom of those it counts, and what.
+CounterKey = tuple[str, str, Unit]
+
+_NOBODY: Final = "a user without a name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Who asks. `user` is empty for a job of which nobody knows who made it, None for a pod that is no GPUJob's."""
+
+    namespace: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """No more than `most` at a time of what `counter` counts, of which the job takes `need`; GPUs in thousandths.
+
+    Of a job that may have fewer workers each takes `each`, and the fewest together `least`.
+    """
+
+    counter: CounterKey
+    most: int
+    need: int
+    who: str
+    quota: str = ""
+    each: int = 0
+    least: int | None = None
+
+    def refusal(self, used: int) -> Refused | None:
+        """Why the job has to wait when so much is used; None where it may go on."""
+        if used + self._fewest <= self.most:
+            return None
+        source = f" (GPUQuota {self.quota})" if self.quota and not self.who.startswith(KIND) else ""
+        return Refused(reason="Quota", message=f"{self.who[0].upper()}{self.who[1:]} {self._numbers(used)}{source}")
+
+    def taken(self, job: Candidate) -> int:
+        """What the job takes with the workers that it has."""
+        return self.need if self.least is None else self.each * job.workers
+
+    @property
+    def _fewest(self) -> int:
+        return self.need if self.least is None else self.least
+
+    def _numbers(self, used: int) -> str:
+        match self.counter[2]:
+            case "GPUs":
+                needs = "this job needs" if self._fewest <= self.most else "this job would never fit, it needs"
+                amount = _amount(self._fewest) if self.least is None else f"at least {_amount(self._fewest)}"
+                return f"may run {_gpus(self.most)}, {_amount(used)} run, {needs} {amount}"
+            case "queued":
+                return f"may have {_jobs(self.most)} in the queue, {used} are before this one"
+            case _:
+                return f"may run {_jobs(self.most)} at a time, {used} run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The limits of one job: those it has to keep when it starts, and those of the queue that it stands in.
+
+    `refused` keeps it back whatever the numbers are.
+    """
+
+    start: tuple[Limit, ...] = ()
+    queue: tuple[Limit, ...] = ()
+    refused: Refused | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.start or self.queue or self.refused)
+
+
+_NO_TERMS: Final = Terms()
+
+
+class LimitGate:
+    """The queue's gate over the terms of jobs, by their UIDs. `running` are those that take of their limits already.
+
+    `used` is what others take beside them, such as pods that are no GPUJob's.
+    """
+
+    def __init__(
+        self, terms: Mapping[str, Terms], *, running: Iterable[str] = (), used: Mapping[CounterKey, int] | None = None
+    ) -> None:
+        self._terms = terms
+        self._used: Counter[CounterKey] = Counter(used or {})
+        self._counted: dict[str, list[tuple[CounterKey, int]]] = {}
+        self._queued: dict[CounterKey, set[str]] = {}
+        for key in running:
+            self._count(key, [(limit.counter, limit.need) for limit in self._terms_of(key).start])
+
+    def refusal(self, job: Candidate) -> Refused | None:
+        """Why a limit keeps the job back now. A job that it does not keep out of the queue counts as queued."""
+        terms = self._terms.get(job.key)
+        if terms is None:
+            return None
+        if terms.refused is not None:
+            return terms.refused
+        for limit in terms.queue:
+            others = self._queued.setdefault(limit.counter, set())
+            if refused := limit.refusal(len(others) - (job.key in others)):
+                return refused
+        for limit in terms.queue:
+            self._queued[limit.counter].add(job.key)
+        return next((refused for limit in terms.start if (refused := limit.refusal(self._used[limit.counter]))), None)
+
+    def workers(self, job: Candidate) -> int:
+        """With how many of its workers the job may start by its limits now."""
+        if job.least is None:
+            return job.workers
+        return max(job.least, min([job.workers, *(allowed for allowed, _ in self._allowed(job))]))
+
+    def narrows(self, job: Candidate) -> str:
+        """Which limit leaves it no more of its workers than that; empty where it may have all."""
+        allowed, limit = min(self._allowed(job), key=lambda each: each[0], default=(job.workers, None))
+        return "" if limit is None or allowed >= job.workers else f"{KIND} {limit.quota}"
+
+    def _allowed(self, job: Candidate) -> list[tuple[int, Limit]]:
+        """How many of the workers each limit leaves that may leave fewer than all."""
+        elastic = [limit for limit in self._terms_of(job.key).start if limit.each]
+        return [((limit.most - self._used[limit.counter]) // limit.each, limit) for limit in elastic]
+
+    def started(self, job: Candidate) -> None:
+        """The job takes of its limits from now on, and stands in no queue."""
+        terms = self._terms_of(job.key)
+        for limit in terms.queue:
+            self._queued[limit.counter].discard(job.key)
+        self._count(job.key, [(limit.counter, limit.taken(job)) for limit in terms.start])
+
+    def ended(self, key: str) -> None:
+        """What the job took is there again."""
+        for counter, amount in self._counted.pop(key, ()):
+            self._used[counter] -= amount
+
+    def _terms_of(self, key: str) -> Terms:
+        return self._terms.get(key) or _NO_TERMS
+
+    def _count(self, key: str, takes: list[tuple[CounterKey, int]]) -> None:
+        if key not in self._counted:
+            self._counted[key] = takes
+            for counter, amount in takes:
+                self._used[counter] += amount
+
+
+def binds(spec: GPUQuotaSpec, subject: Subject) -> bool:
+    """Whether a quota is about this subject."""
+    if spec.namespaces and subject.namespace not in spec.namespaces:
+        return False
+    return not spec.users or subject.user in spec.users
+
+
+def whom(spec: GPUQuotaSpec, subject: Subject) -> str | None:
+    """Who of those that a quota binds the subject is counted as; None where it does not count: nobody's pod by user."""
+    if spec.per == "Namespace":
+        return subject.namespace
+    return "" if spec.per == "Together" else subject.user
+
+
+def limits_of(
+    quotas: Iterable[GPUQuota],
+    subject: Subject,
+    *,
+    milli: int,
+    jobs: int = 1,
+    workers: int = 1,
+    least: int | None = None,
+) -> Terms:
+    """The terms under which a subject may start that takes so many thousandths of GPUs; `jobs` is 0 for a pod.
+
+    With `least` it may start with no more of its `workers` than that.
+    """
+    each = 0 if least is None else milli // workers
+    start: list[Limit] = []
+    queue: list[Limit] = []
+    for quota in quotas:
+        counted = whom(quota.spec, subject) if binds(quota.spec, subject) else None
+        if counted is None:
+            continue
+        name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted)
+        if spec.gpus is not None and milli:
+            most = spec.gpus * WHOLE_MILLI
+            fewest = None if least is None else each * least
+            start.append(
+                Limit(
+                    counter=(name, counted, "GPUs"),
+                    most=most,
+                    need=milli,
+                    who=who,
+                    quota=name,
+                    each=each,
+                    least=fewest,
+                )
+            )
+        if spec.running_jobs is not None and jobs:
+            key: CounterKey = (name, counted, "jobs")
+            start.append(Limit(counter=key, most=spec.running_jobs, need=jobs, who=who, quota=name))
+        if spec.queued_jobs is not None and jobs:
+            key = (name, counted, "queued")
+            queue.append(Limit(counter=key, most=spec.queued_jobs, need=jobs, who=who, quota=name))
+    return Terms(start=tuple(start), queue=tuple(queue))
+
+
+def group_limit(namespace: str, group: str, *, most: int | None) -> Limit:
+    """The limit of a group of jobs; those without one of their own still count for the others."""
+    unlimited = 1 << 30
+    key: CounterKey = (f"{namespace}/{group}", "", "group")
+    return Limit(counter=key, most=unlimited if most is None else most, need=1, who=f"group {group}")
+
+
+def milli_of(ask: Ask | None, *, workers: int) -> int:
+    """How many thousandths of GPUs all workers ask for; of a device that takes turns, as if they were shares."""
+    if ask is None or ask.gpu is None:
+        return 0
+    return workers * sum(each.count * each.share_milli for each in (ask.gpu, *ask.more))
+
+
+def _who(quota: GPUQuota, counted: str) -> str:
+    """Whose limit it is, in words."""
+    spec = quota.spec
+    if spec.per == "Namespace":
+        return f"namespace {counted}"
+    if spec.per == "User":
+        return f"user {counted}" if counted else _NOBODY
+    if len(spec.namespaces) == 1 and not spec.users:
+        return f"namespace {spec.namespaces[0]}"
+    if len(spec.users) == 1 and not spec.namespaces:
+        return f"user {spec.users[0]}"
+    return f"GPUQuota {quota.metadata.name}: all whom it binds"
+
+
+def _gpus(milli: int) -> str:
+    return gpus(milli // WHOLE_MILLI) if milli % WHOLE_MILLI == 0 else f"{_amount(milli)} GPUs"
+
+
+def _amount(milli: int) -> str:
+    return f"{milli / WHOLE_MILLI:g}"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

@@ -1,0 +1,54 @@
+"""Pools: nodes by the label dovetail.dev/pool, which a job asks for or to which quotas keep those they bind. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.queue.limits.limits import Subject, binds
+from dovetail.queue.model.gate import Refused
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def pools_of(quotas: Iterable[GPUQuota], subject: Subject, *, asked: str | None = None) -> tuple[str, ...] | Refused:
+    """The pools that the subject may use, none for any node; or why it may not use the one that it asks for."""
+    allowed: tuple[str, ...] = ()
+    for quota in quotas:
+        pools = quota.spec.pools
+        if not pools or not binds(quota.spec, subject):
+            continue
+        if asked is not None and asked not in pools:
+            return Refused(reason="Quota", message=_not_in(pools, asked=asked, quota=quota.metadata.name))
+        left = tuple(sorted(set(pools) & set(allowed))) if allowed else tuple(sorted(pools))
+        if not left:
+            message = (
+                f"GPUQuota {quota.metadata.name} allows pool {_either(pools)} alone, other quotas {_either(allowed)}"
+            )
+            return Refused(reason="Quota", message=message)
+        allowed = left
+    return (asked,) if asked is not None else allowed
+
+
+def in_pools(spec: Mapping[str, Any], pools: Sequence[str]) -> dict[str, Any]:
+    """The pod's spec with a required affinity to nodes of these pools, beside what it requires itself."""
+    if not pools:
+        return dict(spec)
+    affinity = dict(spec.get("affinity") or {})
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    required = dict(of_nodes.get(_REQUIRED) or {})
+    wanted = {"key": names.LABEL_POOL, "operator": "In", "values": list(pools)}
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), wanted]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
+
+
+def _not_in(pools: Sequence[str], *, asked: str, quota: str) -> str:
+    return f"Asks for pool {asked}, GPUQuota {quota} allows {_either(sorted(pools))} alone"
+
+
+def _either(pools: Sequence[str]) -> str:
+    return " or ".join(pools)

@@ -1,0 +1,51 @@
+"""Which priority a subject may have by the GPUQuotas that bind it, and whether it may preempt others. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.queue.limits.limits import Subject, binds
+from dovetail.queue.model.gate import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The highest priority that a subject may have, and the name of the GPUQuota that says so."""
+
+    most: int
+    quota: str
+
+    def refusal(self, priority: int, *, field: str) -> Refused | None:
+        """Why a priority, as `field` has it, is beyond the bound; None where it is not."""
+        if priority <= self.most:
+            return None
+        message = f"{field} is {priority}: GPUQuota {self.quota} allows 0 to {self.most}"
+        return Refused(reason="Quota", message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """What counts of a job's priority: never more than its quotas allow, so that raising it later gains nothing."""
+
+    priority: int
+    may_preempt: bool
+
+
+def bound_of(quotas: Iterable[GPUQuota], subject: Subject) -> Bound | None:
+    """The strictest bound of the quotas that bind the subject; None where none of them has one."""
+    found = [
+        Bound(most=quota.spec.max_priority, quota=quota.metadata.name)
+        for quota in quotas
+        if quota.spec.max_priority is not None and binds(quota.spec, subject)
+    ]
+    return min(found, key=lambda bound: (bound.most, bound.quota), default=None)
+
+
+def may_preempt(quotas: Iterable[GPUQuota], subject: Subject) -> bool:
+    """Whether jobs of the subject may take the place of others where preemption is on: one quota can forbid it."""
+    return not any(not quota.spec.may_preempt and binds(quota.spec, subject) for quota in quotas)
+
+
+def within(priority: int, *, bound: Bound | None) -> int:
+    """The priority that counts."""
+    return priority if bound is None else min(priority, bound.most)

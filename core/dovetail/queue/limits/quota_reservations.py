@@ -1,0 +1,153 @@
+"""The reservations of GPUQuotas: for whom and when, and what of it is free now. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dovetail import names
+from dovetail.api.gpujob import KeptOnNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.gpuquota import Window as Said
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.formats.timestamps import moment, timestamp
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.jobs import plan
+from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
+from dovetail.queue.limits.limits import Subject, binds
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.model.candidates import Leaving
+
+_NOW: Final = 0.0
+_NEVER: Final = float("inf")
+
+
+def windows_of(
+    quotas: Quotas,
+    counted: Iterable[Counted],
+    *,
+    view: ClusterView,
+    ledger: Ledger,
+    leaving: Sequence[Leaving],
+    now: datetime,
+) -> Windows:
+    """What is kept for a time from the jobs of a look. What of it is kept from pods now is noted by quota."""
+    keeping = [quota for quota in quotas.all if quota.spec.reservations]
+    if not keeping:
+        quotas.kept = {}
+        return Windows()
+    everyone = list(counted)
+    uses = _uses(everyone, ledger=ledger, leaving=leaving)
+    wanted = [window for quota in keeping for window in _windows(quota, uses, view=view, now=now)]
+    reservations = placed(wanted, ledger=ledger, leaving=leaving)
+    quotas.kept = {
+        quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()
+    }
+    own = {each.uid: frozenset(q.metadata.name for q in keeping if binds(q.spec, each.subject)) for each in everyone}
+    return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """GPUs that a job holds on a node, until it ends as far as can be known; no node where that is not known."""
+
+    subject: Subject
+    milli: int
+    node: str = ""
+    end_seconds: float = _NEVER
+
+
+def _uses(counted: Iterable[Counted], *, ledger: Ledger, leaving: Iterable[Leaving]) -> list[_Use]:
+    """What jobs hold, claim by claim; of one whose claims nobody knows, all that it asked for."""
+    claims: dict[str, list[Leaving]] = {}
+    for each in leaving:
+        claims.setdefault(each.job, []).append(each)
+    found = []
+    for job in counted:
+        if job.queued or job.end is not None:
+            continue
+        held = [(each, claim) for each in claims.get(job.uid, ()) if (claim := ledger.claim(each.key)) is not None]
+        found += [
+            _Use(
+                subject=job.subject,
+                milli=_milli(claim),
+                node=claim.node,
+                end_seconds=_NEVER if each.assumed else each.at_seconds,
+            )
+            for each, claim in held
+        ] or [_Use(subject=job.subject, milli=job.milli)]
+    return found
+
+
+def _milli(claim: Claim) -> int:
+    return sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
+
+
+def _windows(quota: GPUQuota, uses: Sequence[_Use], *, view: ClusterView, now: datetime) -> Iterator[Window]:
+    """The reservations of a quota as they are now, without those that are over or all in use by those they are for.
+
+    What is used counts towards one of them at a time: of two that overlap each keeps its own number.
+    """
+    own = [each for each in uses if binds(quota.spec, each.subject)]
+    before: list[tuple[Said, Counter[int]]] = []
+    # Those of a pool first: what runs there counts for them rather than for one that any node serves.
+    for said in sorted(quota.spec.reservations, key=lambda each: (each.pool is None, each.start, each.name)):
+        start, end = moment(said.start), moment(said.end)
+        if end <= now:
+            continue
+        at_seconds = max(_NOW, (start - now).total_seconds())
+        nodes = None if said.pool is None else _nodes_in(view, said.pool)
+        taken = sum((counts for other, counts in before if _overlap(said, other)), Counter[int]())
+        counts = _towards(said.gpus, own, taken=taken, nodes=nodes, at_seconds=at_seconds)
+        before.append((said, counts))
+        left = said.gpus - counts.total() // WHOLE_MILLI
+        if left > 0:
+            vendors = view.vendors
+            yield Window(
+                name=said.name,
+                quota=quota.metadata.name,
+                at_seconds=at_seconds,
+                until_seconds=(end - now).total_seconds(),
+                gpus=left,
+                until=timestamp(end) if at_seconds <= 0 else f"{timestamp(end)} from {timestamp(start)} on",
+                nodes=nodes,
+                resources=("", vendors.by_name.get(vendors.default, vendors.default)),
+            )
+
+
+def _overlap(one: Said, other: Said) -> bool:
+    return moment(one.start) < moment(other.end) and moment(other.start) < moment(one.end)
+
+
+def _towards(
+    gpus: int, uses: Sequence[_Use], *, taken: Counter[int], nodes: Sequence[str] | None, at_seconds: float
+) -> Counter[int]:
+    """How many thousandths of each use, by its place among them, count towards a reservation of so many GPUs."""
+    counts: Counter[int] = Counter()
+    for place, use in enumerate(uses):
+        elsewhere = nodes is not None and use.node and use.node not in nodes
+        if elsewhere or use.end_seconds <= at_seconds:
+            continue
+        amount = min(use.milli - taken[place], gpus * WHOLE_MILLI - counts.total())
+        if amount > 0:
+            counts[place] = amount
+    return counts
+
+
+def _nodes_in(view: ClusterView, pool: str) -> list[str]:
+    return [name for name, node in view.nodes.items() if node.metadata.labels.get(names.LABEL_POOL) == pool]
+
+
+def _on_nodes(claims: Iterable[Claim]) -> list[KeptOnNode]:
+    """What is kept free on each node, as texts of requests."""
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        # What kubelet gives out the extender cannot hold.
+        if claim.devices and not claim.resource:
+            found.setdefault(claim.node, []).append(claim)
+    texts: Mapping[str, list[str]] = {node: plan.kept_texts(each) for node, each in found.items()}
+    return [KeptOnNode(name=node, keeps=keeps) for node, keeps in sorted(texts.items()) if keeps]

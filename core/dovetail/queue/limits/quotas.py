@@ -1,0 +1,258 @@
+"""GPUQuotas over what jobs and pods take: the terms of jobs, the gate of a look, fair shares, and each quota's status.
+
+All of it is derived from objects of the API server; what was used before is noted in the quotas' own status.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob, KeptOnNode
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.formats.timestamps import moment
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.pods.demand import priority_in
+from dovetail.pods.tenancy import Child, child_of
+from dovetail.queue.limits import fair_share, limits, priorities
+from dovetail.queue.limits.limits import CounterKey, Subject, Terms
+from dovetail.queue.limits.pools import in_pools, pools_of
+from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
+from dovetail.queue.model.gate import Refused
+
+DAY_SECONDS: Final = 86_400.0
+DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
+# Whoever asked last is remembered with what binds them: thousands of jobs are a few users'.
+_REMEMBERED: Final = 4096
+
+
+class Quotas:
+    """The GPUQuotas that there are, and the pods that hold GPUs without a GPUJob."""
+
+    def __init__(self, *, half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS) -> None:
+        self._half_life_seconds = half_life_seconds
+        self._quotas: dict[str, GPUQuota] = {}
+        self._pods: dict[str, Counted] = {}
+        self._departed: list[Counted] = []
+        # What is kept for a time and free now, by quota: the queue's finding.
+        self.kept: dict[str, list[KeptOnNode]] = {}
+        self._levels: Mapping[fair_share.Account, float] = {}
+        # Goes up whenever `pools_of` or `level_of` may answer anew.
+        self.version = 0
+        self._pools_of = lru_cache(_REMEMBERED)(self._find_pools)
+        self._account_of = lru_cache(_REMEMBERED)(self._find_account)
+        self._bound_of = lru_cache(_REMEMBERED)(self._find_bound)
+        self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
+        # Until when each quota with shares has noted what was used; None where it has noted nothing yet.
+        self._as_of: list[datetime | None] = []
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def put(self, quota: GPUQuota) -> bool:
+        """A quota is there; whether its spec is news."""
+        known = self._quotas.get(quota.metadata.name)
+        self._quotas[quota.metadata.name] = quota
+        self._quotas = dict(sorted(self._quotas.items()))
+        self._note_as_of()
+        is_news = known is None or known.spec != quota.spec
+        if is_news:
+            self._others_bind()
+        return is_news
+
+    def drop(self, name: str) -> None:
+        """A quota is gone."""
+        self._quotas.pop(name, None)
+        self._note_as_of()
+        self._others_bind()
+
+    def _note_as_of(self) -> None:
+        sharing = [quota.status for quota in self._quotas.values() if quota.spec.shares is not None]
+        self._as_of = [None if status.as_of is None else moment(status.as_of) for status in sharing]
+
+    def _others_bind(self) -> None:
+        """What is remembered of whom the quotas bind does not hold any more."""
+        self.version += 1
+        self._pools_of.cache_clear()
+        self._account_of.cache_clear()
+        self._bound_of.cache_clear()
+        self._terms_of.cache_clear()
+
+    def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
+        """A pod has changed: one that holds devices counts for its namespace, unless it is a GPUJob's."""
+        claim = ledger.claim(pod.metadata.uid)
+        milli = 0
+        if claim is not None:
+            milli = sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
+        if not milli or not pod.spec.node_name:
+            self._pods.pop(pod.metadata.uid, None)
+            return
+        start = pod.status.start_time
+        self._pods[pod.metadata.uid] = Counted(
+            uid=pod.metadata.uid,
+            subject=Subject(namespace=pod.metadata.namespace),
+            milli=milli,
+            start=None if start is None else moment(start),
+            owner=child_of(pod),
+        )
+
+    def departed(self, counted: Counted) -> None:
+        """A job is deleted whose use nobody has noted yet."""
+        self._departed.append(counted)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is no more."""
+        self._pods.pop(uid, None)
+
+    # --- what binds a job --------------------------------------------------------------------------------------
+
+    @property
+    def all(self) -> list[GPUQuota]:
+        """The quotas by name."""
+        return list(self._quotas.values())
+
+    @property
+    def keep_for_a_time(self) -> bool:
+        """Whether time alone changes what a quota keeps."""
+        return any(quota.spec.reservations for quota in self._quotas.values())
+
+    def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
+        """The pools whose nodes the job may use, none for any node; or why it may not use the one it asks for."""
+        return self._pools_of(subject_of(job), job.spec.pool)
+
+    def _find_pools(self, subject: Subject, asked: str | None) -> tuple[str, ...] | Refused:
+        return pools_of(self._quotas.values(), subject, asked=asked)
+
+    def rank_of(self, job: GPUJob) -> priorities.Rank:
+        """What counts of the job's priority, and whether it may take the place of others."""
+        bound, may_preempt = self._bound_of(subject_of(job))
+        return priorities.Rank(priority=priorities.within(job.spec.priority, bound=bound), may_preempt=may_preempt)
+
+    def refusal_of(self, job: GPUJob) -> Refused | None:
+        """Why its quotas keep the job back whatever is free: its priority, or the pool that it asks for."""
+        bound, _ = self._bound_of(subject_of(job))
+        beyond = None if bound is None else bound.refusal(job.spec.priority, field="spec.priority")
+        pools = self.pools_of(job)
+        return beyond or (pools if isinstance(pools, Refused) else None)
+
+    def _find_bound(self, subject: Subject) -> tuple[priorities.Bound | None, bool]:
+        quotas = self._quotas.values()
+        return priorities.bound_of(quotas, subject), priorities.may_preempt(quotas, subject)
+
+    def level_of(self, job: GPUJob) -> float:
+        """How much of its due the job's account has used of late, as far as was last reckoned."""
+        return fair_share.level_of(self._account_of(subject_of(job)), known=self._levels)
+
+    def _find_account(self, subject: Subject) -> fair_share.Account | None:
+        return fair_share.account_of(self._quotas.values(), subject)
+
+    def gate(self, counted: Sequence[Counted], *, children: Container[Child] = ()) -> limits.LimitGate | None:
+        """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited.
+
+        `children` are the batch Jobs, by namespace and UID, whose pods count as their GPUJobs: what a pod says is not
+        enough.
+        """
+        terms = {each.uid: found for each in counted if (found := self._terms(each))}
+        if not terms:
+            return None
+        # One that has ended is among them for what it used, and takes nothing any more.
+        running = [each.uid for each in counted if each.uid in terms and not each.queued and each.end is None]
+        return limits.LimitGate(terms, running=running, used=self._used_by_pods(children))
+
+    def wants_use_until(self, end: datetime) -> bool:
+        """Whether what ended then is still to be added to what a quota notes as used."""
+        return any(as_of is None or as_of < end for as_of in self._as_of)
+
+    def _terms(self, counted: Counted) -> Terms:
+        least = counted.least if counted.queued else None
+        group, most, refused = counted.group, counted.max_concurrent, counted.refused
+        return self._terms_of(counted.subject, counted.milli, counted.workers, least, group, most, refused)
+
+    def _find_terms(
+        self,
+        subject: Subject,
+        milli: int,
+        workers: int,
+        least: int | None,
+        group: str,
+        most: int | None,
+        refused: Refused | None,
+    ) -> Terms:
+        jobs = int(subject.user is not None)
+        found = limits.limits_of(self._quotas.values(), subject, milli=milli, jobs=jobs, workers=workers, least=least)
+        start = found.start
+        if group:
+            start = (*start, limits.group_limit(subject.namespace, group, most=most))
+        return Terms(start=start, queue=found.queue, refused=refused)
+
+    def _used_by_pods(self, children: Container[Child]) -> Counter[CounterKey]:
+        used: Counter[CounterKey] = Counter()
+        for pod in self._alone(children):
+            for limit in limits.limits_of(self._quotas.values(), pod.subject, milli=pod.milli, jobs=0).start:
+                used[limit.counter] += limit.need
+        return used
+
+    def _alone(self, children: Container[Child]) -> list[Counted]:
+        """The pods that hold devices and are no GPUJob's."""
+        return [pod for pod in self._pods.values() if pod.owner not in children]
+
+    # --- what was used -----------------------------------------------------------------------------------------
+
+    def reckon(
+        self, counted: Iterable[Counted], *, now: datetime, children: Container[Child] = ()
+    ) -> dict[str, GPUQuotaStatus]:
+        """What each quota's status should say, by name; the levels of accounts follow what was used."""
+        self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
+        everyone = [*counted, *self._alone(children), *self._departed]
+        used = self._usage(everyone, now=now)
+        shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
+        levels = fair_share.levels(used, shares=shares)
+        if levels != self._levels:
+            self._levels = levels
+            self.version += 1
+        return {
+            name: msgspec.structs.replace(status_of(quota, everyone, used=used, now=now), kept=self.kept.get(name, []))
+            for name, quota in self._quotas.items()
+        }
+
+    def _usage(self, counted: Iterable[Counted], *, now: datetime) -> dict[fair_share.Account, float]:
+        sharing = [quota for quota in self._quotas.values() if quota.spec.shares is not None]
+        if not sharing:
+            return {}
+        noted = {(each.metadata.name, use.who): use.gpu_seconds for each in sharing for use in each.status.uses}
+        as_of = {each.metadata.name: moment(each.status.as_of) for each in sharing if each.status.as_of}
+        noted = {account: amount for account, amount in noted.items() if account[0] in as_of}
+        spells = [spell for each in counted if (spell := spell_of(each, sharing)) is not None]
+        return fair_share.usage(noted, spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
+
+
+def subject_of(job: GPUJob) -> Subject:
+    """Who asks for the job's GPUs."""
+    return _subject(job.metadata.namespace, job.metadata.annotations.get(names.USER, ""))
+
+
+@lru_cache(_REMEMBERED)
+def _subject(namespace: str, user: str) -> Subject:
+    return Subject(namespace=namespace, user=user)
+
+
+def weight_refusal(annotations: Mapping[str, str], *, ask: Ask, bound: priorities.Bound | None) -> Refused | None:
+    """Why a pod of no GPUJob may not have the weight in turns that its annotation asks; one without gets what it may.
+
+    Raises `RequestError`.
+    """
+    if bound is None or ask.gpu is None or ask.resource:
+        return None
+    weight = priority_in(annotations)
+    return None if weight is None else bound.refusal(weight, field=f"annotation {names.PRIORITY}")
+
+
+def spec_in_pools(spec: Mapping[str, Any], pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:
+    """The pod's spec for nodes of these pools; as it is where the job may not use the one it asks for."""
+    return spec if isinstance(pools, Refused) else in_pools(spec, pools)

@@ -1,0 +1,37 @@
+"""Of which nodes a job's shortage tells: of its pools, those that it chooses, those whose taints it tolerates. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.cluster.view import ClusterView
+from dovetail.pods.demand import written_spec
+from dovetail.pods.node_affinity import admits
+from dovetail.queue.limits.quotas import spec_in_pools
+from dovetail.queue.model.gate import Refused
+
+
+def reach(job: GPUJob, reason: Reason, *, pools: tuple[str, ...] | Refused, view: ClusterView) -> str:
+    """What follows on the sentence of a shortage with that reason; empty where it is of all nodes."""
+    if reason == "Quota" or isinstance(pools, Refused):
+        return ""
+    words = [f"in pool {' or '.join(pools)}"] if pools else []
+    if reason == "ExceedsCapacity" and (those := _those(spec_in_pools(written_spec(job), pools), job=job, view=view)):
+        words.append(f"of the nodes {those}")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _those(spec: Mapping[str, Any], *, job: GPUJob, view: ClusterView) -> str:
+    said = written_spec(job)
+    chooses = said.get("nodeSelector") or (said.get("affinity") or {}).get("nodeAffinity")
+    words = ["that its nodeSelector or affinity allows"] if chooses else []
+    words += ["whose taints it tolerates"] if _misses_by_taints(spec, view=view) else []
+    return " and ".join(words)
+
+
+def _misses_by_taints(spec: Mapping[str, Any], *, view: ClusterView) -> bool:
+    """Whether there are devices on a node that nothing but a taint keeps its pods off."""
+    tolerant = {**spec, "tolerations": [{"operator": "Exists"}]}
+    # Hardly any node with devices has taints: the others cost next to nothing.
+    tainted = (node for node in view.nodes.values() if node.spec.taints and view.ledger.devices(node.metadata.name))
+    return any(admits(node, tolerant) and not admits(node, spec) for node in tainted)

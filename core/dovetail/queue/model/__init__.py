@@ -1,0 +1,1 @@
+"""The values of the queue: candidates, gates, and their order. Pure."""

@@ -1,0 +1,170 @@
+"""Proofs that a job starts once others have left, over the fewest of them. Pure.
+
+The fewest go, then those of the lowest priority, then the youngest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, combinations, islice
+from typing import Final
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.model.candidates import Candidate, NoRoom, Room, Sites, find_room
+from dovetail.queue.preemption.negative_cache import Question
+
+# The ledger as it is left to the job that is looked at, beside what is kept for others.
+Beside = Callable[[Ledger], Ledger]
+
+# Sets of victims that are tried one by one, so many at most; beyond that victims are added until it fits, and spared
+# again where it fits without them.
+_SETS: Final = 64
+# On so many nodes it is tried then whether fewer have to go.
+_NODES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A job that runs, or that made way and whose pods are not all gone. `claims` are keys of the ledger.
+
+    `yields_to` is the key of the job that it was told to make way for; it has `left` once it does not run any more.
+    """
+
+    key: str
+    priority: int
+    run_seconds: float
+    claims: tuple[str, ...]
+    preempted: int = 0
+    yields_to: str = ""
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Once the victims have left the job has that room."""
+
+    victims: tuple[Running, ...]
+    room: Room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proofs:
+    """Tries who has to leave so that one job has room. The ledger is as before when a method returns."""
+
+    job: Candidate
+    ledger: Ledger
+    sites: Sites
+    beside: Beside | None
+
+    def question(self, willing: Sequence[Running]) -> Question:
+        """All that decides whether some of these make way for the job, beside what is kept for others."""
+        nodes = self.sites.get(self.job.site)
+        return Question(
+            shape=self.job.shape,
+            willing=tuple((each.key, each.claims) for each in willing),
+            nodes=None if nodes is None else tuple(nodes),
+            content=self.ledger.content(),
+        )
+
+    def among(self, willing: Sequence[Running], *, most: int) -> Proof | None:
+        """The proof over the fewest of the willing, and `most` of them at most."""
+        if self.beside is not None and self.without(willing) is None:
+            return None
+        for victims in _sets(willing, most=most):
+            proof = self.without(victims)
+            if proof is not None:
+                return proof
+        found = self.fewest(willing)
+        return found if found is not None and len(found.victims) <= most else None
+
+    def without(self, victims: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
+        """The room of the job once the victims have left, on `nodes` where these are named."""
+        sites = self.sites if nodes is None else {self.job.site: nodes}
+        with self.ledger.aside(key for each in victims for key in each.claims):
+            left = self.ledger if self.beside is None else self.beside(self.ledger)
+            found = find_room(self.job, ledger=left, shapes=Shapes(left), sites=sites)
+        return None if isinstance(found, NoRoom) else Proof(victims=tuple(victims), room=found)
+
+    def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
+        """The proof without those victims, the last to go first, without whom there is room as well."""
+        for victim in reversed(proof.victims):
+            if victim.left:
+                continue
+            others = [each for each in proof.victims if each is not victim]
+            proof = self.without(others, nodes=nodes) or proof
+        return proof
+
+    def fewest(self, willing: Sequence[Running]) -> Proof | None:
+        """The fewest of many for whom not every set can be tried; None where it takes more than are worth a try.
+
+        They are added one by one until it fits, in their order and the largest first, for one worker node by node;
+        then those are spared without whom it fits as well.
+        """
+        by_size = sorted(willing, key=lambda each: -self._milli(each))
+        if self.job.workers == 1:
+            found = self._on_one_node(by_size)
+        else:
+            found = [proof for each in (willing, by_size) if (proof := self._by_adding(each)) is not None]
+        return min(found, key=lambda proof: _cost(proof.victims), default=None)
+
+    def _by_adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
+        low, high = 1, len(ordered)
+        while low < high:
+            middle = (low + high) // 2
+            if self.without(ordered[:middle], nodes=nodes) is None:
+                low = middle + 1
+            else:
+                high = middle
+        proof = self.without(ordered[:low], nodes=nodes)
+        return None if proof is None else self.spared(proof, nodes=nodes)
+
+    def _on_one_node(self, ordered: Sequence[Running]) -> list[Proof]:
+        """A proof for each of the likeliest nodes that the job may go to and that some of them are on."""
+        there: dict[str, list[Running]] = {}
+        for each in ordered:
+            for node in {claim.node for key in each.claims if (claim := self.ledger.claim(key)) is not None}:
+                there.setdefault(node, []).append(each)
+        allowed = self.sites.get(self.job.site)
+        if allowed is not None:
+            there = {node: there[node] for node in allowed if node in there}
+        likely = sorted(there, key=lambda node: _cost(self._at_least(there[node])))
+        # Beside what is kept for others a try costs more than without: that alone rules most nodes out.
+        bare = replace(self, beside=None)
+        able = (node for node in likely if bare.without(there[node], nodes=[node]) is not None)
+        tried = (self._by_adding(there[node], nodes=[node]) for node in islice(able, _NODES))
+        return [proof for proof in tried if proof is not None]
+
+    def _at_least(self, ordered: Sequence[Running]) -> Sequence[Running]:
+        """Those of them that have to leave where nothing is free beside them."""
+        wanted = 0 if self.job.ask.gpu is None else self.job.ask.gpu.total_milli
+        left = accumulate(self._milli(each) for each in ordered)
+        enough = next((count for count, milli in enumerate(left, start=1) if milli >= wanted), len(ordered))
+        return ordered[:enough]
+
+    def _milli(self, victim: Running) -> int:
+        claims = [claim for key in victim.claims if (claim := self.ledger.claim(key)) is not None]
+        return sum(device.share_milli for claim in claims for device in claim.devices) + sum(
+            WHOLE_MILLI * claim.unnamed for claim in claims
+        )
+
+
+def _sets(willing: Sequence[Running], *, most: int) -> Iterator[tuple[Running, ...]]:
+    """Sets of victims, small ones first, up to a number of them; a size is tried whole or not at all."""
+    left = _SETS
+    for size in range(1, most + 1):
+        found = list(_up_to(combinations(willing, size), left + 1))
+        if len(found) > left:
+            return
+        yield from found
+        left -= len(found)
+
+
+def _up_to(sets: Iterable[tuple[Running, ...]], count: int) -> Iterator[tuple[Running, ...]]:
+    for _, each in zip(range(count), sets, strict=False):
+        yield each
+
+
+def _cost(victims: Sequence[Running]) -> tuple[int, list[tuple[int, float, str]]]:
+    """The fewest first, then those of the lowest priority, then the youngest."""
+    return len(victims), sorted((each.priority, each.run_seconds, each.key) for each in victims)

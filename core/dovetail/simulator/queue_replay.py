@@ -1,0 +1,151 @@
+"""A queue over time: jobs come, the queue looks, jobs run as long as they really run. Pure; the clock is played.
+
+What decides who starts is an argument, so that other queues may be played on the same jobs.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.queue.cycle import Look
+from dovetail.queue.model.candidates import Candidate, Leaving, order
+from dovetail.queue.verdicts import Admitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """`job` is submitted `at_seconds` and really runs for `ran_seconds`."""
+
+    job: Candidate
+    at_seconds: float
+    ran_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A job that runs since `since_seconds` with `claims`."""
+
+    of: Submission
+    since_seconds: float
+    claims: tuple[Claim, ...]
+
+    @property
+    def end_seconds(self) -> float:
+        """When it really ends."""
+        return self.since_seconds + self.of.ran_seconds
+
+    def leaving(self, *, now: float) -> list[Leaving]:
+        """When its claims are taken to end, as the queue knows it."""
+        at_seconds = max(self.since_seconds + self.of.job.run_seconds - now, 60.0)
+        assumed = not self.of.job.limited
+        return [
+            Leaving(key=claim.key, job=claim.key.rpartition("/")[0], at_seconds=at_seconds, assumed=assumed)
+            for claim in self.claims
+        ]
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """The queue at one moment. `ledger` has the claims of those that run."""
+
+    ledger: Ledger
+    now: float = 0.0
+    waiting: dict[str, Submission] = field(default_factory=dict)
+    running: dict[str, Running] = field(default_factory=dict)
+
+    def candidates(self) -> list[Candidate]:
+        """Those that wait, in the queue's order."""
+        return order(each.job for each in self.waiting.values())
+
+    def leaving(self) -> list[Leaving]:
+        """When what runs is taken to end."""
+        return [each for run in self.running.values() for each in run.leaving(now=self.now)]
+
+
+class Policy(Protocol):
+    """Decides who of those that wait starts now. It changes nothing."""
+
+    def __call__(self, scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]: ...
+
+
+def easy_backfill(scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]:
+    """Dovetail's own queue."""
+    look = Look(scene.ledger.copy(), sites={}, leaving=scene.leaving())
+    for job in scene.candidates():
+        verdict = look.at(job)
+        if isinstance(verdict, Admitted):
+            yield job.key, verdict.claims
+
+
+def play(
+    submissions: Iterable[Submission],
+    *,
+    ledger: Ledger,
+    policy: Policy = easy_backfill,
+    came: Callable[[Scene, Submission], None] = lambda _scene, _submission: None,
+    watch: Callable[[Scene], None] = lambda _scene: None,
+    started: Callable[[Scene, Running], None] = lambda _scene, _run: None,
+    ended: Callable[[Running], None] = lambda _run: None,
+) -> dict[str, float]:
+    """When each job started, by key; jobs that never start are left out. `ledger` is used up.
+
+    `came` hears of each submission, `watch` sees the queue after each look, `started` and `ended` hear of what became
+    of the jobs.
+    """
+    scene, starts = Scene(ledger=ledger), {}
+    coming = sorted(submissions, key=lambda each: each.at_seconds, reverse=True)
+    ends: list[tuple[float, str]] = []
+    while coming or ends:
+        scene.now = min(coming[-1].at_seconds if coming else float("inf"), ends[0][0] if ends else float("inf"))
+        while ends and ends[0][0] <= scene.now:
+            run = scene.running.pop(heapq.heappop(ends)[1])
+            for claim in run.claims:
+                ledger.release(claim.key)
+            ended(run)
+        while coming and coming[-1].at_seconds <= scene.now:
+            each = coming.pop()
+            scene.waiting[each.job.key] = each
+            came(scene, each)
+        for key, claims in list(policy(scene)):
+            run = Running(of=scene.waiting.pop(key), since_seconds=scene.now, claims=tuple(claims))
+            for claim in run.claims:
+                ledger.commit(claim)
+            scene.running[key] = run
+            starts[key] = scene.now
+            heapq.heappush(ends, (run.end_seconds, key))
+            started(scene, run)
+        watch(scene)
+    return starts
+
+
+Range = tuple[float, ...] | None
+
+
+def likely(
+    scene: Scene,
+    *,
+    ran: Callable[[Candidate, float], float],
+    within: Callable[[Candidate, float], Range] = lambda _job, _so_far: None,
+) -> tuple[list[Candidate], list[Leaving]]:
+    """Those that wait and those that run, with what is likely: `ran(job, so_far)` tells how long a job runs in all, and
+    `within(job, so_far)` what it is with the same chance."""
+    waiting = [replace(job, likely_seconds=ran(job, 0.0), likely_range=within(job, 0.0)) for job in scene.candidates()]
+    leaving = []
+    for run in scene.running.values():
+        so_far, job = scene.now - run.since_seconds, run.of.job
+        in_all, reach = ran(job, so_far), within(job, so_far)
+        for each in run.leaving(now=scene.now):
+            left = _left(in_all, so_far, at_most=each.at_seconds)
+            ends = None if reach is None else tuple(_left(part, so_far, at_most=each.at_seconds) for part in reach)
+            leaving.append(msgspec.structs.replace(each, likely_seconds=left, likely_range=ends))
+    return waiting, leaving
+
+
+def _left(in_all: float, so_far: float, *, at_most: float) -> float:
+    """How much is left of what takes so long in all."""
+    return min(max(0.0, in_all - so_far), at_most)

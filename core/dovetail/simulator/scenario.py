@@ -1,0 +1,194 @@
+"""A snapshot as the stage of an experiment: its nodes, what is taken of them, who waits, and the mix to come. Pure.
+
+The experiment knows one model a node and no device memory: of a node with several models the most frequent counts,
+and memory that is promised or used beside the shares does not.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dovetail.fragmentation.capacity import needs
+from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.gpu.models import normalise
+from dovetail.gpu.request import RequestError, parse
+from dovetail.simulator.snapshot import (
+    Snapshot,
+    SnapshotClaim,
+    SnapshotDevice,
+    SnapshotError,
+    SnapshotJob,
+    SnapshotNode,
+)
+from dovetail.simulator.trace import Node, columns_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """`taken` stands on the nodes at the beginning; `waiting` arrives first, in the queue's order; `mix` are the shapes
+    of all that runs, waits or has run. Left out are `closed_nodes`, which take no pods, and `impossible` waiting pods,
+    which would fit on no node even if it were empty."""
+
+    nodes: tuple[Node, ...]
+    taken: tuple[Choice, ...]
+    waiting: tuple[Shape, ...]
+    mix: tuple[Shape, ...]
+    closed_nodes: int = 0
+    impossible: int = 0
+
+
+def stage(snapshot: Snapshot) -> Stage:
+    """The stage of a snapshot. Raises `SnapshotError` for a request that cannot be read."""
+    usable = [node for node in snapshot.nodes if not node.obstacle and not node.cordoned]
+    rows = {node.name: row for row, node in enumerate(usable)}
+    devices = {node.name: [device for device in node.devices if _usable(device)] for node in usable}
+    claims = [claim for claim in snapshot.claims if claim.node in rows]
+    turn_milli = max(1, WHOLE_MILLI // snapshot.turns_per_device)
+    shapes_of = _Shapes(snapshot, turn_milli=turn_milli)
+    named = [each for claim in claims for each in _choices(claim, rows, devices, turn_milli)]
+    taken = [*_others(usable), *named, *_unnamed(claims, rows, devices, beside=named)]
+    waiting = sorted((job for job in snapshot.jobs if _waits(job)), key=lambda job: (-job.priority, job.submitted_at))
+    plain = [shape for claim in snapshot.claims if not claim.job for shape in _claimed(claim, turn_milli=turn_milli)]
+    nodes = tuple(_node(node, devices[node.name]) for node in usable)
+    possible = _Possible(nodes)
+    arriving = [shape for job in waiting for shape in shapes_of.job(job)]
+    first = tuple(filter(possible, arriving))
+    return Stage(
+        nodes=nodes,
+        taken=tuple(taken),
+        waiting=first,
+        mix=tuple(filter(possible, (*plain, *(shape for job in snapshot.jobs for shape in shapes_of.job(job))))),
+        closed_nodes=len(snapshot.nodes) - len(usable),
+        impossible=len(arriving) - len(first),
+    )
+
+
+class _Possible:
+    """Whether a shape fits on any of some nodes while they are empty."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._columns = columns_of(nodes) if nodes else None
+        self._known: dict[Shape, bool] = {}
+
+    def __call__(self, shape: Shape) -> bool:
+        columns = self._columns
+        if shape not in self._known and columns is not None:
+            enough = (columns.capacity >= needs(shape)).all(axis=1) & columns.allowed(shape)
+            self._known[shape] = bool(enough.any())
+        return self._known.get(shape, False)
+
+
+def _usable(device: SnapshotDevice) -> bool:
+    return device.healthy and not device.cordoned
+
+
+def _waits(job: SnapshotJob) -> bool:
+    return job.phase in {"Queued", "Starting", "Preempted"}
+
+
+def _node(node: SnapshotNode, devices: Sequence[SnapshotDevice]) -> Node:
+    models = Counter(_model(device) for device in devices)
+    return Node(
+        name=node.name,
+        cpu_milli=node.cpu_milli,
+        memory_mib=node.memory_mib,
+        gpus=len(devices),
+        model=min(models, key=lambda model: (-models[model], model)) if models else "",
+    )
+
+
+def _model(device: SnapshotDevice) -> str:
+    """The model with its memory, which the driver's name may leave out: a request may want a V100 of 16 GB."""
+    known = normalise(device.model)
+    return device.model if known.memory_gb is not None else f"{device.model} {round(device.memory_mib / 1024)}GB"
+
+
+def _others(nodes: Iterable[SnapshotNode]) -> Iterable[Choice]:
+    for row, node in enumerate(nodes):
+        if node.other_cpu_milli or node.other_memory_mib:
+            yield Choice(shape=Shape(cpu_milli=node.other_cpu_milli, memory_mib=node.other_memory_mib), node=row)
+
+
+def _choices(
+    claim: SnapshotClaim,
+    rows: Mapping[str, int],
+    devices: Mapping[str, Sequence[SnapshotDevice]],
+    turn_milli: int,
+) -> Iterable[Choice]:
+    """What a claim takes, one choice a device; the first one also takes the CPU and the memory."""
+    row = rows[claim.node]
+    slots = {device.index: slot for slot, device in enumerate(devices[claim.node])}
+    yield Choice(shape=Shape(cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib), node=row)
+    for share in claim.devices:
+        if share.index in slots:
+            milli = turn_milli if claim.mode == "TimeShared" else share.share_milli
+            shape = Shape(cpu_milli=0, memory_mib=0, gpus=1, share_milli=milli)
+            yield Choice(shape=shape, node=row, devices=(slots[share.index],))
+
+
+def _unnamed(
+    claims: Iterable[SnapshotClaim],
+    rows: Mapping[str, int],
+    devices: Mapping[str, Sequence[SnapshotDevice]],
+    *,
+    beside: Iterable[Choice],
+) -> Iterable[Choice]:
+    """Devices that kubelet picked and nobody has named: the first that nobody else has."""
+    used = {(choice.node, slot) for choice in beside for slot in choice.devices}
+    for claim in claims:
+        row = rows[claim.node]
+        free = (slot for slot in range(len(devices[claim.node])) if (row, slot) not in used)
+        for slot in list(free)[: claim.unnamed]:
+            used.add((row, slot))
+            yield Choice(
+                shape=Shape(cpu_milli=0, memory_mib=0, gpus=1, share_milli=WHOLE_MILLI), node=row, devices=(slot,)
+            )
+
+
+def _claimed(claim: SnapshotClaim, *, turn_milli: int) -> list[Shape]:
+    """What a pod of no job once asked, as far as its claim tells."""
+    count = len(claim.devices) + claim.unnamed
+    if not count:
+        return []
+    share_milli = claim.devices[0].share_milli if claim.devices else WHOLE_MILLI
+    milli = turn_milli if claim.mode == "TimeShared" else share_milli
+    return _apart(Shape(cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib, gpus=count, share_milli=milli))
+
+
+def _apart(shape: Shape) -> list[Shape]:
+    """Several shares of one pod as one pod each: the experiment knows shares of one device only."""
+    if shape.gpus <= 1 or shape.share_milli == WHOLE_MILLI:
+        return [shape]
+    each = replace(shape, gpus=1, cpu_milli=shape.cpu_milli // shape.gpus, memory_mib=shape.memory_mib // shape.gpus)
+    return [each] * shape.gpus
+
+
+class _Shapes:
+    """What jobs ask, as shapes: one for each worker."""
+
+    def __init__(self, snapshot: Snapshot, *, turn_milli: int) -> None:
+        self._turn_milli = turn_milli
+        self._models_of: dict[str, set[str]] = {}
+        for node in snapshot.nodes:
+            for device in node.devices:
+                self._models_of.setdefault(device.vendor, set()).add(device.model)
+
+    def job(self, job: SnapshotJob) -> list[Shape]:
+        """The shapes of a job's workers. Raises `SnapshotError`."""
+        if job.request == "cpu":
+            return [Shape(cpu_milli=job.cpu_milli, memory_mib=job.memory_mib)] * job.workers
+        try:
+            request = parse(job.request)
+        except RequestError as error:
+            raise SnapshotError(f"job {job.name}: {error}") from error
+        models = request.models
+        if request.vendor is not None and not models:
+            models = tuple(sorted(self._models_of.get(request.vendor, {request.vendor})))
+        shape = Shape(
+            cpu_milli=job.cpu_milli,
+            memory_mib=job.memory_mib,
+            gpus=request.count,
+            share_milli=self._turn_milli if job.mode == "TimeShared" else request.share_milli,
+            models=tuple(sorted(models)),
+        )
+        return _apart(shape) * job.workers

@@ -1,0 +1,1 @@
+"""Suspends processes to host memory by CUDA's checkpoint API."""

@@ -1,0 +1,98 @@
+"""The node as suspend to host sees it: the last look, the pods' cgroups, and the cards' free memory of this moment."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+from dovetail_agent.checkpoint.admission import Candidate, CardMemory, OnCard
+from dovetail_agent.checkpoint.pod_memory import pod_free_mib
+from dovetail_agent.devices import process_identity
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.mps.devices import Cards, CardsUnreadable
+from dovetail_agent.report import node_status
+from dovetail_agent.tenants import Tenant, promised_mib
+
+
+class SeenWorld:
+    """A `World`. `seen` is replaced at every look; while `live` is not set nobody is to be moved."""
+
+    def __init__(
+        self,
+        *,
+        cards: Cards,
+        cgroups: Path,
+        proc: Path,
+        mps_clients: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        self.seen: Seen | None = None
+        self.live = False
+        self._mps_clients = mps_clients
+        self._cards = cards
+        self._cgroups = cgroups
+        self._proc = proc
+
+    def candidate(self, tenant: Tenant) -> Candidate:
+        """As the protocol says."""
+        mine = [(info, sample) for info, sample in _pairs(self.seen) if _has(tenant, info)]
+        return Candidate(
+            name=f"{tenant.namespace}/{tenant.name}",
+            processes=[on for info, sample in mine for on in _processes(tenant, info=info, sample=sample)],
+            promised_mib={info.uuid: promised_mib(tenant, uuid=info.uuid) for info, _ in mine},
+            host_free_mib=pod_free_mib(tenant.uid, mount=self._cgroups, proc=self._proc),
+            under_mps=tenant.uid in self._mps_clients(),
+            in_mig=any(info.mig_profile for info, _ in mine),
+        )
+
+    def crowded(self, tenant: Tenant) -> bool:
+        """As the protocol says; never before it was proven that tenants can be moved."""
+        seen = self.seen
+        if seen is None or not self.live:
+            return False
+        return any(not card_memory(info, sample, seen=seen).fits for info, sample in _pairs(seen) if _has(tenant, info))
+
+    def free_mib(self) -> Mapping[str, int]:
+        """As the protocol says."""
+        try:
+            return {uuid: card.free_mib for uuid, card in self._cards.look().items()}
+        except CardsUnreadable:
+            return {}
+
+    def started(self, pid: int, *, pod_uid: str = "") -> int | None:
+        """As the protocol says."""
+        began = process_identity.started(pid, proc=self._proc)
+        if not pod_uid or process_identity.is_same(pid, began=began, pod_uid=pod_uid, proc=self._proc):
+            return began
+        return None
+
+
+def card_memory(info: DeviceInfo, sample: DeviceSample, *, seen: Seen) -> CardMemory:
+    """What the tenants of a card want of it together. Who is at the host has nothing there, and wants its promise.
+
+    Tenants that were let in to overlap leave each other what their guard does; else only the card's end is the end.
+    """
+    promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in seen.tenants if _has(tenant, info)}
+    used = sample.used_by_tenant_mib or {}
+    foreign = node_status.foreign_mib(sample, promised=promised) if used else 0
+    beyond = sum(max(0, used.get(uid, 0) - mib) for uid, mib in promised.items())
+    total = info.memory_mib - info.reserved_mib
+    guards = [tenant.guard_fraction for tenant in seen.tenants if tenant.uid in promised and tenant.movable]
+    guarded = int(total * min(guards, default=1.0))
+    return CardMemory(
+        usable_mib=(guarded if sum(promised.values()) > guarded else total) - max(0, foreign - beyond),
+        wanted_mib={uid: max(mib, used.get(uid, 0)) for uid, mib in promised.items()},
+    )
+
+
+def _pairs(seen: Seen | None) -> Iterator[tuple[DeviceInfo, DeviceSample]]:
+    if seen is not None and seen.inventory is not None and seen.sample is not None:
+        yield from zip(seen.inventory.devices, seen.sample.devices, strict=True)
+
+
+def _has(tenant: Tenant, info: DeviceInfo) -> bool:
+    return any(device.uuid == info.uuid for device in tenant.devices)
+
+
+def _processes(tenant: Tenant, *, info: DeviceInfo, sample: DeviceSample) -> Iterator[OnCard]:
+    for process in sample.processes or ():
+        if process.pod_uid == tenant.uid:
+            yield OnCard(pid=process.pid, uuid=info.uuid, used_mib=process.used_mib)

@@ -1,0 +1,253 @@
+"""Moves tenants off their cards and back: a `Suspender` around the freezer.
+
+Who fits beside the others is frozen where it is. Where the tenants of a card do not fit together, whoever stands still
+is locked, its memory moved to the host, and only then frozen; and thawed, moved back once the card has room, unlocked.
+`checkpoint_machine` says which step comes next, from what the driver says of the process after each, so that whatever
+broke off half way is led to an end: out and frozen, or back and running, or lost, which is final and told.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from dovetail.logs import get_logger
+from dovetail_agent.checkpoint.admission import Candidate, refusal_of, room_for
+from dovetail_agent.checkpoint.calls import Calls, CheckpointFailed, ProcessState
+from dovetail_agent.checkpoint.state_files import CheckpointMarks, Mark
+from dovetail_agent.checkpoint.state_machine import Goal, Step, next_step
+from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns.suspender import Refusal, Suspender
+
+log = get_logger(__name__)
+
+# A kernel that runs longer than this keeps its process from being locked; it is frozen where it is.
+LOCK_MILLISECONDS: Final = 5000
+# The longest way is six steps; a driver that leads us in circles is not followed for ever.
+_MOST_STEPS: Final = 12
+
+
+class World(Protocol):
+    """What the node is like, as seen last; the free memory as it is now. Nothing raises."""
+
+    def candidate(self, tenant: Tenant) -> Candidate:
+        """The tenant as one that is to be moved."""
+        ...
+
+    def crowded(self, tenant: Tenant) -> bool:
+        """Whether the tenants of one of its cards do not fit there together."""
+        ...
+
+    def free_mib(self) -> Mapping[str, int]:
+        """The free memory of each card by UUID; a card that cannot be read is missing."""
+        ...
+
+    def started(self, pid: int, *, pod_uid: str = "") -> int | None:
+        """When a process began; None if it is gone, or is not in the pod of that UID where one is named."""
+        ...
+
+
+class SuspendToHost:
+    """See above. `troubles` are the last ones by pod UID: who was frozen where it is and why, who is lost."""
+
+    name = "suspend-to-host"
+
+    def __init__(self, inner: Suspender, *, calls: Calls, marks: CheckpointMarks, world: World) -> None:
+        self.moves: Counter[str] = Counter()
+        self._inner = inner
+        self._calls = calls
+        self._marks = marks
+        self._world = world
+        # Whoever was left at the host may stand frozen too.
+        self._frozen = {mark.uid for mark in marks.all()}
+        self._held: set[str] = set()
+        self._troubles: dict[str, Refusal] = {}
+        self._away: frozenset[str] = frozenset()
+        self._hand = threading.Lock()
+
+    @property
+    def troubles(self) -> Mapping[str, Refusal]:
+        """What went wrong with whom, until it goes well."""
+        return MappingProxyType(dict(self._troubles))
+
+    @property
+    def away(self) -> frozenset[str]:
+        """The pods whose memory is on the host, or on its way: no driver names them on a card."""
+        return self._away
+
+    def suspend(self, tenant: Tenant) -> Refusal | None:
+        """As the protocol says. Who cannot be moved is frozen where it is, which `troubles` tells."""
+        with self._hand:
+            mark = self._marks.get(tenant.uid)
+            if mark is None and self._world.crowded(tenant):
+                mark = self._marked(tenant)
+            if mark is not None:
+                refusal = self._drive("Out", tenant, mark=mark)
+                self._look()
+                if refusal is not None:
+                    return refusal
+            refusal = self._freeze(tenant)
+            if refusal is None:
+                self._held.add(tenant.uid)
+            return refusal
+
+    def resume(self, tenant: Tenant) -> Refusal | None:
+        """As the protocol says. Without room on its cards it stands still and is tried again."""
+        with self._hand:
+            mark = self._marks.get(tenant.uid)
+            refusal = None if mark is None else self._drive("Back", tenant, mark=mark)
+            self._look()
+            if refusal is None or refusal.lost:
+                self._held.discard(tenant.uid)
+                return self._thaw(tenant) or refusal
+            return self._freeze(tenant) or refusal
+
+    def recover(self) -> None:
+        """Bring back whom an agent before us left at the host; who finds no room is tried again at the next call."""
+        with self._hand:
+            for mark in list(self._marks.all()):
+                tenant = Tenant(
+                    uid=mark.uid, node="", workload="", running=True, namespace=mark.namespace, name=mark.name
+                )
+                if mark.uid not in self._held and (refusal := self._drive("Back", tenant, mark=mark)):
+                    log.warning("left at the host by an agent before", pod=tenant.name, problem=refusal.message)
+            self._look()
+
+    def forget(self, uids: frozenset[str]) -> None:
+        """Keep what is known of these pods alone: the others are gone."""
+        with self._hand:
+            self._troubles = {uid: trouble for uid, trouble in self._troubles.items() if uid in uids}
+            self._frozen &= uids
+            self._held &= uids
+
+    def _marked(self, tenant: Tenant) -> Mark | None:
+        """The mark of a tenant that can be moved. Nothing is done to a process before it is marked."""
+        candidate = self._world.candidate(tenant)
+        if not candidate.processes:
+            return None
+        refusal = refusal_of(candidate)
+        pid = candidate.processes[0].pid
+        if refusal is None and (began := self._world.started(pid, pod_uid=tenant.uid)) is not None:
+            mark = Mark(
+                uid=tenant.uid, namespace=tenant.namespace, name=tenant.name, pid=pid, started=began,
+                memory_mib=candidate.needs_mib,
+            )  # fmt: skip
+            try:
+                self._marks.put(mark)
+            except OSError as error:
+                refusal = Refusal(reason="NotWritten", message=f"{candidate.name} cannot be marked: {error}")
+            else:
+                return mark
+        if refusal is not None:
+            self._trouble(tenant, refusal)
+        return None
+
+    def _drive(self, goal: Goal, tenant: Tenant, *, mark: Mark) -> Refusal | None:
+        """Lead it there. What fails on the way out is led back and only noted, unless the tenant is lost by it."""
+        out = goal == "Out"
+        failed: Step | None = None
+        refusal: Refusal | None = None
+        for _ in range(_MOST_STEPS):
+            step, why = self._next(goal, tenant, mark=mark)
+            if step is Step.DONE:
+                self._arrived(goal, tenant, mark=mark, clean=refusal is None)
+                return None
+            if step is Step.LOST:
+                self._thaw(tenant)
+                return self._trouble(tenant, _lost(mark))
+            if step in _STANDS_STILL:
+                refusal = self._trouble(tenant, _refused(step, mark=mark, problem=why))
+            if step in _STANDS_STILL or step is failed:
+                break
+            if problem := self._do(step, tenant, mark=mark):
+                refusal, failed, goal = self._trouble(tenant, _refused(step, mark=mark, problem=problem)), step, "Back"
+        else:
+            refusal = self._trouble(tenant, _refused(step, mark=mark, problem="the driver leads in circles"))
+        return None if out else refusal
+
+    def _next(self, goal: Goal, tenant: Tenant, *, mark: Mark) -> tuple[Step, str]:
+        """The next step, and why it must wait where it must."""
+        if not self._alive(mark):
+            return Step.DONE, ""
+        try:
+            state = self._calls.state(mark.pid)
+        except CheckpointFailed as error:
+            return (Step.UNREADABLE, str(error)) if self._alive(mark) else (Step.DONE, "")
+        short = room_for(mark.memory_mib, free_mib=self._world.free_mib()) if _returns(goal, state) else ""
+        return next_step(goal, state=state, frozen=tenant.uid in self._frozen, room=not short), short
+
+    def _do(self, step: Step, tenant: Tenant, *, mark: Mark) -> str:
+        """Do a step; what went wrong."""
+        if step in {Step.FREEZE, Step.THAW}:
+            refusal = self._freeze(tenant) if step is Step.FREEZE else self._thaw(tenant)
+            return "" if refusal is None else refusal.message
+        try:
+            if step is Step.LOCK:
+                self._calls.lock(mark.pid, timeout_ms=LOCK_MILLISECONDS)
+            else:
+                {
+                    Step.CHECKPOINT: self._calls.checkpoint,
+                    Step.RESTORE: self._calls.restore,
+                    Step.UNLOCK: self._calls.unlock,
+                }[step](mark.pid)
+        except CheckpointFailed as error:
+            return str(error)
+        self.moves[step.value] += 1
+        return ""
+
+    def _arrived(self, goal: Goal, tenant: Tenant, *, mark: Mark, clean: bool) -> None:
+        if goal == "Back" or not self._alive(mark):
+            self._marks.drop(tenant.uid)
+        if clean:
+            self._troubles.pop(tenant.uid, None)
+
+    def _alive(self, mark: Mark) -> bool:
+        return self._world.started(mark.pid) == mark.started
+
+    def _freeze(self, tenant: Tenant) -> Refusal | None:
+        refusal = self._inner.suspend(tenant)
+        if refusal is None:
+            self._frozen.add(tenant.uid)
+        return refusal
+
+    def _thaw(self, tenant: Tenant) -> Refusal | None:
+        refusal = self._inner.resume(tenant)
+        if refusal is None:
+            self._frozen.discard(tenant.uid)
+        return refusal
+
+    def _trouble(self, tenant: Tenant, refusal: Refusal) -> Refusal:
+        if self._troubles.get(tenant.uid) != refusal:
+            self._troubles[tenant.uid] = refusal
+            log.warning("not moved", pod=f"{tenant.namespace}/{tenant.name}", why=refusal.reason, said=refusal.message)
+        return refusal
+
+    def _look(self) -> None:
+        self._away = frozenset(mark.uid for mark in self._marks.all() if self._alive(mark))
+
+
+def _returns(goal: Goal, state: ProcessState) -> bool:
+    return goal == "Back" and state is ProcessState.CHECKPOINTED
+
+
+def _lost(mark: Mark) -> Refusal:
+    message = f"the driver has failed {mark.namespace}/{mark.name} for good: what it had on its cards is lost"
+    return Refusal(reason="Lost", message=message, lost=True)
+
+
+_REASONS: Final = {
+    Step.LOCK: "LockFailed",
+    Step.CHECKPOINT: "CheckpointFailed",
+    Step.FREEZE: "FreezeFailed",
+    Step.THAW: "ThawFailed",
+    Step.RESTORE: "RestoreFailed",
+    Step.UNLOCK: "UnlockFailed",
+    Step.NO_ROOM: "NoRoom",
+    Step.UNREADABLE: "StateUnreadable",
+}
+_STANDS_STILL: Final = frozenset({Step.NO_ROOM, Step.UNREADABLE})
+
+
+def _refused(step: Step, *, mark: Mark, problem: str) -> Refusal:
+    return Refusal(reason=_REASONS[step], message=f"{mark.namespace}/{mark.name}: {problem}")

@@ -1,0 +1,1 @@
+"""What devices are and do: one protocol, one folder or module for each vendor."""

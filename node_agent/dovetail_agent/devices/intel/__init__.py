@@ -1,0 +1,1 @@
+"""Intel's devices through Level Zero Sysman."""

@@ -1,0 +1,196 @@
+"""Intel's cards through Level Zero's Sysman."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dovetail.api.gpunode import Links
+from dovetail_agent.devices.card_driver import CardDriver
+from dovetail_agent.devices.driver import CardLost, LibraryGone
+from dovetail_agent.devices.intel.sysman import Handle, Sysman, meaning
+from dovetail_agent.devices.library_calls import Caller, CallFailed
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample
+from dovetail_agent.devices.pci import SYS
+
+_MIB: Final = 1 << 20
+_GPU, _ON_DEVICE, _WEDGED, _REPLACE = 1, 1, 1, 4
+# All engines together, else those that compute.
+_ENGINES: Final = (0, 1)
+# The hottest place of the chip, else of the card.
+_SENSORS: Final = (1, 0)
+_CLOCKS: Final = {0: "sm", 1: "memory"}
+_ERRORS: Final = {0: "corrected", 1: "uncorrected"}
+# Of the categories those that are the memory's or the chip's fault, not a program's or a driver's.
+_OF_HARDWARE: Final = (3, 4, 5, 6)
+# What holds a card's clocks down against its will; a range that somebody set is no such thing.
+_THROTTLES: Final = {1: "power_cap", 2: "power_cap", 4: "current", 8: "temperature", 16: "power_brake"}
+
+
+def intel_driver(*, proc: Path | None, sys: Path = SYS, library: str) -> CardDriver:
+    """The driver of a node's Intel cards."""
+    return CardDriver(IntelLibrary(library), proc=proc, sys=sys)
+
+
+class IntelLibrary:
+    """The calls. Utilization and power are differences of two looks: the first tells none."""
+
+    label = "Level Zero"
+
+    def __init__(self, library: str) -> None:
+        self._name = library
+        self._zes: Any = None
+        self._ask = Caller(CallFailed, meaning=meaning)
+        self._before: dict[int | None, tuple[int, int]] = {}
+
+    @property
+    def waiting_for(self) -> str:
+        """The call that has not answered yet."""
+        return self._ask.waiting_for
+
+    def open(self) -> None:
+        """Raises `LibraryGone`."""
+        if self._zes is None:
+            try:
+                self._zes = Sysman(self._name)
+            except OSError as error:
+                raise LibraryGone(self._name, said=str(error)) from error
+        self._ask.surely(self._zes.init)
+        self._before.clear()
+
+    def close(self) -> None:
+        """It knows no end."""
+
+    def handles(self) -> Sequence[Handle]:
+        """The GPUs of all its drivers."""
+        drivers = self._ask(self._zes.drivers) or ()
+        devices = [device for driver in drivers for device in self._ask(self._zes.devices, args=(driver,)) or ()]
+        return [device for device in devices if self._is_gpu(device)]
+
+    def describe(self, handle: Handle, *, index: int) -> DeviceInfo:
+        """Name, memory and place."""
+        told, memory = self._ask(self._zes.device, args=(handle,)), self._memory(handle)
+        if told is None or not memory:
+            raise CardLost("zesDeviceGetProperties", said="the card says neither who it is nor how large")
+        pci = self._ask(self._zes.pci, args=(handle,))
+        name = told.core.name or told.model_name
+        return DeviceInfo(
+            index=index,
+            uuid=f"GPU-{uuid.UUID(bytes=bytes(told.core.uuid))}",
+            vendor="intel",
+            model=name.decode(errors="replace") or "unknown",
+            memory_mib=sum(state.size for state in memory) // _MIB,
+            pci_bus_id=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.{pci.function:x}" if pci else "",
+        )
+
+    def links(self, handles: Mapping[int, Any]) -> Mapping[int, Links]:  # noqa: ARG002 - the protocol's
+        """None: Xe Link is not read."""
+        return {}
+
+    def load(self, handle: Handle) -> DeviceSample:
+        """Everything but processes."""
+        memory = self._memory(handle)
+        clocks, throttled = self._clocks(handle)
+        watts = self._power(handle)
+        return DeviceSample(
+            used_mib=sum(state.size - state.free for state in memory) // _MIB if memory else None,
+            utilization=self._utilization(handle),
+            temperature_celsius=self._temperature(handle),
+            power_watts=None if watts is None else round(watts),
+            clocks_mhz=clocks,
+            throttled_by=throttled,
+            ecc_errors=self._errors(handle),
+            unhealthy_reason=self._verdict(handle, memory=memory),
+        )
+
+    def processes(self, handle: Handle) -> Mapping[int, int | None] | None:
+        """Of the card's own memory."""
+        told = self._ask(self._zes.processes, args=(handle,))
+        return None if told is None else {each.pid: each.memory_bytes // _MIB for each in told}
+
+    def versions(self, handle: Handle) -> tuple[str, str]:
+        """Of the driver; Level Zero has no runtime of its own."""
+        told = self._ask(self._zes.device, args=(handle,))
+        return (told.driver_version.decode(errors="replace") if told else "", "")
+
+    def _is_gpu(self, device: Handle) -> bool:
+        # One that is lost is no stranger: what it is will be asked again, and answered with the error.
+        try:
+            told = self._ask(self._zes.device, args=(device,))
+        except CardLost:
+            return True
+        return told is not None and told.core.type == _GPU
+
+    def _memory(self, handle: Handle) -> list[Any]:
+        """The state of each module on the card."""
+        states = []
+        for module in self._ask(self._zes.memories, args=(handle,)) or ():
+            kind = self._ask(self._zes.memory, args=(module,))
+            state = self._ask(self._zes.memory_state, args=(module,)) if kind and kind.location == _ON_DEVICE else None
+            if state is not None:
+                states.append(state)
+        return states
+
+    def _utilization(self, handle: Handle) -> float | None:
+        groups = self._kinds(self._zes.engines, self._zes.engine, handle=handle)
+        group = next((groups[kind] for kind in _ENGINES if kind in groups), None)
+        ratio = None if group is None else self._pace(self._zes.engine_activity, handle=group)
+        return None if ratio is None else min(1.0, max(0.0, ratio))
+
+    def _power(self, handle: Handle) -> float | None:
+        """Microjoules in microseconds are watts. The first domain is the whole card's."""
+        domains = self._ask(self._zes.powers, args=(handle,)) or ()
+        return self._pace(self._zes.energy, handle=domains[0]) if domains else None
+
+    def _pace(self, call: Any, *, handle: Handle) -> float | None:
+        """How fast a counter moved since the last look."""
+        told = self._ask(call, args=(handle,))
+        if told is None:
+            return None
+        before = self._before.get(handle.value)
+        self._before[handle.value] = (told.amount, told.at)
+        if before is None or told.at <= before[1]:
+            return None
+        moved, took = int(told.amount) - before[0], int(told.at) - before[1]
+        return moved / took
+
+    def _temperature(self, handle: Handle) -> int | None:
+        sensors = self._kinds(self._zes.sensors, self._zes.sensor, handle=handle)
+        sensor = next((sensors[kind] for kind in _SENSORS if kind in sensors), None)
+        celsius = None if sensor is None else self._ask(self._zes.celsius, args=(sensor,))
+        return None if celsius is None else round(celsius)
+
+    def _clocks(self, handle: Handle) -> tuple[dict[str, int], tuple[str, ...] | None]:
+        domains = self._kinds(self._zes.frequencies, self._zes.frequency, handle=handle)
+        states = {kind: self._ask(self._zes.frequency_state, args=(domain,)) for kind, domain in domains.items()}
+        rates = {_CLOCKS[kind]: state.actual for kind, state in states.items() if state and kind in _CLOCKS}
+        clocks = {name: round(mhz) for name, mhz in rates.items() if mhz > 0}
+        chip = states.get(0)
+        return clocks, None if chip is None else _throttles(chip.throttled)
+
+    def _errors(self, handle: Handle) -> dict[str, int]:
+        sets = self._kinds(self._zes.ras_sets, self._zes.ras, handle=handle)
+        told = {kind: self._ask(self._zes.ras_state, args=(each,)) for kind, each in sets.items()}
+        return {
+            _ERRORS[kind]: sum(state.category[at] for at in _OF_HARDWARE)
+            for kind, state in told.items()
+            if state is not None and kind in _ERRORS
+        }
+
+    def _verdict(self, handle: Handle, *, memory: Iterable[Any]) -> str:
+        state = self._ask(self._zes.device_state, args=(handle,))
+        if state is not None and state.reset & _WEDGED:
+            return "Wedged"
+        return "MemoryMustBeReplaced" if any(each.health == _REPLACE for each in memory) else ""
+
+    def _kinds(self, many: Any, properties: Any, *, handle: Handle) -> dict[int, Handle]:
+        """The parts of a card by their type; of several alike the first."""
+        found: dict[int, Handle] = {}
+        for part in self._ask(many, args=(handle,)) or ():
+            if told := self._ask(properties, args=(part,)):
+                found.setdefault(told.type, part)
+        return found
+
+
+def _throttles(flags: int) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for flag, name in _THROTTLES.items() if flags & flag))

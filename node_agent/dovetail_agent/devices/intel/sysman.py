@@ -1,0 +1,114 @@
+"""Level Zero's Sysman: its calls, each as one that returns what it is asked for and raises what it is refused."""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_double, c_uint8, c_uint32, c_void_p
+from typing import Any, Final, TypeVar
+
+from dovetail_agent.devices.intel import structs
+from dovetail_agent.devices.library_calls import Meaning, c_function
+
+_LOST: Final = frozenset({0x70000001, 0x70000006})  # the device is lost, or needs a reset
+_UNINITIALISED: Final = 0x78000001
+Handle = c_void_p
+T = TypeVar("T", bound=ctypes.Structure)
+
+
+def meaning(error: Any) -> Meaning:
+    """What an error of the library is about."""
+    code = None if error.code is None else error.code & 0xFFFFFFFF
+    if code in _LOST:
+        return Meaning.LOST
+    return Meaning.UNLOADED if code == _UNINITIALISED else Meaning.ABSENT
+
+
+class Sysman:
+    """The library, loaded."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
+        self.init = self._named("zesInit", lambda call: call(0), takes=(c_uint32,))
+        self.drivers = self._list("zesDriverGet", of_handle=False)
+        self.devices = self._list("zesDeviceGet")
+        self.memories = self._list("zesDeviceEnumMemoryModules")
+        self.engines = self._list("zesDeviceEnumEngineGroups")
+        self.sensors = self._list("zesDeviceEnumTemperatureSensors")
+        self.powers = self._list("zesDeviceEnumPowerDomains")
+        self.frequencies = self._list("zesDeviceEnumFrequencyDomains")
+        self.ras_sets = self._list("zesDeviceEnumRasErrorSets")
+        self.device = self._filled("zesDeviceGetProperties", structs.Device)
+        self.device_state = self._filled("zesDeviceGetState", structs.DeviceState)
+        self.pci = self._filled("zesDevicePciGetProperties", structs.Pci)
+        self.memory = self._filled("zesMemoryGetProperties", structs.Memory)
+        self.memory_state = self._filled("zesMemoryGetState", structs.MemoryState)
+        self.engine = self._filled("zesEngineGetProperties", structs.Engine)
+        self.engine_activity = self._filled("zesEngineGetActivity", structs.Counter)
+        self.sensor = self._filled("zesTemperatureGetProperties", structs.Sensor)
+        self.energy = self._filled("zesPowerGetEnergyCounter", structs.Counter)
+        self.frequency = self._filled("zesFrequencyGetProperties", structs.Frequency)
+        self.frequency_state = self._filled("zesFrequencyGetState", structs.FrequencyState)
+        self.ras = self._filled("zesRasGetProperties", structs.Ras)
+        self.ras_state = self._ras_state()
+        self.celsius = self._celsius()
+        self.processes = self._processes()
+
+    def _named(self, name: str, made: Callable[..., Any], *, takes: tuple[Any, ...]) -> Callable[..., Any]:
+        function = c_function(self._library, name, takes=takes)
+
+        def call(*args: Any) -> Any:
+            return made(function, *args)
+
+        call.__name__ = name
+        return call
+
+    def _filled(self, name: str, of: type[T]) -> Callable[..., T]:
+        """A call that fills one structure about a handle."""
+
+        def made(function: Callable[..., None], handle: Handle) -> T:
+            told = of()
+            function(handle, byref(told))
+            return told
+
+        return self._named(name, made, takes=(Handle, POINTER(of)))
+
+    def _list(self, name: str, *, of_handle: bool = True) -> Callable[..., list[Handle]]:
+        """A call that lists handles: asked how many, then which."""
+
+        def made(function: Callable[..., None], *of: Handle) -> list[Handle]:
+            count = c_uint32(0)
+            function(*of, byref(count), None)
+            found = (Handle * count.value)()
+            function(*of, byref(count), found)
+            return [Handle(each) for each in found[: count.value]]
+
+        takes = (Handle,) if of_handle else ()
+        return self._named(name, made, takes=(*takes, POINTER(c_uint32), POINTER(Handle)))
+
+    def _ras_state(self) -> Callable[..., structs.RasState]:
+        def made(function: Callable[..., None], handle: Handle) -> structs.RasState:
+            told = structs.RasState()
+            function(handle, 0, byref(told))  # 0: the counts stay
+            return told
+
+        return self._named("zesRasGetState", made, takes=(Handle, c_uint8, POINTER(structs.RasState)))
+
+    def _celsius(self) -> Callable[..., float]:
+        def made(function: Callable[..., None], handle: Handle) -> float:
+            told = c_double()
+            function(handle, byref(told))
+            return told.value
+
+        return self._named("zesTemperatureGetState", made, takes=(Handle, POINTER(c_double)))
+
+    def _processes(self) -> Callable[..., list[structs.Process]]:
+        def made(function: Callable[..., None], handle: Handle) -> list[structs.Process]:
+            count = c_uint32(0)
+            function(handle, byref(count), None)
+            room = count.value + 16  # for those that begin between the two calls
+            told = (structs.Process * room)(*(structs.Process() for _ in range(room)))
+            count = c_uint32(room)
+            function(handle, byref(count), told)
+            return list(told[: count.value])
+
+        takes = (Handle, POINTER(c_uint32), POINTER(structs.Process))
+        return self._named("zesDeviceProcessesGetState", made, takes=takes)

@@ -1,0 +1,92 @@
+"""How a vendor's library is asked: what it does not give is None, and a card or library that is gone is an error."""
+
+import ctypes
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from dovetail_agent.devices.driver import CardLost, LibraryGone
+
+
+class Meaning(Enum):
+    """What a library's error is about."""
+
+    ABSENT = auto()  # a figure that this card or driver does not give
+    LOST = auto()  # the card
+    GONE = auto()  # the library or its driver
+    UNLOADED = auto()  # no driver runs
+
+
+class Caller:
+    """Asks, and knows what it is asking: another thread can tell which call has not come back."""
+
+    def __init__(self, error: type[Exception], *, meaning: Callable[[Any], Meaning]) -> None:
+        self._error = error
+        self._meaning = meaning
+        self._asking = ""
+
+    @property
+    def waiting_for(self) -> str:
+        """The call that has not answered yet; empty between calls."""
+        return self._asking
+
+    def __call__(self, *calls: Callable[..., Any], args: tuple[Any, ...] = ()) -> Any:
+        """The first of these calls' answers that the driver gives, or None. Newest call first: older drivers lack it.
+
+        Raises `CardLost` and `LibraryGone`.
+        """
+        for call in calls:
+            try:
+                return self._made(call, args=args)
+            except self._error as error:
+                meaning = self._meaning(error)
+                if meaning is Meaning.LOST:
+                    raise CardLost(call.__name__, said=_said(error)) from error
+                if meaning is not Meaning.ABSENT:
+                    raise self._gone(call, error=error) from error
+        return None
+
+    def surely(self, call: Callable[..., Any], *, args: tuple[Any, ...] = ()) -> Any:
+        """The answer of a call without which nothing goes. Raises `LibraryGone`."""
+        try:
+            return self._made(call, args=args)
+        except self._error as error:
+            raise self._gone(call, error=error) from error
+
+    def _made(self, call: Callable[..., Any], *, args: tuple[Any, ...]) -> Any:
+        self._asking = call.__name__
+        try:
+            return call(*args)
+        finally:
+            self._asking = ""
+
+    def _gone(self, call: Callable[..., Any], *, error: Exception) -> LibraryGone:
+        unloaded = self._meaning(error) is Meaning.UNLOADED
+        return LibraryGone(call.__name__, said=_said(error), unloaded=unloaded)
+
+
+class CallFailed(Exception):  # noqa: N818 - says what happened
+    """A C function answered with this code; None: the library does not have it."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+        super().__init__("this library does not have it" if code is None else f"error {code} (0x{code & 0xFFFFFFFF:x})")
+
+
+def c_function(library: ctypes.CDLL, name: str, *, takes: tuple[Any, ...]) -> Callable[..., None]:
+    """A function of a C library whose answer is 0 or a code; raises `CallFailed` for the latter."""
+    found = getattr(library, name, None)
+    if found is not None:
+        found.argtypes, found.restype = takes, ctypes.c_int
+
+    def call(*args: Any) -> None:
+        code = None if found is None else found(*args)
+        if code != 0:
+            raise CallFailed(code)
+
+    call.__name__ = name
+    return call
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,104 @@
+"""The cards of several vendors in one node, as one provider: a vendor whose driver is in trouble stops no other."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from dovetail.api.builtin import Node
+from dovetail.api.gpunode import Assignment, Enforcement, Links
+from dovetail.logs import get_logger
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Provider, Sample
+from dovetail_agent.tenants import Tenant
+
+log = get_logger(__name__)
+
+# Its cards are there, but nobody can say how they are.
+SILENT = "DriverSilent"
+
+
+class ManyProvider:
+    """Several providers of one node. Their devices are numbered one after the other, in the order of the providers."""
+
+    def __init__(self, parts: Sequence[Provider]) -> None:
+        self.name = "+".join(part.name for part in parts)
+        self._parts = tuple(parts)
+        self._known: dict[str, Inventory] = {}
+
+    def serves(self, node: Node) -> bool:
+        """Whether one of them does: they are all of one node."""
+        return any(part.serves(node) for part in self._parts)
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """From each of them."""
+        for part in self._parts:
+            part.listen(news)
+
+    def inventory(self, node: Node) -> Inventory:
+        """All devices; of a vendor that cannot be read those last known. Raises `InventoryUnreadable` if none can."""
+        problems = [problem for part in self._parts if (problem := self._learn(part, node=node))]
+        if len(problems) == len(self._parts):
+            raise InventoryUnreadable(node.metadata.name, problem="; ".join(problems))
+        found = [(part.name, self._known[part.name]) for part in self._parts if part.name in self._known]
+        devices: list[DeviceInfo] = []
+        for _, inventory in found:
+            first = _next_index(devices)
+            devices += [_moved(device, by=first) for device in inventory.devices]
+        return Inventory(
+            devices=tuple(devices),
+            driver_version=_joined([(name, inventory.driver_version) for name, inventory in found]),
+            runtime_version=_joined([(name, inventory.runtime_version) for name, inventory in found]),
+            enforcement=Enforcement(mig=any(inventory.enforcement.mig for _, inventory in found)),
+        )
+
+    def assignments(
+        self,
+        inventory: Inventory,  # noqa: ARG002 - the protocol's
+        *,
+        node: Node,  # noqa: ARG002
+        tenants: Sequence[Tenant],  # noqa: ARG002
+        previous: Sequence[Assignment],  # noqa: ARG002
+    ) -> list[Assignment]:
+        """None: no vendor's library knows whom kubelet gave what."""
+        return []
+
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+        """How all devices are; those of a vendor that cannot be read take no work until it can."""
+        states: dict[str, DeviceSample] = {}
+        samples: list[Sample] = []
+        for part in self._parts:
+            try:
+                known = self._known.get(part.name, Inventory(devices=()))
+                sample = part.sample(known, node=node, tenants=tenants, now=now)
+            except InventoryUnreadable as error:
+                log.debug("one vendor's devices cannot be read", provider=part.name, problem=str(error))
+                continue
+            samples.append(sample)
+            states |= zip((device.uuid for device in known.devices), sample.devices, strict=True)
+        silent = DeviceSample(unhealthy_reason=SILENT)
+        measured = [sample.measured_at for sample in samples if sample.measured_at]
+        return Sample(
+            devices=tuple(states.get(device.uuid, silent) for device in inventory.devices),
+            measured_at=min(measured, default=None),
+            cpu_utilization=samples[0].cpu_utilization if samples else None,
+            memory_utilization=samples[0].memory_utilization if samples else None,
+        )
+
+    def _learn(self, part: Provider, *, node: Node) -> str:
+        try:
+            self._known[part.name] = part.inventory(node)
+        except InventoryUnreadable as error:
+            return error.problem
+        return ""
+
+
+def _next_index(devices: Sequence[DeviceInfo]) -> int:
+    return devices[-1].index + 1 if devices else 0
+
+
+def _moved(device: DeviceInfo, *, by: int) -> DeviceInfo:
+    nvlink, switch = ([other + by for other in others] for others in (device.links.nvlink, device.links.switch))
+    return replace(device, index=device.index + by, links=Links(nvlink=nvlink, switch=switch))
+
+
+def _joined(versions: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions if version)

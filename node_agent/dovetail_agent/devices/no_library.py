@@ -1,0 +1,65 @@
+"""The provider of a node on which no vendor's library can be loaded: it reports no devices, and says why."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, NoReturn
+
+from dovetail import names
+from dovetail.api.builtin import Node
+from dovetail.api.gpunode import Assignment
+from dovetail.cluster.node_kind import serving
+from dovetail.gpu.device_plugins import Vendors
+from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Sample
+from dovetail_agent.tenants import Tenant
+
+REASON: Final = "NoLibrary"
+
+
+class NoLibraryProvider:
+    """Serves its node only where devices are expected: managed, served by a plugin, or annotated with simulated ones.
+
+    A library comes into a container when that starts, so the provider does not look for one again.
+    """
+
+    name = "none"
+
+    def __init__(self, *, node: str, libraries: Sequence[str], vendors: Vendors) -> None:
+        self._node = node
+        self._libraries = tuple(libraries)
+        self._vendors = vendors
+
+    def serves(self, node: Node) -> bool:
+        """Whether devices are expected on this node; a node without GPUs gets no GPUNode."""
+        if node.metadata.name != self._node:
+            return False
+        serves = serving(node, vendors=self._vendors)
+        return serves.managed or bool(serves.resource) or names.SIMULATED_DEVICES in node.metadata.annotations
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """Never calls it: there is never anything new to see."""
+
+    def inventory(self, node: Node) -> Inventory:
+        """Raises `InventoryUnreadable`."""
+        self._raise(node)
+
+    def assignments(
+        self,
+        inventory: Inventory,  # noqa: ARG002 - the protocol's
+        *,
+        node: Node,  # noqa: ARG002
+        tenants: Sequence[Tenant],  # noqa: ARG002
+        previous: Sequence[Assignment],  # noqa: ARG002
+    ) -> list[Assignment]:
+        """None."""
+        return []
+
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
+        """Raises `InventoryUnreadable`."""
+        self._raise(node)
+
+    def _raise(self, node: Node) -> NoReturn:
+        hint = "agent.runtimeClassName names the RuntimeClass that brings NVIDIA's into the agent"
+        if names.SIMULATED_DEVICES in node.metadata.annotations:
+            hint += f"; the annotation {names.SIMULATED_DEVICES} counts only with agent.provider=simulated"
+        problem = f"no vendor's library can be loaded ({', '.join(self._libraries)}); {hint}"
+        raise InventoryUnreadable(node.metadata.name, problem=problem, reason=REASON)

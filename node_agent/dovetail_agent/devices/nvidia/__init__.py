@@ -1,0 +1,1 @@
+"""NVIDIA's devices through NVML."""

@@ -1,0 +1,121 @@
+"""NVIDIA's cards through NVML, as the watch asks for them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pynvml
+
+from dovetail.api.gpunode import Enforcement
+from dovetail.logs import get_logger
+from dovetail_agent.devices.driver import CardLost
+from dovetail_agent.devices.health import verdict
+from dovetail_agent.devices.model import LOST, DeviceSample, Inventory, Process
+from dovetail_agent.devices.nvidia.errors import nvml_caller
+from dovetail_agent.devices.nvidia.events import Events
+from dovetail_agent.devices.nvidia.inventory import Found, Part, find
+from dovetail_agent.devices.nvidia.process_utilization import Busyness
+from dovetail_agent.devices.nvidia.sample import load_of, processes_of, signs_of
+from dovetail_agent.devices.pci import SYS
+from dovetail_agent.devices.processes import owned, used_by_pod
+
+log = get_logger(__name__)
+
+
+class NvmlDriver:
+    """`proc` is the node's own `/proc`; None: its processes cannot be seen, and no pod's use is told."""
+
+    label = "NVML"
+
+    def __init__(self, *, clock: Callable[[], datetime], proc: Path | None, sys: Path = SYS) -> None:
+        self._ask = nvml_caller()
+        self._events = Events(self._ask, clock=clock)
+        self._busyness = Busyness(self._ask)
+        self._proc = proc
+        self._sys = sys
+        self._open = False
+        self._parts: tuple[Part, ...] = ()
+        self._lost: set[str] = set()
+
+    @property
+    def waiting_for(self) -> str:
+        """The call that has not answered yet; empty between calls."""
+        return self._ask.waiting_for
+
+    def find(self) -> Inventory:
+        """The cards and MIG devices. Raises `LibraryGone`."""
+        if self._open and self._lost:
+            self.close()  # what was reset answers to new handles only
+        if not self._open:
+            self._ask.surely(pynvml.nvmlInit)
+            self._open = True
+        self._keep(find(self._ask, sys=self._sys))
+        self._events.subscribe(self._parts)
+        return self._described()
+
+    def read(self) -> Mapping[str, DeviceSample]:
+        """One look at each. Raises `LibraryGone`."""
+        return {part.info.uuid: self._sample(part) for part in self._parts}
+
+    def hear(self, *, seconds: float) -> bool | None:
+        """XIDs and double-bit errors, as events."""
+        return self._events.wait(seconds=seconds)
+
+    def close(self) -> None:
+        """Let the library go."""
+        if not self._open:
+            return
+        self._open = False
+        self._events.close()
+        self._ask(pynvml.nvmlShutdown)
+
+    def _keep(self, found: Found) -> None:
+        """The parts that were found; a card that does not answer any more stays, for its pods' sake."""
+        taken = {part.info.index for part in found.parts}
+        gone = [part for part in self._parts if part.card_uuid not in found.cards and part.info.index not in taken]
+        self._lost = {part.card_uuid for part in gone}
+        self._parts = tuple(sorted([*found.parts, *gone], key=lambda part: part.info.index))
+
+    def _described(self) -> Inventory:
+        cuda = self._ask(pynvml.nvmlSystemGetCudaDriverVersion)
+        return Inventory(
+            devices=tuple(part.info for part in self._parts),
+            driver_version=self._ask(pynvml.nvmlSystemGetDriverVersion) or "",
+            runtime_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+            enforcement=Enforcement(mig=any(part.info.mig_profile for part in self._parts)),
+        )
+
+    def _sample(self, part: Part) -> DeviceSample:
+        told = DeviceSample(xids=self._events.counts(part.card_uuid), faults=self._events.faults(part.card_uuid))
+        if part.card_uuid not in self._lost:
+            try:
+                return self._read(part, told=told)
+            except CardLost as error:
+                log.warning("a card is lost", device=part.card_uuid, problem=str(error))
+                self._lost.add(part.card_uuid)
+        return replace(told, unhealthy_reason=LOST)
+
+    def _read(self, part: Part, *, told: DeviceSample) -> DeviceSample:
+        load = load_of(part, ask=self._ask)
+        used = processes_of(part, ask=self._ask) if self._proc else None
+        processes = None if used is None or self._proc is None else self._owned(part, used, proc=self._proc)
+        signs = signs_of(part, ask=self._ask)
+        return replace(
+            load,
+            used_by_tenant_mib=None if processes is None else used_by_pod(processes),
+            processes=processes,
+            ecc_errors=signs.ecc_errors,
+            remapped_rows=signs.remapped_rows,
+            xids=told.xids,
+            faults=told.faults,
+            unhealthy_reason=verdict(signs),
+        )
+
+    def _owned(self, part: Part, used: Mapping[int, int | None], *, proc: Path) -> tuple[Process, ...]:
+        """The processes with their pods, and how much each computes."""
+        busy = self._busyness.of(part) if used else None
+        processes = owned(used, proc=proc)
+        if busy is None:
+            return processes
+        return tuple(replace(process, utilization=busy.get(process.pid, 0.0)) for process in processes)

@@ -1,0 +1,142 @@
+"""Which NVIDIA cards and MIG devices a node has, and the handles to ask them by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+from dovetail.logs import get_logger
+from dovetail_agent.devices.driver import CardLost
+from dovetail_agent.devices.library_calls import Caller
+from dovetail_agent.devices.model import DeviceInfo
+from dovetail_agent.devices.nvidia.topology import bus_id, links_of
+from dovetail_agent.devices.pci import SYS, numa_node
+
+log = get_logger(__name__)
+
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A card, or a MIG device of one: then `card` and `card_uuid` are those of the card that it is a part of."""
+
+    info: DeviceInfo
+    handle: Any
+    card: Any
+    card_uuid: str
+
+
+class Memory(NamedTuple):
+    """Memory in MiB. Drivers without the second version of the call count what they keep for themselves as used."""
+
+    total_mib: int
+    used_mib: int
+    reserved_mib: int = 0
+
+
+def memory_of(handle: Any, *, ask: Caller) -> Memory | None:
+    """Memory of a card or MIG device. Raises `CardLost` and `LibraryGone`."""
+    if told := ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle, pynvml.nvmlMemory_v2)):
+        return Memory(told.total // _MIB, told.used // _MIB, told.reserved // _MIB)
+    told = ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle,))
+    return Memory(told.total // _MIB, told.used // _MIB) if told else None
+
+
+class Found(NamedTuple):
+    """The parts that there are, and the UUIDs of the cards that answered."""
+
+    parts: tuple[Part, ...]
+    cards: frozenset[str]
+
+
+def find(ask: Caller, *, sys: Path = SYS) -> Found:
+    """The cards by the driver's index, and after the last of these the MIG devices in the place of cards in MIG mode.
+
+    Raises `LibraryGone`. A card that cannot be read at all is left out, and the log says so.
+    """
+    cards: dict[int, Part] = {}
+    for index in range(ask(pynvml.nvmlDeviceGetCount) or 0):
+        try:
+            cards[index] = _card(index, ask=ask, sys=sys)
+        except CardLost as error:
+            log.warning("a card cannot be read", index=index, problem=str(error))
+    split = {index: card for index, card in cards.items() if _in_mig_mode(card, ask=ask)}
+    whole = _wired({index: card for index, card in cards.items() if index not in split}, ask=ask)
+    slices: list[Part] = []
+    silent: set[str] = set()
+    for index, card in split.items():
+        try:
+            slices += _slices(card, first=max(cards) + 1 + len(slices), ask=ask)
+        except CardLost as error:
+            log.warning("a card's MIG devices cannot be read", index=index, problem=str(error))
+            silent.add(card.card_uuid)
+    return Found(parts=(*whole, *slices), cards=frozenset(card.card_uuid for card in cards.values()) - silent)
+
+
+def _card(index: int, *, ask: Caller, sys: Path) -> Part:
+    handle = ask(pynvml.nvmlDeviceGetHandleByIndex, args=(index,))
+    uuid = handle and ask(pynvml.nvmlDeviceGetUUID, args=(handle,))
+    memory = memory_of(handle, ask=ask) if uuid else None
+    if not memory:
+        raise CardLost("nvmlDeviceGetHandleByIndex", said="the card says neither who it is nor how large")
+    capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, args=(handle,))
+    pci = ask(pynvml.nvmlDeviceGetPciInfo, args=(handle,))
+    place = bus_id(pci) if pci else ""
+    info = DeviceInfo(
+        index=index,
+        uuid=uuid,
+        vendor="nvidia",
+        model=ask(pynvml.nvmlDeviceGetName, args=(handle,)) or "unknown",
+        memory_mib=memory.total_mib,
+        reserved_mib=memory.reserved_mib,
+        compute_capability=".".join(map(str, capability)) if capability else "",
+        pci_bus_id=place,
+        # The library's own call means a card's memory, not its socket.
+        numa_node=numa_node(place, sys=sys),
+    )
+    return Part(info=info, handle=handle, card=handle, card_uuid=uuid)
+
+
+def _wired(cards: Mapping[int, Part], *, ask: Caller) -> list[Part]:
+    handles = {index: card.handle for index, card in cards.items()}
+    try:
+        links = links_of(handles, bus_ids={index: card.info.pci_bus_id for index, card in cards.items()}, ask=ask)
+    except CardLost as error:
+        log.warning("how the cards reach each other cannot be told", problem=str(error))
+        return list(cards.values())
+    return [replace(card, info=replace(card.info, links=links[index])) for index, card in cards.items()]
+
+
+def _in_mig_mode(card: Part, *, ask: Caller) -> bool:
+    try:
+        current, _pending = ask(pynvml.nvmlDeviceGetMigMode, args=(card.handle,)) or (pynvml.NVML_DEVICE_MIG_DISABLE, 0)
+    except CardLost:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _slices(card: Part, *, first: int, ask: Caller) -> list[Part]:
+    """The MIG devices of a card, numbered from `first`."""
+    found: list[Part] = []
+    for place in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, args=(card.handle,)) or 0):
+        handle = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, args=(card.handle, place))
+        uuid = handle and ask(pynvml.nvmlDeviceGetUUID, args=(handle,))
+        memory = memory_of(handle, ask=ask) if uuid else None
+        if not memory:
+            continue  # a place where no device was made
+        name = ask(pynvml.nvmlDeviceGetName, args=(handle,)) or ""
+        profile = name.rpartition("MIG ")[2] or "unknown"
+        info = replace(
+            card.info,
+            index=first + len(found),
+            uuid=uuid,
+            model=f"{card.info.model} MIG {profile}",
+            memory_mib=memory.total_mib,
+            reserved_mib=memory.reserved_mib,
+            mig_profile=profile,
+        )
+        found.append(Part(info=info, handle=handle, card=card.handle, card_uuid=card.card_uuid))
+    return found

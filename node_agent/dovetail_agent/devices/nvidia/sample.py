@@ -1,0 +1,133 @@
+"""What a card or MIG device does and how it is, as NVIDIA's library says. All calls may raise `CardLost` and
+`LibraryGone`, and may take for ever."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pynvml
+
+from dovetail_agent.devices.driver import CardLost
+from dovetail_agent.devices.health import Signs
+from dovetail_agent.devices.library_calls import Caller
+from dovetail_agent.devices.model import DeviceSample
+from dovetail_agent.devices.nvidia.inventory import Part, memory_of
+
+_CORRECTED, _UNCORRECTED = pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL
+_REMAPPED: Final = (pynvml.NVML_FI_DEV_REMAPPED_COR, pynvml.NVML_FI_DEV_REMAPPED_UNC)
+_REMAP_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
+_FIELDS: Final = (_CORRECTED, _UNCORRECTED, *_REMAPPED, _REMAP_FAILED)
+_VALUES: Final = {
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+}
+
+
+def signs_by_fields(card: Any, *, ask: Caller) -> Signs | None:
+    """What tells of a card's health, in one call; None where the driver has no such call. Raises `CardLost`."""
+    told = ask(pynvml.nvmlDeviceGetFieldValues, args=(card, list(_FIELDS)))
+    if told is None:
+        return None
+    values = {each.fieldId: _value(each) for each in told}
+    remapped = [values[field] for field in _REMAPPED]
+    failed = values[_REMAP_FAILED]
+    return Signs(
+        ecc_corrected=values[_CORRECTED],
+        ecc_uncorrected=values[_UNCORRECTED],
+        remapped_rows=None if None in remapped else sum(count or 0 for count in remapped),
+        remap_failed=None if failed is None else bool(failed),
+    )
+
+
+def _value(told: Any) -> int | None:
+    """One of the answers; each has a code of its own."""
+    if told.nvmlReturn == pynvml.NVML_ERROR_GPU_IS_LOST:
+        raise CardLost("nvmlDeviceGetFieldValues", said="GPU is lost")
+    if told.nvmlReturn != pynvml.NVML_SUCCESS or told.valueType not in _VALUES:
+        return None
+    return int(getattr(told.value, _VALUES[told.valueType]))
+
+
+_MIB: Final = 1 << 20
+_CLOCKS: Final = {"sm": pynvml.NVML_CLOCK_SM, "memory": pynvml.NVML_CLOCK_MEM}
+_ECC: Final = {
+    "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+    "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+}
+# What holds a card's clocks down against its will; idleness and clocks that somebody set are no such thing.
+THROTTLES: Final = {
+    pynvml.nvmlClocksThrottleReasonSwPowerCap: "power_cap",
+    pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware",
+    pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "temperature",
+    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware_temperature",
+    pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power_brake",
+}
+_PROCESSES: Final = (
+    (pynvml.nvmlDeviceGetComputeRunningProcesses_v3, pynvml.nvmlDeviceGetComputeRunningProcesses_v2),
+    (pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2),
+    (pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v2),
+)
+
+
+def load_of(part: Part, *, ask: Caller) -> DeviceSample:
+    """The figures that move all the time."""
+    memory = memory_of(part.handle, ask=ask)
+    utilization = ask(pynvml.nvmlDeviceGetUtilizationRates, args=(part.handle,))
+    celsius = ask(
+        pynvml.nvmlDeviceGetTemperatureV1,
+        pynvml.nvmlDeviceGetTemperature,
+        args=(part.card, pynvml.NVML_TEMPERATURE_GPU),
+    )
+    sample = DeviceSample(
+        used_mib=memory.used_mib if memory else None,
+        utilization=None if utilization is None else utilization.gpu / 100,
+        temperature_celsius=celsius,
+    )
+    if part.info.mig_profile:
+        return sample  # power and clocks are the card's: each of its devices would tell them once more
+    mode = ask(pynvml.nvmlDeviceGetComputeMode, args=(part.card,))
+    milliwatts = ask(pynvml.nvmlDeviceGetPowerUsage, args=(part.card,))
+    clocks = {name: ask(pynvml.nvmlDeviceGetClockInfo, args=(part.card, kind)) for name, kind in _CLOCKS.items()}
+    return replace(
+        sample,
+        power_watts=None if milliwatts is None else round(milliwatts / 1000),
+        clocks_mhz={name: mhz for name, mhz in clocks.items() if mhz is not None},
+        throttled_by=_throttles(part.card, ask=ask),
+        shareable=None if mode is None else mode == pynvml.NVML_COMPUTEMODE_DEFAULT,
+    )
+
+
+def signs_of(part: Part, *, ask: Caller) -> Signs:
+    """What tells of the health of the card, in one call where the driver has it."""
+    if told := signs_by_fields(part.card, ask=ask):
+        return told
+    ecc = {
+        kind: ask(pynvml.nvmlDeviceGetTotalEccErrors, args=(part.card, number, pynvml.NVML_VOLATILE_ECC))
+        for kind, number in _ECC.items()
+    }
+    signs = Signs(ecc_corrected=ecc["corrected"], ecc_uncorrected=ecc["uncorrected"])
+    rows = ask(pynvml.nvmlDeviceGetRemappedRows, args=(part.card,))
+    if rows is None:
+        return signs
+    corrected, uncorrected, _pending, failed = rows
+    return replace(signs, remapped_rows=corrected + uncorrected, remap_failed=bool(failed))
+
+
+def processes_of(part: Part, *, ask: Caller) -> dict[int, int | None] | None:
+    """Memory in MiB by process; None where the driver does not give it. One may be named as of several kinds."""
+    told = [ask(*calls, args=(part.handle,)) for calls in _PROCESSES]
+    if told[0] is None:
+        return None  # every driver that names processes at all names those that compute
+    return {
+        process.pid: None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB
+        for processes in told
+        for process in processes or ()
+    }
+
+
+def _throttles(card: Any, *, ask: Caller) -> tuple[str, ...] | None:
+    bits = ask(
+        pynvml.nvmlDeviceGetCurrentClocksEventReasons, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, args=(card,)
+    )
+    return None if bits is None else tuple(name for bit, name in THROTTLES.items() if bits & bit)

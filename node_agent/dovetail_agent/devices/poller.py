@@ -1,0 +1,153 @@
+"""The one thread that talks to a vendor's library: looks at the cards again and again and leaves what it saw.
+
+Nothing else calls the library, so a call that hangs keeps this thread alone; what was known stays there to be read,
+with its age.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from dovetail.logs import get_logger
+from dovetail_agent.devices.driver import Driver, LibraryError, LibraryGone
+from dovetail_agent.devices.host_load import HostLoad, HostMeter
+from dovetail_agent.devices.model import DeviceSample, Inventory
+from dovetail_agent.devices.process_identity import PROC
+
+log = get_logger(__name__)
+
+# Errors come in storms: one look for all of them.
+_STORM_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the thread saw last: the devices' samples by UUID, and when. `problem`: why nothing can be read now."""
+
+    inventory: Inventory | None = None
+    samples: Mapping[str, DeviceSample] = field(default_factory=dict)
+    host: HostLoad = field(default_factory=HostLoad)
+    measured_at: datetime | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paces:
+    """How often the devices are read, and which there are, in seconds; `ending` is the most that an end waits.
+
+    All figures of a device are read together: what a device uses and what its processes use belong to one moment, else
+    a pod that grows would look like a stranger for a while.
+    """
+
+    look: float = 15.0
+    inventory: float = 600.0
+    ending: float = 1.0
+
+
+def _nobody() -> None:
+    pass
+
+
+class Watch:
+    """Call `start`, then read `known`; `stop` ends it, unless a call hangs: then it ends with the process."""
+
+    def __init__(self, driver: Driver, *, clock: Callable[[], datetime], paces: Paces, proc: Path = PROC) -> None:
+        self.known = Known(problem="the devices have not been read yet")
+        self.looked = threading.Event()
+        self.news: Callable[[], None] = _nobody
+        self.paces = paces
+        self._driver = driver
+        self._clock = clock
+        self._host = HostMeter(proc)
+        self._inventory: Inventory | None = None
+        self._found_at = 0.0
+        self._unloaded = False
+        self._loaded_at: datetime | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=driver.label, daemon=True)
+
+    @property
+    def label(self) -> str:
+        """What people call the library."""
+        return self._driver.label
+
+    @property
+    def waiting_for(self) -> str:
+        """The library's call that has not answered yet; empty between calls."""
+        return self._driver.waiting_for
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self, *, seconds: float = 2.0) -> None:
+        """End it, and wait for that for so long."""
+        self._stopping.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._look()
+            self.looked.set()
+            self.news()
+            self._rest()
+        self._close()
+
+    def _look(self) -> None:
+        try:
+            inventory = self._found()
+            samples = self._driver.read()
+        except LibraryGone as error:
+            self._unloaded |= error.unloaded
+            self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 - a thread that ends would be silence for ever
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self.known = Known(inventory=inventory, samples=samples, host=self._host.look(), measured_at=self._clock())
+
+    def _found(self) -> Inventory:
+        """What there is, found again now and then: cards are split, joined and reset while we run."""
+        if self._inventory is not None and time.monotonic() - self._found_at < self.paces.inventory:
+            return self._inventory
+        inventory = self._driver.find()
+        if self._unloaded:
+            self._unloaded, self._loaded_at = False, self._clock()
+        if self._loaded_at:
+            devices = tuple(replace(device, loaded_at=self._loaded_at) for device in inventory.devices)
+            inventory = replace(inventory, devices=devices)
+        self._inventory, self._found_at = inventory, time.monotonic()
+        return inventory
+
+    def _fail(self, problem: str) -> None:
+        if self.known.problem != problem:
+            log.warning("the devices cannot be read", library=self.label, problem=problem)
+        self.known = replace(self.known, problem=problem)
+        self._inventory = None
+        self._close()
+
+    def _rest(self) -> None:
+        """Until the next look, which comes early when a card tells of an error."""
+        until = time.monotonic() + self.paces.look
+        while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+            if self._hear(seconds=min(left, self.paces.ending)):
+                until = min(until, time.monotonic() + _STORM_SECONDS)
+
+    def _hear(self, *, seconds: float) -> bool:
+        try:
+            heard = self._driver.hear(seconds=seconds) if self._inventory is not None else None
+        except LibraryError as error:
+            log.warning("an error of a card cannot be told", library=self.label, problem=str(error))
+            heard = None
+        if heard is None:
+            self._stopping.wait(seconds)
+        return bool(heard)
+
+    def _close(self) -> None:
+        try:
+            self._driver.close()
+        except LibraryError as error:
+            log.debug("the library did not close well", library=self.label, problem=str(error))

@@ -1,0 +1,262 @@
+"""Devices that are said, not built in: a Node's annotation declares them, and the pods on it make their load. Pure.
+
+`dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices,
+`dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index;
+`dovetail.dev/simulated-strangers` puts processes on them that nobody gave them (`simulated_strangers`).
+The same node name gives the same UUIDs, and the same pods at the same time the same load.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from dovetail import names
+from dovetail.api.builtin import Node
+from dovetail.api.gpunode import Assignment
+from dovetail.decoding import UnreadableError, decode
+from dovetail.formats.quantities import mebibytes, milli
+from dovetail.gpu.models import VENDORS
+from dovetail_agent.devices.assignments import deal
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.devices.simulated.scenarios import (
+    OTHER_FAULT,
+    SCENARIOS,
+    Fault,
+    afflicted,
+    compute_level,
+    memory_level,
+    traits,
+    unlinked,
+    wiring,
+)
+from dovetail_agent.devices.simulated.strangers import ALLOWED, SimulatedStranger, joined, read_stranger
+from dovetail_agent.devices.simulated.strangers import EXAMPLE as STRANGERS_EXAMPLE
+from dovetail_agent.tenants import Tenant, promised_mib, promised_milli
+
+MAX_DEVICES: Final = 128
+_MAX_MEMORY_MIB: Final = 1 << 24
+_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
+_EXAMPLE: Final = '{"model": "V100", "count": 8, "memoryMiB": 32768}'
+_FAULTS_EXAMPLE: Final = '{"1": "Xid79FellOffTheBus"}'
+
+
+class Field(NamedTuple):
+    """One field of the annotation: what it takes, and how to say so."""
+
+    takes: Callable[[Any], bool]
+    allowed: str
+    default: Any = None
+
+
+def _whole_number(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+_FIELDS: Final = {
+    "model": Field(lambda value: isinstance(value, str) and value != "", "a model's name, such as V100"),
+    "count": Field(_whole_number(1, MAX_DEVICES), f"a whole number from 1 to {MAX_DEVICES}"),
+    "memoryMiB": Field(_whole_number(1, _MAX_MEMORY_MIB), f"a whole number of MiB from 1 to {_MAX_MEMORY_MIB}"),
+    "reservedMiB": Field(_whole_number(0, _MAX_MEMORY_MIB), "a whole number of MiB from 0 to memoryMiB", 0),
+    "load": Field(lambda value: value in SCENARIOS.loads, f"one of {', '.join(SCENARIOS.loads)}", "Mixed"),
+    "topology": Field(
+        lambda value: value in SCENARIOS.topologies, f"one of {', '.join(SCENARIOS.topologies)}", "TwoSockets"
+    ),
+    "vendor": Field(lambda value: value in VENDORS, f"one of {', '.join(VENDORS)}", "nvidia"),
+}
+
+
+class SimulatedProvider:
+    """The provider of nodes that carry `dovetail.dev/simulated-devices`."""
+
+    name = "simulated"
+
+    def serves(self, node: Node) -> bool:
+        """Whether the node declares devices."""
+        return names.SIMULATED_DEVICES in node.metadata.annotations
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """Nothing is new but what nodes and pods say, which is heard anyway."""
+
+    def inventory(self, node: Node) -> Inventory:
+        """The declared devices. Raises `InventoryUnreadable` naming the field, its value and what is allowed."""
+        declared = _declaration(node)
+        if declared["reservedMiB"] > declared["memoryMiB"]:
+            raise _refusal(node, names.SIMULATED_DEVICES, "reservedMiB", declared["reservedMiB"])
+        devices = tuple(
+            _device(index, declared=declared, node=node.metadata.name) for index in range(declared["count"])
+        )
+        known = {index: _fault(name) for index, name in _faults(node, count=declared["count"]).items()}
+        return Inventory(devices=unlinked(devices, faults=known), driver_version="simulated")
+
+    def assignments(
+        self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
+    ) -> list[Assignment]:
+        """What kubelet's device manager would have given: there is no kubelet on a simulated node."""
+        faults = _faults(node, count=len(inventory.devices))
+        sick = [index for index, name in faults.items() if _fault(name).unhealthy]
+        return deal(inventory, sick=sick, tenants=tenants, previous=previous)
+
+    def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
+        """Load that follows the running tenants; nothing can be told of a broken device but its fault."""
+        faults = _faults(node, count=len(inventory.devices))
+        _refuse_if_hung(node, faults=faults.values())
+        strangers = _strangers(node, count=len(inventory.devices))
+        running = [tenant for tenant in tenants if tenant.running]
+        allocatable, load = node.status.allocatable, _declaration(node)["load"]
+        samples = {
+            device.index: _device_sample(
+                device, running=running, now=now, stranger=strangers.get(device.index), load=load
+            )
+            for device in inventory.devices
+        }
+        return Sample(
+            devices=tuple(
+                _with_fault(samples[device.index], name=faults.get(device.index, ""), device=device, now=now)
+                for device in inventory.devices
+            ),
+            cpu_utilization=_ratio(
+                sum(tenant.cpu_milli * host_level(tenant.workload) for tenant in running),
+                milli(allocatable.get("cpu", "0")),
+            ),
+            memory_utilization=_ratio(
+                sum(tenant.memory_mib * host_level(tenant.workload) for tenant in running),
+                mebibytes(allocatable.get("memory", "0")),
+            ),
+        )
+
+
+def _device(index: int, *, declared: dict[str, Any], node: str) -> DeviceInfo:
+    socket, links = wiring(index, count=declared["count"], model=declared["model"], topology=declared["topology"])
+    return DeviceInfo(
+        index=index,
+        uuid=device_uuid(node, index=index),
+        vendor=declared["vendor"],
+        model=declared["model"],
+        memory_mib=declared["memoryMiB"],
+        reserved_mib=declared["reservedMiB"],
+        numa_node=socket,
+        links=links,
+    )
+
+
+def _fault(name: str) -> Fault:
+    return SCENARIOS.faults.get(name, OTHER_FAULT)
+
+
+def _refuse_if_hung(node: Node, *, faults: Iterable[str]) -> None:
+    for call in (_fault(name).hangs for name in faults):
+        if call:
+            raise InventoryUnreadable(node.metadata.name, problem=f"the driver: {call} does not answer")
+
+
+def _with_fault(sample: DeviceSample, *, name: str, device: DeviceInfo, now: datetime) -> DeviceSample:
+    return afflicted(sample, name=name, fault=_fault(name), device=device, now=now) if name else sample
+
+
+def device_uuid(node: str, *, index: int) -> str:
+    """The UUID of a simulated device, the same on every machine and at every time."""
+    return f"GPU-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}"
+
+
+def host_level(workload: str) -> float:
+    """How much of its requested CPU and memory a workload uses of its node, from 0.3 to 0.7."""
+    return 0.3 + 0.4 * traits(workload)[1]
+
+
+def _device_sample(
+    device: DeviceInfo, *, running: Sequence[Tenant], now: datetime, stranger: SimulatedStranger | None, load: str
+) -> DeviceSample:
+    tenants = [tenant for tenant in running if any(each.uuid == device.uuid for each in tenant.devices)]
+    used = {
+        tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload, load=load))
+        for tenant in tenants
+    }
+    # Tenants that take turns may be promised more than the device together; it cannot do more than it can.
+    utilization = min(
+        1.0,
+        sum(
+            promised_milli(tenant, uuid=device.uuid) / 1000 * compute_level(tenant.workload, now=now, load=load)
+            for tenant in tenants
+        ),
+    )
+    sample = DeviceSample(
+        used_mib=min(sum(used.values()), device.memory_mib),
+        used_by_tenant_mib=used,
+        utilization=utilization,
+        temperature_celsius=round(32 + 44 * utilization),
+        power_watts=round(28 + 230 * utilization),
+    )
+    if stranger is None:
+        return sample
+    return joined(sample, stranger, tenants=running, memory_mib=device.memory_mib)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return min(1.0, part / whole) if whole else None
+
+
+def _declaration(node: Node) -> dict[str, Any]:
+    given = _json_object(node, names.SIMULATED_DEVICES, example=_EXAMPLE)
+    for name in given:
+        if name not in _FIELDS:
+            raise _unreadable(
+                node, names.SIMULATED_DEVICES, f"{name} is no field of it; allowed are {', '.join(_FIELDS)}"
+            )
+    declared = {name: given.get(name, field.default) for name, field in _FIELDS.items()}
+    for name, field in _FIELDS.items():
+        if not field.takes(declared[name]):
+            raise _refusal(node, names.SIMULATED_DEVICES, name, declared[name])
+    return declared
+
+
+def _faults(node: Node, *, count: int) -> dict[int, str]:
+    if names.SIMULATED_FAULTS not in node.metadata.annotations:
+        return {}
+    given = _json_object(node, names.SIMULATED_FAULTS, example=_FAULTS_EXAMPLE)
+    for index, reason in given.items():
+        if not (index.isdecimal() and int(index) < count):
+            raise _unreadable(node, names.SIMULATED_FAULTS, f"{index} is no device of it; allowed are 0 to {count - 1}")
+        if not isinstance(reason, str) or not reason:
+            wrong = f"{index} is {json.dumps(reason)}; allowed is a word for the fault"
+            raise _unreadable(node, names.SIMULATED_FAULTS, wrong)
+    return {int(index): reason for index, reason in given.items()}
+
+
+def _strangers(node: Node, *, count: int) -> dict[int, SimulatedStranger]:
+    if names.SIMULATED_STRANGERS not in node.metadata.annotations:
+        return {}
+    found = {}
+    for index, value in _json_object(node, names.SIMULATED_STRANGERS, example=STRANGERS_EXAMPLE).items():
+        stranger = read_stranger(value)
+        if not (index.isdecimal() and int(index) < count):
+            wrong = f"{index} is no device of it; allowed are 0 to {count - 1}"
+            raise _unreadable(node, names.SIMULATED_STRANGERS, wrong)
+        if stranger is None:
+            wrong = f"{index} is {json.dumps(value)}; allowed is {ALLOWED}"
+            raise _unreadable(node, names.SIMULATED_STRANGERS, wrong)
+        found[int(index)] = stranger
+    return found
+
+
+def _json_object(node: Node, annotation: str, *, example: str) -> dict[str, Any]:
+    text = node.metadata.annotations.get(annotation)
+    if text is None:
+        raise _unreadable(node, annotation, f"it is missing; write {example}")
+    try:
+        given = decode(text, as_type=Any)
+    except UnreadableError as error:
+        raise _unreadable(node, annotation, f"{text!r} is no JSON ({error}); write {example}") from error
+    if not isinstance(given, dict):
+        raise _unreadable(node, annotation, f"{text!r} is no JSON object; write {example}")
+    return given
+
+
+def _refusal(node: Node, annotation: str, name: str, value: Any) -> InventoryUnreadable:
+    found = "missing" if value is None else json.dumps(value)
+    return _unreadable(node, annotation, f"{name} is {found}; allowed is {_FIELDS[name].allowed}")
+
+
+def _unreadable(node: Node, annotation: str, problem: str) -> InventoryUnreadable:
+    return InventoryUnreadable(node.metadata.name, problem=f"annotation {annotation}: {problem}")

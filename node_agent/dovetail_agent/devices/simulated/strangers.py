@@ -1,0 +1,58 @@
+"""Simulated strangers: processes on a simulated node's devices that nobody gave them. Pure.
+
+`dovetail.dev/simulated-strangers` = `{"0": {"memoryMiB": 4096}, "1": {"memoryMiB": 512, "pod": "ml/notebook"}}` puts
+one on a device, by index: a process of no pod, or of a pod of the node that was given another device or none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dovetail_agent.devices.model import DeviceSample, Process
+from dovetail_agent.tenants import Tenant
+
+# Beyond the largest number that Linux gives: what is found of a process in /proc can be none of these.
+_FIRST_PID: Final = 1 << 23
+EXAMPLE: Final = '{"0": {"memoryMiB": 4096}}'
+ALLOWED: Final = "memoryMiB, a whole number of MiB from 0, and pod, a namespace/name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedStranger:
+    """A process with so much memory; of the pod of that `namespace/name`, or of none."""
+
+    memory_mib: int
+    pod: str = ""
+
+
+def read_stranger(value: Any) -> SimulatedStranger | None:
+    """The stranger that a value of the annotation declares; None for what declares none."""
+    if not isinstance(value, dict) or not value.keys() <= {"memoryMiB", "pod"}:
+        return None
+    memory_mib, pod = value.get("memoryMiB"), value.get("pod", "")
+    if type(memory_mib) is not int or memory_mib < 0 or not isinstance(pod, str):
+        return None
+    return SimulatedStranger(memory_mib=memory_mib, pod=pod)
+
+
+def joined(
+    sample: DeviceSample, stranger: SimulatedStranger, *, tenants: Iterable[Tenant], memory_mib: int
+) -> DeviceSample:
+    """A device's sample with the stranger on it. Then the tenants' processes are told as well."""
+    uids = {f"{tenant.namespace}/{tenant.name}": tenant.uid for tenant in tenants}
+    used = dict(sample.used_by_tenant_mib or {})
+    own = _processes(used)
+    uid = uids.get(stranger.pod, "")
+    if uid:
+        used[uid] = used.get(uid, 0) + stranger.memory_mib
+    process = Process(pid=_FIRST_PID + len(own), used_mib=stranger.memory_mib, pod_uid=uid)
+    return replace(
+        sample,
+        used_mib=min((sample.used_mib or 0) + stranger.memory_mib, memory_mib),
+        used_by_tenant_mib=used,
+        processes=(*own, process),
+    )
+
+
+def _processes(used: Mapping[str, int]) -> Sequence[Process]:
+    return [Process(pid=_FIRST_PID + at, used_mib=used[uid], pod_uid=uid) for at, uid in enumerate(sorted(used))]

@@ -1,0 +1,97 @@
+"""Runs the features beside the agent: asks each in turn, and none can end or delay the others."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from prometheus_client.core import Metric
+
+from dovetail.api.gpunode import Assignment, GPUNodeStatus
+from dovetail.logs import get_logger
+from dovetail_agent.feature.protocol import Feature, Seen, Wake
+
+log = get_logger(__name__)
+
+_AGAIN_SECONDS: Final = 10.0
+T = TypeVar("T")
+
+
+class Beside:
+    """The features of one agent."""
+
+    def __init__(self, features: Sequence[Feature] = (), *, again_seconds: float = _AGAIN_SECONDS) -> None:
+        self._features = tuple(features)
+        self._again_seconds = again_seconds
+        self._acting: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def start(self, tasks: asyncio.TaskGroup, *, wake: Wake) -> None:
+        """Run them in these tasks."""
+        self._tasks = tasks
+        for feature in self._features:
+            tasks.create_task(self._run(feature, wake=wake))
+
+    def assignments(self, seen: Seen) -> list[Assignment] | None:
+        """The first answer that one of them has."""
+        answers = (_safely(feature, lambda it: it.assignments(seen), otherwise=None) for feature in self._features)
+        return next((answer for answer in answers if answer is not None), None)
+
+    def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+        """The status after all of them."""
+        for feature in self._features:
+            status = _amended(feature, status, seen=seen)
+        return status
+
+    def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
+        """Let each act on the look, unless it is still busy with an earlier one of that node."""
+        if self._tasks is None:
+            return
+        for feature in self._features:
+            key = (feature.name, seen.node.metadata.name)
+            if key not in self._acting:
+                acting = _act(feature, seen, status=status)
+                try:
+                    task = self._tasks.create_task(acting)
+                except RuntimeError:
+                    # The agent is ending, which whoever looks hears a moment later than the group.
+                    acting.close()
+                    return
+                self._acting[key] = task
+                task.add_done_callback(lambda _, key=key: self._acting.pop(key))  # type: ignore[misc]  # a default binds it now
+
+    def metrics(self) -> Iterator[Metric]:
+        """What they count."""
+        nothing: Iterable[Metric] = ()
+        for feature in self._features:
+            yield from _safely(feature, lambda it: list(it.metrics()), otherwise=nothing)
+
+    async def _run(self, feature: Feature, *, wake: Wake) -> None:
+        while True:
+            try:
+                return await feature.run(wake)
+            except Exception as error:  # noqa: BLE001 - the agent goes on without it
+                _log(feature, error)
+            await asyncio.sleep(self._again_seconds)
+
+
+def _amended(feature: Feature, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+    return _safely(feature, lambda it: it.amend(status, seen=seen), otherwise=status)
+
+
+async def _act(feature: Feature, seen: Seen, *, status: GPUNodeStatus) -> None:
+    try:
+        await feature.act(seen, status=status)
+    except Exception as error:  # noqa: BLE001 - as above
+        _log(feature, error)
+
+
+def _safely(feature: Feature, ask: Callable[[Feature], T], *, otherwise: T) -> T:
+    try:
+        return ask(feature)
+    except Exception as error:  # noqa: BLE001 - as above
+        _log(feature, error)
+        return otherwise
+
+
+def _log(feature: Feature, error: Exception) -> None:
+    log.warning("feature failed", feature=feature.name, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,1 @@
+"""Features that judge tenants: memory, foreign processes, bad devices."""

@@ -1,0 +1,36 @@
+"""The feature that tells of devices that fall ill: an event on the node, and one on each pod that has one."""
+
+from collections.abc import Iterator
+
+from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.protocol import Feature, Seen
+
+
+class BadCardsFeature(Feature):
+    """Tells of what was healthy in the last report, or had something else. The report itself closes such a device."""
+
+    name = "bad-cards"
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+
+    async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
+        """Of each device that is unhealthy by now."""
+        for device in _news(status, before=seen.previous):
+            why = f": {device.health_reason}" if device.health_reason else ""
+            called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
+            text = f"{called} is unhealthy{why}; it takes no new work"
+            await self._teller.node(seen.node, reason="BadGPU", message=text)
+            for tenant in seen.tenants:
+                if any(each.uuid == device.uuid for each in tenant.devices):
+                    await self._teller.pod(tenant, reason="BadGPU", message=f"{text}, and this pod has it")
+
+
+def _news(status: GPUNodeStatus, *, before: GPUNodeStatus | None) -> Iterator[Device]:
+    known = {device.uuid: device.health_reason for device in _ill(before)}
+    yield from (device for device in _ill(status) if known.get(device.uuid) != device.health_reason)
+
+
+def _ill(status: GPUNodeStatus | None) -> list[Device]:
+    return [device for device in status.devices if device.health == "Unhealthy"] if status else []

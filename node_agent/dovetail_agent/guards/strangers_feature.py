@@ -1,0 +1,155 @@
+"""The feature that finds strangers on devices: into the report, as a taint, in events and in metrics."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from dovetail.api.gpunode import Device, GPUNodeStatus, Stranger
+from dovetail.api.meta import Condition
+from dovetail.config.settings import StrangerPolicy
+from dovetail_agent.devices.process_identity import PROC
+from dovetail_agent.devices.processes import command_of
+from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.protocol import Feature, Seen, Wake
+from dovetail_agent.guards.strangers import MOST, pairs, sentence, strangers_on
+from dovetail_agent.report.node_status import condition
+
+CONDITION: Final = "ProcessesSeen"
+# A pod that has just ended may leave a process for a moment, and one that has just come is not known everywhere yet.
+GRACE: Final = timedelta(seconds=10)
+_LABELS: Final = ("node", "index", "uuid", "model")
+Key = tuple[str, str, int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstSight:
+    """When a possible stranger was seen first, and the question whose answer tells whether it is one."""
+
+    at: datetime
+    question: int
+
+
+class StrangersFeature(Feature):
+    """Whoever is seen twice, `grace` apart, on a device that was not given to it is a stranger there."""
+
+    name = "strangers"
+
+    def __init__(self, teller: Teller, *, policy: StrangerPolicy, proc: Path = PROC, grace: timedelta = GRACE) -> None:
+        self._teller = teller
+        self._policy = policy
+        self._proc = proc
+        self._grace = grace
+        self._first: dict[Key, FirstSight] = {}
+        self._devices: dict[str, list[Device]] = {}
+        self._fresh = asyncio.Event()
+
+    async def run(self, wake: Wake) -> None:
+        """Ask for a second look when somebody was seen for the first time."""
+        while True:
+            await self._fresh.wait()
+            self._fresh.clear()
+            await asyncio.sleep(self._grace.total_seconds())
+            wake()
+
+    def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+        """The devices with their strangers, and whether the agent can tell any."""
+        if seen.inventory is None or seen.sample is None:
+            return status
+        told = any(state.used_by_tenant_mib is not None for state in seen.sample.devices)
+        found, asked = self._judged(seen)
+        devices = [self._marked(device, found.get(device.uuid, ())) for device in status.devices]
+        self._devices[seen.node.metadata.name] = devices
+        conditions = status.conditions if not devices else [*status.conditions, _seen(seen, told=told)]
+        return msgspec.structs.replace(status, devices=devices, conditions=conditions, tenants_asked=asked)
+
+    async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
+        """Tell of those that were not in the last report: of the node, and of the pod that they belong to."""
+        known = _keys(seen.previous)
+        pods = {tenant.uid: tenant for tenant in seen.tenants}
+        for device in status.devices:
+            for stranger in device.strangers:
+                if _key(device.uuid, stranger) in known:
+                    continue
+                called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
+                text = sentence(stranger, called=called, tainted=bool(device.taint))
+                await self._teller.node(seen.node, reason="StrangerOnGPU", message=text)
+                if stranger.uid in pods:
+                    await self._teller.pod(pods[stranger.uid], reason="NotItsGPU", message=text)
+
+    def metrics(self) -> Iterable[Metric]:
+        """How many there are on each device, and which devices take no work for it."""
+        strangers = GaugeMetricFamily(
+            "dovetail_device_strangers", "Processes on the device that were not given it.", labels=_LABELS
+        )
+        tainted = GaugeMetricFamily(
+            "dovetail_device_tainted", "1 where the device takes no new work for its strangers.", labels=_LABELS
+        )
+        for node, devices in self._devices.items():
+            for device in devices:
+                labels = [node, str(device.index), device.uuid, device.model]
+                strangers.add_metric(labels, len(device.strangers))
+                tainted.add_metric(labels, 1.0 if device.taint else 0.0)
+        return strangers, tainted
+
+    def _judged(self, seen: Seen) -> tuple[dict[str, list[Stranger]], int]:
+        """The strangers by device, and what the operator is asked.
+
+        A process is judged only when the list of tenants is known to be newer than the process: an operator that is
+        slow or away makes no stranger. Whom the last report had is believed at once: the agent may have restarted.
+        """
+        assert seen.inventory is not None, "looked at before"
+        assert seen.sample is not None, "looked at before"
+        node, known, found = seen.node.metadata.name, _keys(seen.previous), dict[str, list[Stranger]]()
+        asked = max(seen.previous.tenants_asked if seen.previous else 0, seen.answers or 0)
+        question = max([asked, *(first.question for first in self._first.values())]) + 1
+        now_here: set[Key] = set()
+        for device, processes in pairs(seen.inventory, seen.sample):
+            commands = {each.pid: command_of(each.pid, proc=self._proc) for each in processes}
+            for stranger in strangers_on(device, processes, tenants=seen.tenants, commands=commands):
+                uuid, pid, uid = _key(device.uuid, stranger)
+                key = (node, uuid, pid, uid)
+                now_here.add(key)
+                if key not in self._first:
+                    self._first[key] = FirstSight(at=seen.now, question=question)
+                    self._fresh.set()
+                first = self._first[key]
+                confirmed = seen.answers is None or seen.answers >= first.question
+                if (uuid, pid, uid) in known or (confirmed and seen.now - first.at >= self._grace):
+                    found.setdefault(device.uuid, []).append(stranger)
+                elif not confirmed:
+                    asked = max(asked, first.question)
+        self._first = {key: first for key, first in self._first.items() if key[0] != node or key in now_here}
+        return found, asked
+
+    def _marked(self, device: Device, strangers: Sequence[Stranger]) -> Device:
+        shown = sorted(strangers, key=lambda each: each.pid)[:MOST]
+        taint = "Strangers" if strangers and self._policy == "Taint" else ""
+        return msgspec.structs.replace(device, strangers=shown, taint=taint)
+
+
+def _keys(status: GPUNodeStatus | None) -> set[tuple[str, int, str]]:
+    devices = status.devices if status else []
+    return {_key(device.uuid, stranger) for device in devices for stranger in device.strangers}
+
+
+def _key(uuid: str, stranger: Stranger) -> tuple[str, int, str]:
+    return uuid, stranger.pid, stranger.uid
+
+
+def _seen(seen: Seen, *, told: bool) -> Condition:
+    if told:
+        reason, message = "Processes", "whose a process on a device is, is told by its cgroup"
+    else:
+        reason = "NoProcesses"
+        message = (
+            "no process can be told apart (no hostPID, or the driver does not tell): each pod counts with all that it "
+            "was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
+        )
+    status: Literal["True", "False"] = "True" if told else "False"
+    return condition(CONDITION, status, reason=reason, message=message, previous=seen.previous, now=seen.now)

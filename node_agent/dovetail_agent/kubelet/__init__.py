@@ -1,0 +1,1 @@
+"""Kubelet's gRPC APIs: which pod holds which device."""

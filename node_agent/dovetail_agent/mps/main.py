@@ -1,0 +1,217 @@
+"""`dovetail-mps`: the process that keeps MPS at work on its node. It follows who is on the node and asks nobody else.
+
+What it finds it leaves in a file for the node's agent, which reports it: a GPUNode has one writer.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import load_connection
+from dovetail.kube.client import Client
+from dovetail.kube.unreadable_objects import UnreadableCollector
+from dovetail.logs import get_logger
+from dovetail.process import serving
+from dovetail.process.guarded_loops import Guard
+from dovetail_agent.feature.events import Teller
+from dovetail_agent.mps import pod_modes, state_file
+from dovetail_agent.mps.control import PROGRAM, Control, environment
+from dovetail_agent.mps.daemon import Daemon
+from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.leftovers import SharedMemory
+from dovetail_agent.mps.probe import Verdict, probed
+from dovetail_agent.mps.state_file import State
+from dovetail_agent.mps.supervisor import Supervisor
+from dovetail_agent.tenant_source import TenantSource
+
+log = get_logger(__name__)
+
+_EVERY_SECONDS: Final = 5.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run until SIGTERM; exits 2 with one sentence for a bad command line or configuration."""
+    sys.exit(serving.run(serve, args=parser().parse_args(arguments)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = serving.parser("dovetail-mps", description="Keeps NVIDIA's MPS at work on a node, and proves its limits.")
+    options.add_argument("--node", metavar="NAME", required=True, help="the node that this is")
+    options.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        required=True,
+        help="where the pipes and the state file are: pipe, state",
+    )
+    options.add_argument(
+        "--program", metavar="FILE", default=PROGRAM, help=f"MPS's control program (default {PROGRAM})"
+    )
+    options.add_argument("--metrics-port", type=int, metavar="N", required=True, help="port of /livez and /metrics")
+    return options
+
+
+async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    """Serve the node until `stop` is set."""
+    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-mps") as client:
+        work = Work(client, args=args, settings=settings)
+        async with serving.listening(health(work), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
+            log.info("MPS supervisor started", node=args.node, directory=str(args.directory))
+            try:
+                await serving.together(stop, work.tenants.reflector.run(), work.run(), work.list_tenants())
+            finally:
+                work.supervisor.stop()
+                work.disclaim("Stopped", "the supervisor was ended, and the control daemon with it")
+
+
+def health(work: "Work") -> web.Application:
+    """/livez, /readyz (the limits are proven) and /metrics."""
+    registry = CollectorRegistry()
+    registry.register(MpsCollector(work))
+    registry.register(UnreadableCollector())
+    ProcessCollector(registry=registry)
+    app = web.Application()
+    serving.add_health(app, ready={"mps": lambda: None if work.state.live else work.state.message}, registry=registry)
+    return app
+
+
+class Work:
+    """The loop: the node's tenants, one step of the supervisor, and what came of it."""
+
+    def __init__(self, client: Client, *, args: argparse.Namespace, settings: Settings) -> None:
+        self._file = args.directory / "state" / "mps.json"
+        self._teller = Teller(client, component="dovetail-mps")
+        self._list = pod_modes.path_in(args.directory)
+        self._changed, self._unlisted, self._told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        before = state_file.read(self._file) or State(at=0.0)
+        self.supervisor = supervisor_of(args, kept=before.exclusive)
+        self.state = before
+        self.disclaim("Starting", "the supervisor has just begun")
+        self._node: str = args.node
+        self.tenants = TenantSource(
+            client,
+            node=self._node,
+            reads_pods=settings.agents_read_pods,
+            vendors=settings.vendors,
+            changed=self._tenants_changed,
+        )
+
+    def disclaim(self, reason: str, message: str) -> None:
+        """Leave word that nothing is enforced now; the cards that are closed stay so."""
+        self.state = msgspec.structs.replace(
+            self.state, at=time.time(), live=False, reason=reason, message=message, clients={}
+        )
+        state_file.write(self._file, self.state)
+
+    async def run(self) -> None:
+        """A step every few seconds, and whenever a tenant comes or goes; never before the tenants are known."""
+        await self._first_known()
+        # The end of this process is the end of the daemon, and of every client of the node. A state that no step
+        # renews grows old, and counts no longer.
+        guard = Guard("a step of MPS")
+        while True:
+            self._changed.clear()
+            with guard.around():
+                await self._step()
+            try:
+                await asyncio.wait_for(self._changed.wait(), _EVERY_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _step(self) -> None:
+        done = await asyncio.to_thread(self.supervisor.step, self.tenants.of(self._node))
+        self.state = done.state
+        state_file.write(self._file, done.state)
+        await self._tell(done.lost)
+
+    async def list_tenants(self) -> None:
+        """Keep the list of tenants for the volume driver, also while a step blocks; never before they are known."""
+        await self._first_known()
+        guard = Guard("the list of tenants")
+        while True:
+            self._unlisted.clear()
+            with guard.around():
+                pod_modes.write(self._list, self.tenants.of(self._node))
+            await self._unlisted.wait()
+
+    async def _first_known(self) -> None:
+        """Wait for the first list of tenants: an empty one would open every card to all processes."""
+        await self.tenants.reflector.synced.wait()
+        if not self.tenants.knows(self._node):
+            await self._told.wait()
+
+    def _tenants_changed(self, _node: str) -> None:
+        for event in (self._changed, self._unlisted, self._told):
+            event.set()
+
+    async def _tell(self, lost: Mapping[str, str]) -> None:
+        tenants = {tenant.uid: tenant for tenant in self.tenants.of(self._node)}
+        for uid, how in lost.items():
+            if tenant := tenants.get(uid):
+                message = f"What it had on the card under MPS is lost: {how}"
+                await self._teller.pod(tenant, reason="MPSClientLost", message=message)
+
+
+def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
+    """The supervisor as the command line wants it, with its directories made."""
+    pipe, logs, state = (args.directory / name for name in ("pipe", "log", "state"))
+    shared = args.directory / "shm"
+    for folder in (pipe, logs, state, shared):
+        folder.mkdir(parents=True, exist_ok=True)
+    shared.chmod(0o1777)  # every client's /dev/shm, whatever user it is
+    variables = environment(pipe=pipe, log=logs)
+    return Supervisor(
+        daemon=Daemon([args.program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic),
+        control=Control(variables, program=args.program),
+        cards=NvmlCards(),
+        probe=partial(_probe, variables=variables),
+        clock=time.monotonic,
+        wall=time.time,
+        shared=SharedMemory(shared),
+        kept=kept,
+    )
+
+
+class MpsCollector(Collector):
+    """What the supervisor counts, read at scrape time."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def collect(self) -> Iterable[Metric]:
+        """The families."""
+        state = self._work.state
+        yield GaugeMetricFamily(
+            "dovetail_mps_live",
+            "Whether limits under MPS were proven and hold (1) or not (0).",
+            value=float(state.live),
+        )
+        yield GaugeMetricFamily("dovetail_mps_clients", "Clients of MPS.", value=sum(state.clients.values()))
+        yield GaugeMetricFamily(
+            "dovetail_mps_exclusive_devices", "Cards kept in EXCLUSIVE_PROCESS.", value=len(state.exclusive)
+        )
+        yield CounterMetricFamily("dovetail_mps_starts", "Starts of the control daemon.", value=state.starts_total)
+        yield CounterMetricFamily(
+            "dovetail_mps_crashes", "Control daemons and servers that ended by themselves.", value=state.crashes_total
+        )
+
+
+def _probe(uuid: str, size: int, *, variables: Mapping[str, str]) -> Verdict:
+    return probed(uuid, size=size, variables=variables)
+
+
+if __name__ == "__main__":
+    main()

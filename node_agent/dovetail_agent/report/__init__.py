@@ -1,0 +1,1 @@
+"""Inventory and samples into GPUNode.status. Pure, except for `collect`."""

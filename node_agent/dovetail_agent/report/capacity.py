@@ -1,0 +1,65 @@
+"""The sums that kube-scheduler and kubelet count: what a node should advertise, and the patch that says so. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail import names
+from dovetail.api.builtin import Node
+from dovetail.api.gpunode import Device
+from dovetail.formats.quantities import whole
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail_agent.tenants import Tenant
+
+
+def advertised(
+    devices: Sequence[Device], *, tenants: Sequence[Tenant], turns_per_device: int, moved: bool = False
+) -> dict[str, int]:
+    """Our resources for these devices. One that may not take work counts for no more than its tenants still hold.
+
+    kube-scheduler takes what all tenants ask from the node's sum: were theirs not in it, they would be taken from the
+    healthy devices, and a free one would look taken for as long as they stay. MIG devices are no cards of ours to give.
+
+    Where tenants are `moved` to the host by turns their memory may overlap: it counts as often as there are turns, and
+    the extender sees to each device. When that ends a device counts for no less than its tenants hold.
+    """
+    healthy = [device for device in devices if device.health == "Healthy" and not device.mig_profile]
+    well = {device.uuid for device in healthy}
+    kept = [(tenant, device) for tenant in tenants for device in tenant.devices if device.uuid not in well]
+    held_mib: Counter[str] = Counter()
+    for tenant in tenants:
+        for device in tenant.devices:
+            held_mib[device.uuid] += device.memory_mib
+    times = turns_per_device if moved else 1
+    memory_mib = [max(times * device.memory_mib, held_mib[device.uuid]) for device in healthy]
+    shares = [device.share_milli for tenant, device in kept if tenant.mode != "TimeShared"]
+    return {
+        names.GPU_MILLI: WHOLE_MILLI * len(healthy) + sum(shares),
+        names.GPU_MEMORY_MIB: sum(memory_mib) + sum(held.memory_mib for _, held in kept),
+        names.GPU_TURN: turns_per_device * len(healthy) + len(kept) - len(shares),
+    }
+
+
+def advertises(node: Node) -> bool:
+    """Whether a node has any of our resources to give: then somebody has advertised it before."""
+    return any(_amount(node.status.capacity, name) for name in names.MANAGED_RESOURCES)
+
+
+def capacity_patch(node: Node, *, wanted: dict[str, int]) -> dict[str, Any] | None:
+    """The merge patch on `nodes/status` that makes it true, or None where it is.
+
+    kubelet sets extended resources that it does not know to zero when it starts, so this is looked at again with
+    every change of the node.
+    """
+    status = {
+        name: missing
+        for name, current in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
+        if (missing := {key: str(amount) for key, amount in wanted.items() if _amount(current, key) != amount})
+    }
+    return {"status": status} if status else None
+
+
+def _amount(quantities: Mapping[str, str], name: str) -> int | None:
+    # The API server writes 8000 as 8k: texts cannot be compared.
+    text = quantities.get(name)
+    return None if text is None else whole(text, rounding="down")

@@ -1,0 +1,191 @@
+"""What the agent tells of a node: inventory, sample and promises made into a GPUNode status. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from dovetail.api.builtin import Node
+from dovetail.api.gpunode import Assignment, Device, Fault, GPUNodeStatus, TenantUse
+from dovetail.api.meta import Condition, OwnerReference, find_condition
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
+from dovetail_agent.tenants import Tenant, promised_mib
+
+READY: Final = "Ready"
+# The provider whose devices do not exist; `SimulatedProvider.name`.
+SIMULATED: Final = "simulated"
+_RATIO_DIGITS: Final = 2
+
+
+def readable(
+    inventory: Inventory,
+    sample: Sample,
+    *,
+    provider: str,
+    tenants: Sequence[Tenant],
+    previous: GPUNodeStatus | None,
+    now: datetime,
+    assignments: Sequence[Assignment] = (),
+    boot_id: str = "",
+) -> GPUNodeStatus:
+    """The status of a node whose devices can be read. `previous` keeps the time at which a condition changed."""
+    pairs = list(zip(inventory.devices, sample.devices, strict=True))
+    unhealthy = sum(1 for _, state in pairs if state.unhealthy_reason)
+    message = f"{len(pairs)} devices, {unhealthy} unhealthy" if unhealthy else f"{len(pairs)} devices, all healthy"
+    return GPUNodeStatus(
+        observed_at=timestamp(now),
+        measured_at=timestamp(sample.measured_at or now),
+        boot_id=boot_id,
+        provider=provider,
+        driver_version=inventory.driver_version,
+        runtime_version=inventory.runtime_version,
+        enforcement=inventory.enforcement,
+        cpu_utilization=_quantised(sample.cpu_utilization),
+        memory_utilization=_quantised(sample.memory_utilization),
+        devices=[_device(info, state, tenants=tenants) for info, state in pairs],
+        assignments=list(assignments),
+        conditions=[_ready("True", reason="DevicesRead", message=message, previous=previous, now=now)],
+    )
+
+
+def unreadable(
+    problem: str,
+    *,
+    provider: str,
+    previous: GPUNodeStatus | None,
+    now: datetime,
+    reason: str = "InventoryUnreadable",
+) -> GPUNodeStatus:
+    """The status of a node whose devices cannot be read: those last seen, and why no component counts on them.
+
+    Simulated devices of an earlier report are left out where the provider is no longer the simulated one.
+    """
+    condition = _ready("False", reason=reason, message=problem, previous=previous, now=now)
+    kept = previous or GPUNodeStatus()
+    if SIMULATED in (kept.provider, provider) and kept.provider != provider:
+        kept = GPUNodeStatus()
+    return msgspec.structs.replace(kept, observed_at=timestamp(now), provider=provider, conditions=[condition])
+
+
+def owner_of(node: Node) -> OwnerReference:
+    """The reference by which a GPUNode goes when its Node goes."""
+    return OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)
+
+
+def applied_object(node: Node) -> dict[str, Any]:
+    """The body that creates a GPUNode, or gives it to the Node that has come back under its name."""
+    metadata = {"name": node.metadata.name, "ownerReferences": [owner_of(node)]}
+    return {"metadata": metadata}
+
+
+def applied_status(name: str, status: GPUNodeStatus) -> dict[str, Any]:
+    """The body of a status apply; figures that are not available are left out, so that no old one stays."""
+    values = msgspec.to_builtins(status)
+    values["devices"] = [_without_none(device) for device in values["devices"]]
+    return {"metadata": {"name": name}, "status": _without_none(values)}
+
+
+def summary(status: GPUNodeStatus) -> str:
+    """A node's devices in one line for the log, or why they cannot be read. Load is left out."""
+    ready = find_condition(status.conditions, READY)
+    if ready is not None and ready.status != "True":
+        return ready.message
+    kinds = Counter((device.model, device.memory_mib) for device in status.devices)
+    broken = [
+        f"device {device.index} is unhealthy: {device.health_reason}"
+        for device in status.devices
+        if device.health == "Unhealthy"
+    ]
+    return "; ".join([", ".join(f"{count} x {model} ({mib} MiB)" for (model, mib), count in kinds.items()), *broken])
+
+
+def facts(device: Device) -> dict[str, object]:
+    """One device for the log."""
+    return _without_none(msgspec.structs.asdict(device))
+
+
+def timestamp(now: datetime) -> str:
+    """RFC 3339 to the second, in UTC."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def foreign_mib(sample: DeviceSample, *, promised: dict[str, int]) -> int:
+    """Memory in use beyond what was promised: max(0, used - sum of min(used by tenant, promised to it)).
+
+    Where processes cannot be told apart each tenant counts with all that it was promised.
+    """
+    if sample.used_mib is None:
+        return 0
+    by_tenant = sample.used_by_tenant_mib
+    covered = sum(mib if by_tenant is None else min(by_tenant.get(tenant, 0), mib) for tenant, mib in promised.items())
+    return max(0, sample.used_mib - covered)
+
+
+def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]) -> Device:
+    promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in tenants}
+    return Device(
+        index=info.index,
+        uuid=info.uuid,
+        vendor=info.vendor,
+        model=info.model,
+        memory_mib=info.memory_mib,
+        reserved_mib=info.reserved_mib,
+        compute_capability=info.compute_capability,
+        mig_profile=info.mig_profile,
+        pci_bus_id=info.pci_bus_id,
+        numa_node=info.numa_node,
+        links=info.links,
+        used_mib=sample.used_mib or 0,
+        foreign_mib=foreign_mib(sample, promised=promised),
+        tenants=_uses(sample, promised=promised),
+        utilization=_quantised(sample.utilization),
+        temperature_celsius=sample.temperature_celsius,
+        power_watts=sample.power_watts,
+        health="Unhealthy" if sample.unhealthy_reason else "Healthy",
+        health_reason=sample.unhealthy_reason,
+        faults=[Fault(reason=each.reason, at=timestamp(each.at)) for each in sample.faults],
+    )
+
+
+def _uses(sample: DeviceSample, *, promised: dict[str, int]) -> list[TenantUse]:
+    """What each tenant of the device uses; none where processes cannot be told apart."""
+    used = sample.used_by_tenant_mib or {}
+    return [TenantUse(uid=uid, used_mib=used[uid]) for uid in sorted(promised.keys() & used.keys())]
+
+
+def _quantised(ratio: float | None) -> float:
+    """In hundredths: finer steps are noise that would be written into etcd."""
+    return 0.0 if ratio is None else round(min(1.0, max(0.0, ratio)), _RATIO_DIGITS)
+
+
+def condition(
+    type_: str,
+    status: Literal["True", "False"],
+    *,
+    reason: str,
+    message: str,
+    previous: GPUNodeStatus | None,
+    now: datetime,
+) -> Condition:
+    """A condition; `previous` keeps the time at which it changed."""
+    before = find_condition(previous.conditions, type_) if previous else None
+    changed = before is None or before.status != status
+    return Condition(
+        type=type_,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=timestamp(now) if before is None or changed else before.last_transition_time,
+    )
+
+
+def _ready(
+    status: Literal["True", "False"], *, reason: str, message: str, previous: GPUNodeStatus | None, now: datetime
+) -> Condition:
+    return condition(READY, status, reason=reason, message=message, previous=previous, now=now)
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

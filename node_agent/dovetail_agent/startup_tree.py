@@ -1,0 +1,87 @@
+"""What a person sees first of an agent: the devices of its node as a tree, once, as they were when it began."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TextIO
+
+from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail_agent.feature.protocol import Feature, Seen
+from dovetail_agent.tenants import Tenant
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+_WIDTH: Final = 120
+# An agent that serves all simulated nodes shows the first of them; `ginfo` shows them all.
+_MOST: Final = 8
+
+
+class StartupTree(Feature):
+    """Prints each node when its devices were read for the first time."""
+
+    name = "startup"
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._shown: set[str] = set()
+
+    async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
+        """Once for a node, and for a few nodes only."""
+        name = seen.node.metadata.name
+        if seen.sample is None or name in self._shown or len(self._shown) >= _MOST:
+            return
+        self._shown.add(name)
+        show(node_tree(name, status=status, tenants=seen.tenants), out=self._out)
+
+
+def show(tree: "Tree", *, out: TextIO) -> None:
+    """Print it: in colours on a terminal, else as plain lines."""
+    from rich.console import Console  # noqa: PLC0415 - memory that only the first minute needs
+
+    Console(file=out, width=None if out.isatty() else _WIDTH, highlight=False).print(tree)
+    out.flush()
+
+
+def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[Tenant]) -> "Tree":
+    """A node with its devices: what each is, its memory, how warm and busy it is, and who works there."""
+    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.tree import Tree  # noqa: PLC0415 - as above
+
+    versions = (("driver", status.driver_version), ("runtime", status.runtime_version))
+    about = [status.provider, *(f"{what} {version}" for what, version in versions if version)]
+    tree = Tree(Text(f"{name} ({', '.join(about)})", style="bold"))
+    for device in status.devices:
+        branch = tree.add(Text(_title(device), style="green" if device.health == "Healthy" else "red"))
+        for line in _facts(device, tenants=tenants):
+            branch.add(Text(line))
+    return tree
+
+
+def _title(device: Device) -> str:
+    capability = f", compute capability {device.compute_capability}" if device.compute_capability else ""
+    health = "" if device.health == "Healthy" else f", unhealthy: {device.health_reason}"
+    return f"{device.index}: {device.model}{capability}{health}"
+
+
+def _facts(device: Device, *, tenants: Sequence[Tenant]) -> Iterator[str]:
+    yield _memory(device)
+    warm = "not told" if device.temperature_celsius is None else f"{device.temperature_celsius} °C"
+    power = "not told" if device.power_watts is None else f"{device.power_watts} W"
+    yield f"temperature {warm}, power {power}, utilization {device.utilization:.0%}"
+    yield _tasks([tenant for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)])
+
+
+def _memory(device: Device) -> str:
+    free = max(0, device.memory_mib - device.reserved_mib - device.used_mib)
+    total = max(1, device.memory_mib)
+    parts = [f"{name} {mib} MiB ({mib / total:.1%})" for name, mib in (("used", device.used_mib), ("free", free))]
+    return f"memory {device.memory_mib} MiB: {', '.join(parts)}"
+
+
+def _tasks(tenants: Sequence[Tenant]) -> str:
+    """Those that do not say what they do are counted apart."""
+    counts = Counter(tenant.purpose for tenant in tenants)
+    said = [f"{counts['Training']} training", f"{counts['Inference']} inference"]
+    if counts[None]:
+        said.append(f"{counts[None]} that do not say")
+    return f"tasks: {', '.join(said)}"

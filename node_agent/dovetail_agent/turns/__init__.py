@@ -1,0 +1,1 @@
+"""Time sharing: pods use a device in turns, by the cgroup freezer."""

@@ -1,0 +1,50 @@
+"""Which tenants of a node want turns, from what one look saw. Pure."""
+
+from collections.abc import Collection, Iterator
+
+from dovetail_agent.devices.model import DeviceSample
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns.schedule import Contender
+
+
+def contenders(
+    seen: Seen, *, away: Collection[str] = (), resting: Collection[str] = ()
+) -> Iterator[tuple[Contender, Tenant]]:
+    """TimeShared tenants that run and have work on their devices.
+
+    Who starts is left to start, who was told to leave is left to leave: neither could answer while it stands still. A
+    tenant without a process on its devices rests: it runs, and nobody waits for it. Where processes cannot be told
+    apart everybody is taken to have work. Who is `away`, its memory on the host, is on no device and wants one. Who is
+    `resting` has processes there that compute nothing.
+    """
+    samples = _samples(seen)
+    for tenant in seen.tenants:
+        devices = frozenset(device.uuid for device in tenant.devices)
+        if tenant.mode == "TimeShared" and devices and tenant.running and not tenant.leaving:
+            if tenant.uid in resting:
+                continue
+            known = devices <= samples.keys() and tenant.uid not in away
+            if known and all(_rests(tenant, on=samples[uuid]) for uuid in devices):
+                continue
+            yield Contender(uid=tenant.uid, devices=devices, weight=max(1, tenant.priority)), tenant
+
+
+def at_rest(seen: Seen, *, judged: Collection[str]) -> frozenset[str]:
+    """Those of `judged` whose processes were measured to compute nothing. Only who could compute may be judged."""
+    busy: dict[str, set[bool | None]] = {}
+    for sample in _samples(seen).values():
+        for process in sample.processes or ():
+            told = None if process.utilization is None else process.utilization > 0
+            busy.setdefault(process.pod_uid, set()).add(told)
+    return frozenset(uid for uid in judged if busy.get(uid) == {False})
+
+
+def _samples(seen: Seen) -> dict[str, DeviceSample]:
+    if seen.inventory is None or seen.sample is None:
+        return {}
+    return {info.uuid: sample for info, sample in zip(seen.inventory.devices, seen.sample.devices, strict=True)}
+
+
+def _rests(tenant: Tenant, *, on: DeviceSample) -> bool:
+    return on.used_by_tenant_mib is not None and not on.used_by_tenant_mib.get(tenant.uid)

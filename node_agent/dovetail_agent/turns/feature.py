@@ -1,0 +1,247 @@
+"""Turns at work: looks tell who wants them, the clock whose they are, a suspender does it.
+
+Nobody stands still unless three things hold: a cgroup of our own was frozen and thawed, a watchdog is there to thaw
+when we are not, and our own sign of life is written. `GPUNode.status.enforcement.turns` says just that.
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.logs import get_logger
+from dovetail_agent.feature.enforcement import said
+from dovetail_agent.feature.protocol import Feature, Seen, Wake
+from dovetail_agent.tenants import Tenant
+from dovetail_agent.turns.cgroup_freezer import Freezing, NoFreezer, probe
+from dovetail_agent.turns.contenders import at_rest, contenders
+from dovetail_agent.turns.freezer import Freezer
+from dovetail_agent.turns.schedule import Contender, Turns, step
+from dovetail_agent.turns.state_files import Marks
+from dovetail_agent.turns.suspender import Refusal, Suspender
+from dovetail_agent.turns.watchdog import AGENT, WATCHDOG
+
+log = get_logger(__name__)
+
+BEAT_SECONDS: Final = 1.0
+# While nobody has rivals there is only to see whether turns could be had.
+_IDLE_SECONDS: Final = 10.0
+# Moving a whole card to the host and another back takes a minute or two; beyond this it hangs, we fall silent, and the
+# watchdog thaws.
+_LONGEST_CHANGE_SECONDS: Final = 180
+
+
+class TurnsFeature(Feature):
+    """Turns on one node. `around` builds what stops tenants around the freezer; `away` are those whose memory that has
+    moved to the host, and `shortest_turn` is how long their turns last at least. Who is `in_the_way` with its memory
+    does not rest on a device, whatever it computes."""
+
+    name = "turns"
+
+    def __init__(
+        self,
+        freezing: Callable[[], Freezing],
+        *,
+        marks: Marks,
+        turn_seconds: float,
+        around: Callable[[Freezer], Suspender] = lambda freezer: freezer,
+        away: Callable[[], Collection[str]] = frozenset,
+        shortest_turn: Callable[[], float] = float,
+        in_the_way: Callable[[Tenant], bool] = lambda _tenant: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find = freezing
+        self._marks = marks
+        self._turn_seconds = turn_seconds
+        self._around = around
+        self._away = away
+        self._shortest_turn = shortest_turn
+        self._in_the_way = in_the_way
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._wanted: dict[str, tuple[Contender, Tenant]] = {}
+        self._turns = Turns()
+        self._had_turn: frozenset[str] = frozenset()
+        self._resting: frozenset[str] = frozenset()
+        self._measured_at: datetime | None = None
+        self._stopped: dict[str, Tenant] = {}
+        self._hands = threading.Lock()
+        self._ending = False
+        self._suspender: Suspender | None = None
+        self._problem: str | None = "not tried yet"
+        self._refused: dict[str, Refusal] = {}
+        self._changes: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()
+
+    def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+        """Whether turns can be had here; and on the way, who wants them."""
+        self._judge(seen)
+        resting = {each.uid for each in seen.tenants if each.uid in self._resting and not self._in_the_way(each)}
+        # What somebody takes on a crowded card must not meet another's memory: it has a turn before it has a process.
+        crowding = {each.uid for each in seen.tenants if each.mode == "TimeShared" and self._in_the_way(each)}
+        wanting = contenders(seen, away=crowding | set(self._away()), resting=resting)
+        wanted = {contender.uid: (contender, tenant) for contender, tenant in wanting}
+        if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
+            self._changed.set()
+        self._wanted = wanted
+        return said(status, "turns", holds=self._problem is None, why=self._problem or "")
+
+    def _judge(self, seen: Seen) -> None:
+        """With each new measurement, who computes nothing though it had a turn, or was let go on since."""
+        measured_at = seen.sample.measured_at or seen.now if seen.sample else None
+        if measured_at in {None, self._measured_at}:
+            return
+        self._resting = at_rest(seen, judged=self._had_turn | self._resting)
+        self._measured_at, self._had_turn = measured_at, frozenset()
+
+    async def run(self, wake: Wake) -> None:
+        """Deal turns until cancelled, and leave nobody standing."""
+        self._ending = False
+        try:
+            while True:
+                await self._find_out(wake)
+                await self._deal()
+                await self._until_something_is_due()
+        finally:
+            self._wake_all()
+
+    async def _find_out(self, wake: Wake) -> None:
+        problem = await asyncio.to_thread(self._trouble)
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if problem:
+            log.warning("no turns: tenants of a device run at the same time", problem=problem)
+        else:
+            log.info("turns", turn_seconds=self._turn_seconds)
+        wake()
+
+    def _trouble(self) -> str | None:
+        """Why nobody may be stopped; None where all is well."""
+        try:
+            if self._suspender is None:
+                self._prepare()
+        except (NoFreezer, OSError) as error:
+            return str(error)
+        return None if self._marks.alive(WATCHDOG) else "no watchdog would thaw if this agent died"
+
+    def _prepare(self) -> None:
+        freezing = self._find()
+        probe(freezing)
+        self._marks.prepare()
+        freezer = Freezer(freezing, marks=self._marks)
+        for failed in freezer.thaw_all():
+            log.warning("left frozen by an agent before", problem=failed)
+        self._suspender = self._around(freezer)
+
+    async def _deal(self) -> None:
+        if self._clock() >= self._turns.next_at:
+            self._had_turn |= frozenset(self._turns.standings) - self._turns.waiting
+        wanted = [contender for contender, _ in self._wanted.values()] if self._problem is None else []
+        self._turns = step(
+            self._turns,
+            contenders=wanted,
+            now=self._clock(),
+            turn_seconds=max(self._turn_seconds, self._shortest_turn()),
+        )
+        waiting = [self._wanted[uid][1] for uid in sorted(self._turns.waiting)]
+        if not waiting and not self._stopped:
+            return
+        work = asyncio.create_task(asyncio.to_thread(self._apply, waiting))
+        for _ in range(_LONGEST_CHANGE_SECONDS):
+            self._marks.beat(AGENT)
+            done, _ = await asyncio.wait({work}, timeout=BEAT_SECONDS)
+            if done:
+                break
+        await work
+
+    async def _until_something_is_due(self) -> None:
+        beat = BEAT_SECONDS if self._stopped else _IDLE_SECONDS
+        # Until the watchdog is up we ask more often: pods are waiting for turns.
+        idle = BEAT_SECONDS if self._problem and self._wanted else beat
+        seconds = min(idle, max(0.0, self._turns.next_at - self._clock()))
+        # Not wait_for: in Python 3.11 it loses a cancellation that comes with the event.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()
+
+    def _apply(self, waiting: Iterable[Tenant]) -> None:
+        """First those stop whose turn is over, then the others go on. In a thread: both may block."""
+        suspender, keep = self._suspender, {tenant.uid: tenant for tenant in waiting}
+        assert suspender is not None, "turns are dealt once there is a way to stop somebody"
+        for tenant in keep.values():
+            with self._hands:
+                if self._ending:
+                    return
+                self._stop(suspender, tenant)
+        for uid, tenant in list(self._stopped.items()):
+            if uid not in keep:
+                with self._hands:
+                    self._go_on(suspender, tenant)
+
+    def _stop(self, suspender: Suspender, tenant: Tenant) -> None:
+        # Also who stands still already: a watchdog may have thawed it while this process hung.
+        new = tenant.uid not in self._stopped
+        self._stopped[tenant.uid] = tenant
+        refusal = suspender.suspend(tenant)
+        if refusal is not None:
+            del self._stopped[tenant.uid]
+        elif new:
+            self._changes["suspend"] += 1
+        self._note(tenant, refusal)
+
+    def _go_on(self, suspender: Suspender, tenant: Tenant) -> None:
+        if tenant.uid not in self._stopped:
+            return
+        refusal = suspender.resume(tenant)
+        if refusal is None or refusal.lost:
+            del self._stopped[tenant.uid]
+            self._changes["resume"] += 1
+        self._note(tenant, refusal)
+
+    def _note(self, tenant: Tenant, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._refused.pop(tenant.uid, None)
+            return
+        self._refusals[refusal.reason] += 1
+        if self._refused.get(tenant.uid) != refusal:
+            self._refused[tenant.uid] = refusal
+            log.warning(
+                "turn failed", pod=f"{tenant.namespace}/{tenant.name}", why=refusal.reason, said=refusal.message
+            )
+
+    def _wake_all(self) -> None:
+        self._ending = True
+        with self._hands:
+            if self._suspender is not None:
+                for tenant in list(self._stopped.values()):
+                    self._go_on(self._suspender, tenant)
+            self._marks.leave(AGENT)
+        self._turns, self._problem = Turns(), "ended"
+
+    def metrics(self) -> Iterable[Metric]:
+        """Whether turns can be had, who stands still, and what did not work."""
+        yield GaugeMetricFamily(
+            "dovetail_turns_live", "1 where turns are enforced.", value=float(self._problem is None)
+        )
+        yield GaugeMetricFamily(
+            "dovetail_turns_waiting", "Tenants that stand still until their turn.", value=len(self._stopped)
+        )
+        changes = CounterMetricFamily("dovetail_turns_changes", "Tenants stopped and woken.", labels=["change"])
+        for change in ("suspend", "resume"):
+            changes.add_metric([change], self._changes[change])
+        yield changes
+        refusals = CounterMetricFamily(
+            "dovetail_turns_refusals", "Tenants that could not be stopped or woken, by why.", labels=["reason"]
+        )
+        for reason, count in sorted(self._refusals.items()):
+            refusals.add_metric([reason], count)
+        yield refusals

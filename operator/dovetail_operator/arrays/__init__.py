@@ -1,0 +1,1 @@
+"""Array jobs and sweeps: their tasks. Pure."""

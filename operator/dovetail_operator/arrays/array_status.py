@@ -1,0 +1,238 @@
+"""An array or a sweep: its tasks are GPUJobs of their own, and its status tells how far they are. Pure.
+
+Which task comes next follows from the tasks that are there and from those whose end the status has noted: whoever
+starts anew at any point goes on from there, and no task comes twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
+from dovetail.api.meta import Condition, find_condition
+from dovetail.formats.durations import human, moment, timestamp
+from dovetail.jobs.array_indexes import as_text, indexes_in
+from dovetail.jobs.array_tasks import Task, TasksError, tasks_of
+from dovetail_operator.arrays import task_updates
+from dovetail_operator.arrays.task_manifest import manifests_of, parallelism_of
+from dovetail_operator.arrays.task_updates import is_in_line
+from dovetail_operator.job.actions import Action, CreateTask
+from dovetail_operator.job.observation import Observed, Obstacle, is_going
+from dovetail_operator.state.task_index import task_index
+
+# In one go, so that a large array leaves the others their turn.
+_AT_ONCE: Final = 32
+_BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The tasks by what became of them: indexes of those that are over, and GPUJobs of those under way."""
+
+    tasks: Sequence[Task]
+    succeeded: frozenset[int]
+    failed: frozenset[int]
+    under_way: Sequence[GPUJob]
+
+    @property
+    def in_line(self) -> list[GPUJob]:
+        """Those under way without those that somebody holds: a held task leaves its turn to others."""
+        return [task for task in self.under_way if is_in_line(task)]
+
+    @property
+    def missing(self) -> list[Task]:
+        """Tasks that have no GPUJob yet."""
+        there = {task_index(each) for each in self.under_way} | self.succeeded | self.failed
+        return [task for task in self.tasks if task.index not in there]
+
+
+def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
+    """The status of an array or a sweep as it should be, and what has to be done first."""
+    try:
+        progress = progress_of(seen)
+    except TasksError as error:
+        return _told(seen, None, phase="Queued", reason="Invalid", message=str(error)), ()
+    changes = task_updates.changes(seen.job, progress.under_way, at_a_time=parallelism_of(seen.job))
+    actions = (*changes, *_creations(seen, progress))[:_AT_ONCE]
+    phase, reason, message = _where(seen, progress)
+    return _told(seen, progress, phase=phase, reason=reason, message=message), actions
+
+
+def progress_of(seen: Observed) -> Progress:
+    """How far the tasks are, by those that are there and by what the status has noted. Raises `TasksError`."""
+    noted = seen.job.status.tasks
+    succeeded = set(_read(noted.succeeded_indexes if noted else ""))
+    failed = set(_read(noted.failed_indexes if noted else ""))
+    under_way = []
+    for each in seen.tasks:
+        index = task_index(each)
+        if index in succeeded | failed:
+            continue
+        if each.status.phase not in FINISHED:
+            under_way.append(each)
+        else:
+            (succeeded if each.status.phase == "Succeeded" else failed).add(index)
+    return Progress(
+        tasks=tasks_of(seen.job),
+        succeeded=frozenset(succeeded),
+        failed=frozenset(failed),
+        under_way=sorted(under_way, key=task_index),
+    )
+
+
+def _read(text: str) -> list[int]:
+    return indexes_in(text) if text else []
+
+
+def _creations(seen: Observed, progress: Progress) -> list[Action]:
+    spec = seen.job.spec
+    if spec.cancel or spec.suspend or is_going(seen.job) or seen.obstacle is not None or seen.number is None:
+        return []
+    room = parallelism_of(seen.job) - len(progress.in_line)
+    free = [task for task in progress.missing if task.name not in seen.in_the_way]
+    tasks = free[: min(max(0, room), _AT_ONCE)]
+    return [CreateTask(manifest=manifest) for manifest in manifests_of(tasks, parent=seen.job)]
+
+
+def _in_the_way(seen: Observed, progress: Progress) -> tuple[Task, Obstacle] | None:
+    """The first task that cannot be made because another GPUJob has its name, and why; None where there is none."""
+    return next(((task, seen.in_the_way[task.name]) for task in progress.missing if task.name in seen.in_the_way), None)
+
+
+def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
+    job, total = seen.job, len(progress.tasks)
+    ended = len(progress.succeeded) + len(progress.failed)
+    if job.spec.cancel:
+        left, good = len(progress.under_way), len(progress.succeeded)
+        phase: Phase = "Running" if left else "Cancelled"
+        told = (
+            f"waiting for {left} {'task' if left == 1 else 'tasks'} to end"
+            if left
+            else f"{good} of {total} tasks had succeeded"
+        )
+        return phase, "Cancelled", f"Cancelled by spec.cancel: {told}"
+    if ended >= total:
+        return _over(progress)
+    if job.spec.suspend:
+        return ("Suspended" if ended or progress.under_way else "Held"), "Held", "Held by spec.suspend, with its tasks"
+    if seen.obstacle is not None and not progress.under_way:
+        if seen.obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
+            return "Cancelled", seen.obstacle.reason, seen.obstacle.message
+        return "Queued", seen.obstacle.reason, seen.obstacle.message
+    blocked = _in_the_way(seen, progress)
+    phase, reason, message = _under_way(progress, ended=ended)
+    if blocked is not None:
+        reason, message = _with_blocked(seen, progress, *blocked, reason=reason, message=message)
+    if seen.obstacle is not None and progress.missing:
+        # The others go on; why no further one is made would be told by none of them.
+        message = f"{message}; no further task is made: {seen.obstacle.message}"
+    return phase, reason, message
+
+
+def _with_blocked(
+    seen: Observed, progress: Progress, task: Task, obstacle: Obstacle, *, reason: str, message: str
+) -> tuple[str, str]:
+    """Reason and sentence of an array that cannot make a task; the others go on."""
+    why = f"task {task.index} is not made: {obstacle.message}"
+    if progress.under_way or any(each.name not in seen.in_the_way for each in progress.missing):
+        return reason, f"{message}; {why}"
+    ended = bool(progress.succeeded or progress.failed)
+    return obstacle.reason, f"{message}; {why}" if ended else f"{why[0].upper()}{why[1:]}"
+
+
+def _over(progress: Progress) -> tuple[Phase, str, str]:
+    if not progress.failed:
+        return "Succeeded", "", ""
+    total, failed = len(progress.tasks), as_text(progress.failed)
+    return "Failed", "TasksFailed", f"{len(progress.failed)} of {total} tasks failed: {failed}"
+
+
+def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
+    total = len(progress.tasks)
+    running = sum(each.status.phase == "Running" for each in progress.under_way)
+    told = _in_words(running=running, ended=ended, total=total)
+    if running or ended:
+        return "Running", "", told
+    first = next(iter(progress.in_line or progress.under_way), None)
+    if first is None:
+        return "Queued", "Evaluating", "Its tasks are about to be made"
+    why = first.status.message or "it is being evaluated"
+    phase: Phase = "Starting" if any(each.status.phase in _BEGUN for each in progress.under_way) else "Queued"
+    return phase, first.status.reason or "Evaluating", f"{told}; task {task_index(first)}: {why}"
+
+
+def _in_words(*, running: int, ended: int, total: int) -> str:
+    waiting = total - running - ended
+    run = "runs" if running == 1 else "run"
+    have = "has" if ended == 1 else "have"
+    wait = "waits" if waiting == 1 else "wait"
+    return f"{running} of {total} tasks {run}, {ended} {have} ended, {waiting} {wait}"
+
+
+def _told(seen: Observed, progress: Progress | None, *, phase: Phase, reason: str, message: str) -> GPUJobStatus:
+    before = seen.job.status
+    tasks = seen.tasks
+    start = min((each.status.start_time for each in tasks if each.status.start_time), default=before.start_time)
+    start = min((time for time in (start, before.start_time) if time), default=None)
+    end = None
+    if phase in FINISHED:
+        end = max((each.status.completion_time for each in tasks if each.status.completion_time), default=None)
+        end = end or timestamp(seen.now)
+    return msgspec.structs.replace(
+        before,
+        observed_generation=seen.job.metadata.generation,
+        number=seen.number,
+        phase=phase,
+        reason=reason,
+        message=message,
+        request=before.request if seen.ask is None else str(seen.ask.gpu or "cpu"),
+        gpus=sum(each.status.gpus for each in tasks if each.status.phase == "Running"),
+        dependencies=list(seen.dependencies),
+        tasks=before.tasks if progress is None else _counted(progress),
+        start_time=start,
+        completion_time=end,
+        elapsed="" if start is None or end is None else human((moment(end) - moment(start)).total_seconds()),
+        conditions=_conditions(seen, phase=phase, reason=reason, message=message),
+    )
+
+
+def _counted(progress: Progress) -> Tasks:
+    running = sum(each.status.phase == "Running" for each in progress.under_way)
+    over = len(progress.succeeded) + len(progress.failed)
+    return Tasks(
+        total=len(progress.tasks),
+        waiting=len(progress.tasks) - over - running,
+        running=running,
+        succeeded=len(progress.succeeded),
+        failed=len(progress.failed),
+        succeeded_indexes=as_text(progress.succeeded),
+        failed_indexes=as_text(progress.failed),
+    )
+
+
+def _conditions(seen: Observed, *, phase: Phase, reason: str, message: str) -> list[Condition]:
+    """Those of batch Job: Suspended while it is held, and at the end Complete or Failed."""
+    held = phase in {"Held", "Suspended"}
+    said: list[tuple[str, bool, str, str]] = []
+    if held or find_condition(seen.job.status.conditions, "Suspended") is not None:
+        said.append(("Suspended", held, "Held" if held else "Released", message if held else "No longer held"))
+    if phase in FINISHED:
+        over = ("Failed", True, reason, message)
+        said.append(("Complete", True, "TasksCompleted", "All tasks have succeeded") if phase == "Succeeded" else over)
+    return [_condition(seen, *each) for each in said]
+
+
+def _condition(seen: Observed, type_: str, holds: bool, reason: str, message: str) -> Condition:
+    status = "True" if holds else "False"
+    before = find_condition(seen.job.status.conditions, type_)
+    since = before.last_transition_time if before is not None and before.status == status else timestamp(seen.now)
+    return Condition(
+        type=type_,
+        status="True" if holds else "False",
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=seen.job.metadata.generation,
+    )

@@ -1,0 +1,99 @@
+"""What the tasks of an array are told while they are under way: to end, to wait, to go on, and what has changed. Pure.
+
+A task notes which of the array's fields it was made with or told last. A field that the array has otherwise by now is
+told to it; one that somebody changed in the task alone stays as it is until the array's changes again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob, Phase
+from dovetail.decoding import UnreadableError, decode
+from dovetail_operator.job.actions import ChangeTask
+
+# What may change while a task is under way, by the field's name in the spec.
+_FOLLOWED: Final = (
+    "priority", "activeDeadlineSeconds", "maximumExecutionTimeSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+    "policy", "pool", "group", "maxConcurrent",
+)  # fmt: skip
+_BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
+_HELD_WITH_ARRAY: Final = "true"
+_HELD_FOR_OTHERS: Final = "parallelism"
+
+
+def is_in_line(task: GPUJob) -> bool:
+    """Whether an unfinished task counts among those that are under way at a time: not so if somebody holds it."""
+    return not task.spec.suspend or names.HELD_WITH in task.metadata.annotations or task.status.phase in _BEGUN
+
+
+def noted_fields(parent: GPUJob) -> dict[str, str]:
+    """The annotation by which a task knows what its array said last."""
+    return {names.AS_ARRAY_SAYS: json.dumps(_said(parent), sort_keys=True)}
+
+
+def changes(parent: GPUJob, tasks: Sequence[GPUJob], *, at_a_time: int) -> list[ChangeTask]:
+    """What has to be changed in tasks that have not ended, of which `at_a_time` may be under way."""
+    in_line = sorted((task for task in tasks if is_in_line(task)), key=lambda task: task.status.phase not in _BEGUN)
+    surplus = {task.metadata.uid for task in in_line[at_a_time:] if task.status.phase not in _BEGUN}
+    found = (_change(task, parent=parent, is_surplus=task.metadata.uid in surplus) for task in tasks)
+    return [change for change in found if change is not None]
+
+
+def why_held(task: GPUJob) -> str:
+    """Why a task is held whose array holds it; empty for any other job."""
+    array, held = task.metadata.labels.get(names.LABEL_ARRAY), task.metadata.annotations.get(names.HELD_WITH)
+    if array is None or held is None or not task.metadata.owner_references:
+        # An array that was deleted and left its tasks behind holds none any more.
+        return ""
+    if held == _HELD_FOR_OTHERS:
+        return f"Held by its array {array}, which has as many tasks under way as its parallelism allows"
+    return f"Held with its array {array}: release that one to let it go on"
+
+
+def _change(task: GPUJob, *, parent: GPUJob, is_surplus: bool) -> ChangeTask | None:
+    if parent.spec.cancel:
+        return None if task.spec.cancel else ChangeTask(task=task, spec={"cancel": True})
+    spec, annotations = _followed(task, parent=parent)
+    held = _holding(task, parent=parent, is_surplus=is_surplus)
+    if held is not None:
+        spec, annotations = {**spec, **held.spec}, {**annotations, **held.annotations}
+    return ChangeTask(task=task, spec=spec, annotations=annotations) if spec or annotations else None
+
+
+def _holding(task: GPUJob, *, parent: GPUJob, is_surplus: bool) -> ChangeTask | None:
+    held_by_us = task.metadata.annotations.get(names.HELD_WITH)
+    why = _HELD_WITH_ARRAY if parent.spec.suspend else _HELD_FOR_OTHERS if is_surplus else None
+    if not task.spec.suspend and why is not None:
+        return ChangeTask(task=task, spec={"suspend": True}, annotations={names.HELD_WITH: why})
+    if task.spec.suspend and held_by_us is not None and held_by_us != why:
+        return ChangeTask(task=task, spec={} if why else {"suspend": False}, annotations={names.HELD_WITH: why})
+    return None
+
+
+def _followed(task: GPUJob, *, parent: GPUJob) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """The fields that the array has changed, and the annotation that says so."""
+    said, own = _said(parent), _said(task)
+    known = _read(task.metadata.annotations.get(names.AS_ARRAY_SAYS)) or own
+    news = [field for field in _FOLLOWED if known.get(field) != said[field]]
+    if not news:
+        return {}, {}
+    return {field: said[field] for field in news if own[field] != said[field]}, {**noted_fields(parent)}
+
+
+def _said(job: GPUJob) -> dict[str, Any]:
+    spec = job.spec
+    values = (
+        spec.priority, spec.active_deadline_seconds, spec.maximum_execution_time_seconds, spec.backoff_limit,
+        spec.ttl_seconds_after_finished, spec.policy, spec.pool, spec.group, spec.max_concurrent,
+    )  # fmt: skip
+    return dict(zip(_FOLLOWED, values, strict=True))
+
+
+def _read(text: str | None) -> Mapping[str, Any]:
+    """What the annotation says; nothing where somebody wrote something else into it."""
+    try:
+        return decode(text or "{}", as_type=dict[str, Any])
+    except UnreadableError:
+        return {}

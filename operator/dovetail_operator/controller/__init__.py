@@ -1,0 +1,1 @@
+"""Watch events in, reconciles out."""

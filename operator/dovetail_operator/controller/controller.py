@@ -1,0 +1,110 @@
+"""The operator at work: changes mark jobs dirty, workers bring each dirty job to what it should be, a loop queues.
+
+Nothing here is remembered that the API server does not have: after a kill at any point the same result comes about.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from dovetail.api.builtin import Pod
+from dovetail.kube.client import Client
+from dovetail.kube.retry_log import log_failure
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.process.guarded_loops import repeat
+from dovetail_operator.controller.event_handlers import Changes
+from dovetail_operator.controller.reconciler import Settler
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.job.status_pacing import Pacing
+from dovetail_operator.metrics import Counters
+from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.state.refused_pods import refusals
+from dovetail_operator.state.state import State
+from dovetail_operator.writes.evictions import PodEvictions
+from dovetail_operator.writes.job_numbers import Numbers
+
+WORKERS: Final = 64
+_CLOCK_SECONDS: Final = 5.0
+
+
+class Controller:
+    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `Settler`.
+
+    `pod` finds a pod by namespace and name among all that the API server has.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        *,
+        numbers: Numbers,
+        counters: Counters,
+        post: Callable[[Announcement], None],
+        now: Callable[[], datetime],
+        rng: random.Random,
+        term: Callable[[], int | None] = lambda: None,
+        mps_directory: str = "",
+        pod: Callable[[str, str], Pod | None],
+    ) -> None:
+        self.state = state
+        self.queue = WorkQueue()
+        self._counters = counters
+        self._rng = rng
+        pacing = Pacing()
+        self._queueing = Queueing(
+            state,
+            numbers=numbers,
+            counters=counters,
+            dirty=self.queue.add,
+            # What is free is used before it is told why others wait.
+            let_go=partial(self.queue.add, first=True),
+            now=now,
+            rng=rng,
+        )
+        self._evictions = PodEvictions(
+            client,
+            is_of_a_job=state.is_of_a_job,
+            pod=pod,
+            rules=state.endings,
+            count=counters.overuse_evictions,
+        )
+        self.changes = Changes(
+            state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now
+        )
+        self._refusals = refusals(client, on_event=self.changes.refusal_event)
+        self.settler = Settler(
+            client,
+            state,
+            changes=self.changes,
+            queue=self.queue,
+            queueing=self._queueing,
+            pacing=pacing,
+            counters=counters,
+            post=post,
+            now=now,
+            term=term,
+            mps_directory=mps_directory,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled. All caches must be complete by now: a queue that sees half decides wrongly."""
+        for key in self.state.jobs:
+            self.queue.add(key)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
+            tasks.create_task(self._queueing.run())
+            tasks.create_task(repeat(self.changes.time_passes, every_seconds=_CLOCK_SECONDS, what="time"))
+            tasks.create_task(self._evictions.run())
+            tasks.create_task(self._refusals.run())
+
+    async def _timed(self, key: str) -> None:
+        with self._counters.reconcile_seconds.time():
+            await self.settler.settle(key)
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    log_failure("job is tried again", error, wait, job=key)

@@ -1,0 +1,185 @@
+"""What was seen of the cluster: it is taken over, and who it bears on is looked at again."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dovetail.api.builtin import Event, Job, Node, Pod, ResourceSlice
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.reflector import EventType, key_of
+from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.job.observation import Obstacle
+from dovetail_operator.job.status_pacing import Pacing
+from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.state.state import State
+from dovetail_operator.state.task_index import parent_key
+from dovetail_operator.state.usage import departed
+from dovetail_operator.writes.evictions import PodEvictions
+
+# What happens to a batch Job and its pods comes in bursts: one look at the job sees all of it.
+_BURST_SECONDS: Final = 0.1
+_OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
+_OBSTACLE_SECONDS_ELSE: Final = 30.0
+
+
+class Changes:
+    """Feed it every change: the state has it then, and `queue` the jobs, `queueing` the news, that follow from it."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        queue: WorkQueue,
+        queueing: Queueing,
+        evictions: PodEvictions,
+        pacing: Pacing,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.state = state
+        self._queue = queue
+        self._queueing = queueing
+        self._evictions = evictions
+        self._pacing = pacing
+        self._now = now
+
+    def job_event(self, type_: EventType, job: GPUJob) -> None:
+        """A GPUJob has changed."""
+        if type_ == "DELETED":
+            self.job_gone(job)
+        else:
+            self.job_changed(job)
+
+    def job_changed(self, job: GPUJob) -> None:
+        """A GPUJob was seen."""
+        key = key_of(job.metadata)
+        known = self.state.jobs.get(key)
+        if not self.state.put_job(job):
+            return
+        self._queue.add(key)
+        self.wake_dependents(key)
+        if known is None or _is_edited(job, before=known):
+            self._queueing.look_again()
+        else:
+            self._queueing.room_changed()
+
+    def job_gone(self, job: GPUJob) -> None:
+        """A GPUJob is no more."""
+        key = key_of(job.metadata)
+        if used := departed(self.state, job, now=self._now()):
+            self.state.quotas.departed(used)
+        self.state.drop_job(key, uid=job.metadata.uid)
+        self._queue.forget(key)
+        self._pacing.forget(job.metadata.uid)
+        self._queueing.look_again()
+        self.wake_dependents(key)
+        for array in (parent_key(job), self.state.waits_for_name(key)):
+            if array is not None:
+                self._queue.add(array)
+
+    def job_unreadable(self, meta: ObjectMeta, message: str) -> None:
+        """The newest version of a GPUJob cannot be read."""
+        self.state.job_unreadable(meta, message=message)
+        self._queueing.look_again()
+
+    def child_event(self, type_: EventType, child: Job) -> None:
+        """A batch Job with our label has changed."""
+        key = self.state.child_changed(type_, child)
+        job = self.state.jobs.get(key)
+        if job is None:
+            return
+        if type_ == "DELETED":
+            # It may have stood in the way.
+            self.state.relent(job)
+            self._queueing.look_again()
+        self._queue.add_later(key, seconds=_BURST_SECONDS)
+        self.wake_dependents(key)
+        self._queueing.room_changed()
+
+    def pod_event(self, type_: EventType, pod: Pod) -> None:
+        """Any pod has changed."""
+        key = self.state.pod_changed(type_, pod)
+        if key is not None:
+            self._queue.add_later(key, seconds=_BURST_SECONDS)
+        self._queueing.room_changed()
+
+    def refusal_event(self, type_: EventType, event: Event) -> None:
+        """The Job controller tells that it cannot make a pod."""
+        self.state.refused_pods.changed(type_, event)
+        about = event.involved_object
+        if f"{about.namespace}/{about.name}" in self.state.jobs:
+            self._queueing.look_again()
+
+    def node_event(self, type_: EventType, node: Node) -> None:
+        """A Node has changed."""
+        if type_ == "DELETED":
+            self.state.view.node_gone(node.metadata.name)
+        else:
+            self.state.view.node_changed(node)
+        self._queueing.room_changed()
+
+    def slice_event(self, type_: EventType, found: ResourceSlice) -> None:
+        """A ResourceSlice of a GPU vendor's driver has changed."""
+        if type_ == "DELETED":
+            self.state.view.slice_gone(found)
+        else:
+            self.state.view.slice_changed(found)
+        self._queueing.room_changed()
+
+    def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
+        """A GPUNode has changed."""
+        if type_ == "DELETED":
+            self.state.gpunode_gone(gpunode.metadata.name)
+            self._evictions.gone(gpunode.metadata.name)
+        else:
+            self._evictions.changed(gpunode)
+            for key in self.state.gpunode_changed(gpunode):
+                self._queue.add_later(key, seconds=_BURST_SECONDS)
+        self._queueing.room_changed()
+
+    def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
+        """A GPUQuota has changed."""
+        if type_ == "DELETED":
+            self.state.quotas.drop(quota.metadata.name)
+        elif not self.state.quotas.put(quota):
+            return
+        self._queueing.limits_changed()
+
+    def time_passes(self) -> None:
+        """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
+        opened = self.state.view.drivers_pass()
+        if self.state.view.time_passes() or self.state.quotas.keep_for_a_time or opened:
+            self._queueing.room_changed()
+
+    def wake_dependents(self, key: str) -> None:
+        """What became of a job decides on those that wait for it."""
+        job = self.state.jobs.get(key)
+        if job is not None and (parent := parent_key(job)) is not None:
+            self._queue.add(parent)
+        for dependent in self.state.dependencies.dependents_of(key):
+            self._queue.add(dependent)
+            self._queueing.look_again()
+
+    def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
+        """A job cannot be started, for now."""
+        self.state.refuse(job, obstacle)
+        wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)
+        asyncio.get_running_loop().call_later(wait, self._relent, job)
+        # The room that was kept for it is free again.
+        self._queueing.look_again()
+
+    def _relent(self, job: GPUJob) -> None:
+        self.state.relent(job)
+        self._queue.add(key_of(job.metadata))
+        self._queueing.look_again()
+
+
+def _is_edited(job: GPUJob, *, before: GPUJob) -> bool:
+    """Whether more than its status is another than before: most often it is ours that comes back to us."""
+    version = job.metadata.resource_version
+    return job.metadata != msgspec.structs.replace(before.metadata, resource_version=version)

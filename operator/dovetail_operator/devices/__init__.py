@@ -1,0 +1,1 @@
+"""What is wrong with the devices that jobs hold: faults, idleness, overuse. Pure."""

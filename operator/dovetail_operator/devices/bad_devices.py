@@ -1,0 +1,99 @@
+"""Jobs on devices that are bad: which they are, what they are told, and whether they are started anew elsewhere."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import Condition, find_condition
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail_operator.events.announcement import Announcement
+
+CONDITION: Final = "DevicesHealthy"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class BadCard:
+    """A device that is unhealthy, and the agent's word for why."""
+
+    node: str
+    index: int
+    uuid: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        why = f": {self.reason}" if self.reason else ""
+        return f"GPU {self.index} of {self.node} ({self.uuid}) is unhealthy{why}"
+
+
+class BadCards:
+    """The unhealthy devices of all nodes, as their agents report them; one who is silent says nothing of health."""
+
+    def __init__(self) -> None:
+        self._of_node: dict[str, dict[str, BadCard]] = {}
+
+    def changed(self, gpunode: GPUNode) -> set[str]:
+        """Take over a report; UUIDs of the devices that have fallen ill, are well again, or have something else."""
+        name, before = gpunode.metadata.name, self._of_node.get(gpunode.metadata.name, {})
+        after = {
+            device.uuid: BadCard(node=name, index=device.index, uuid=device.uuid, reason=device.health_reason)
+            for device in gpunode.status.devices
+            if device.health == "Unhealthy"
+        }
+        self._of_node[name] = after
+        return {uuid for uuid in before.keys() | after.keys() if before.get(uuid) != after.get(uuid)}
+
+    def gone(self, node: str) -> None:
+        """Nobody reports of that node any more."""
+        self._of_node.pop(node, None)
+
+    def of(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadCard, ...]:
+        """The bad devices that live pods hold."""
+        claims = [
+            claim
+            for pod in pods
+            if pod.status.phase not in _ENDED and (claim := ledger.claim(pod.metadata.uid)) is not None
+        ]
+        held = {(claim.node, device.uuid) for claim in claims for device in claim.devices}
+        bad = (self._of_node.get(node, {}).get(uuid) for node, uuid in held)
+        return tuple(sorted(card for card in bad if card is not None))
+
+
+def told(cards: Iterable[BadCard]) -> str:
+    """The bad cards of a job in one sentence."""
+    listed = [card.sentence for card in cards]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return "; ".join(listed[:_SHOWN]) + more
+
+
+def condition_of(cards: tuple[BadCard, ...], *, before: Condition | None, finished: bool, now: str) -> Condition | None:
+    """Whether the job's devices are healthy: said from the first bad one on. A job that is over keeps what it had."""
+    if cards:
+        return Condition(
+            type=CONDITION, status="False", reason="Unhealthy", message=told(cards), last_transition_time=now
+        )
+    if before is None or finished:
+        return before
+    return Condition(
+        type=CONDITION,
+        status="True",
+        reason="Healthy",
+        message="The job holds no unhealthy GPU any more",
+        last_transition_time=now,
+    )
+
+
+def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+    """The event for a status that tells of other bad devices than before."""
+    before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
+    if after is None or after.status != "False":
+        return None
+    if before is not None and (before.status, before.message) == (after.status, after.message):
+        return None
+    return Announcement(about=job.metadata, severity="Warning", reason="BadCard", message=after.message)

@@ -1,0 +1,92 @@
+"""What holds a running job's workers and their neighbours to what they were promised, as the agents of its nodes found
+out. Pure; nothing is claimed that no agent has tried.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import Mode
+from dovetail.api.gpunode import Enforcement, GPUNode
+from dovetail.api.meta import Condition
+
+CONDITION: Final = "Enforced"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_SHOWN: Final = 4
+Status = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforced:
+    """What enforces a mode on a node: a word, and a sentence without the node."""
+
+    status: Status
+    word: str
+    sentence: str
+
+
+class Enforcements:
+    """What the nodes can enforce, as their agents report it."""
+
+    def __init__(self) -> None:
+        self._of_node: dict[str, Enforcement] = {}
+
+    def changed(self, gpunode: GPUNode) -> bool:
+        """Take over a report; whether it brings news."""
+        name, found = gpunode.metadata.name, gpunode.status.enforcement
+        before, self._of_node[name] = self._of_node.get(name), found
+        return before != found
+
+    def gone(self, node: str) -> None:
+        """Nobody reports of that node any more."""
+        self._of_node.pop(node, None)
+
+    def of(self, pods: Iterable[Pod]) -> dict[str, Enforcement | None]:
+        """Those of the nodes where live pods are; None where no agent reports."""
+        nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED}
+        return {node: self._of_node.get(node) for node in sorted(nodes)}
+
+
+def enforced(mode: Mode, found: Enforcement | None) -> Enforced:
+    """What enforces that mode where an agent has found so much."""
+    if mode == "Exclusive":
+        return Enforced(status="True", word="WholeDevices", sentence="Each worker has its devices to itself")
+    if found is None:
+        return Enforced(status="Unknown", word="NotReported", sentence="No agent tells what is enforced")
+    if mode == "Fractional":
+        if found.mps:
+            return Enforced(status="True", word="MPS", sentence=_with("MPS holds compute and memory", found, "mps"))
+        return Enforced(status="False", word="None", sentence=_with("Nothing holds the shares", found, "mps"))
+    if found.turns:
+        return Enforced(status="True", word="Turns", sentence="Tenants take turns on their devices")
+    if found.time_slicing:
+        sliced = "The driver shares its time among all, whatever their priority"
+        return Enforced(status="False", word="TimeSlicing", sentence=_with(sliced, found, "turns"))
+    return Enforced(status="False", word="None", sentence=_with("Nothing shares the devices' time", found, "turns"))
+
+
+def condition_of(
+    nodes: Mapping[str, Enforcement | None], *, mode: Mode | None, before: Condition | None, finished: bool, now: str
+) -> Condition | None:
+    """The weakest of what its nodes enforce; what it was for a job that is over, and nothing while it is nowhere."""
+    if finished:
+        return before
+    if not nodes or mode is None:
+        return None
+    found = {node: enforced(mode, enforcement) for node, enforcement in nodes.items()}
+    weakest = min(found.values(), key=lambda each: (("False", "Unknown", "True").index(each.status), each.word))
+    where = [node for node, each in found.items() if each == weakest]
+    listed = ", ".join(where[:_SHOWN]) + (f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else "")
+    return Condition(
+        type=CONDITION,
+        status=weakest.status,
+        reason=weakest.word,
+        message=f"{weakest.sentence} (on {listed})",
+        last_transition_time=now,
+    )
+
+
+def _with(sentence: str, found: Enforcement, name: str) -> str:
+    why = found.reasons.get(name, "")
+    return f"{sentence}: {why}" if why else sentence

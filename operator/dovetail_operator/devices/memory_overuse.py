@@ -1,0 +1,92 @@
+"""Jobs whose pods use more memory than they were promised: what they are told, and whether they end for it. Pure.
+
+Agents measure and judge (`memory_overuse` of the configuration); the operator tells the job, and ends it where a report
+asks for that and `overuse_check` finds nothing against it. It is not tried again, for it would do the same.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.gpunode import GPUNode, Overuse
+from dovetail.api.meta import Condition, find_condition
+from dovetail_operator.devices.overuse_check import EndingRules, refusal
+from dovetail_operator.events.announcement import Announcement
+
+CONDITION: Final = "MemoryWithinPromise"
+REASON: Final = "MemoryOverPromise"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Overuses:
+    """Who is above its promise on any node, as the agents report it; what `rules` do not let end, does not."""
+
+    def __init__(self, rules: EndingRules) -> None:
+        self._rules = rules
+        self._of_node: dict[str, dict[tuple[str, str], Overuse]] = {}
+
+    def changed(self, gpunode: GPUNode) -> set[str]:
+        """Take over a report; UIDs of the pods of which it brings news."""
+        name = gpunode.metadata.name
+        before, after = self._of_node.get(name, {}), {(each.uid, each.device): each for each in gpunode.status.overuses}
+        self._of_node[name] = after
+        return {key[0] for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+    def gone(self, node: str) -> None:
+        """Nobody reports of that node any more."""
+        self._of_node.pop(node, None)
+
+    def of(self, pods: Iterable[Pod]) -> tuple[Overuse, ...]:
+        """Those of live pods."""
+        found = []
+        for pod in pods:
+            if pod.status.phase not in _ENDED:
+                on_node = self._of_node.get(pod.spec.node_name, {})
+                found += [self._checked(each, pod=pod) for (uid, _), each in on_node.items() if uid == pod.metadata.uid]
+        return tuple(sorted(found, key=lambda each: (each.name, each.index)))
+
+    def _checked(self, overuse: Overuse, *, pod: Pod) -> Overuse:
+        if overuse.evict and refusal(overuse, node=pod.spec.node_name, pod=pod, rules=self._rules):
+            return msgspec.structs.replace(overuse, evict=False)
+        return overuse
+
+
+def told(overuses: Iterable[Overuse]) -> str:
+    """The first of them in one sentence, and how many more there are."""
+    first, *others = overuses
+    more = f", and {len(others)} more" if others else ""
+    return (
+        f"Pod {first.name} uses {first.used_mib:,} MiB of GPU {first.index} ({first.device}), "
+        f"but was promised {first.promised_mib:,} MiB{more}"
+    )
+
+
+def ending(overuses: Iterable[Overuse]) -> str:
+    """Why the job has to end; empty where it has not."""
+    to_end = [each for each in overuses if each.evict]
+    return f"Ended by memory_overuse: {told(to_end)}" if to_end else ""
+
+
+def condition_of(
+    overuses: tuple[Overuse, ...], *, before: Condition | None, finished: bool, now: str
+) -> Condition | None:
+    """Whether the job keeps to its promise: said from the first overuse on. A job that is over keeps what it had."""
+    if overuses:
+        return Condition(
+            type=CONDITION, status="False", reason=REASON, message=told(overuses), last_transition_time=now
+        )
+    if before is None or finished:
+        return before
+    message = "The job uses no more memory than it was promised any more"
+    return Condition(type=CONDITION, status="True", reason="WithinPromise", message=message, last_transition_time=now)
+
+
+def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+    """The event for a status that tells of an overuse which the one before did not."""
+    before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
+    if after is None or after.status != "False" or (before is not None and before.status == "False"):
+        return None
+    return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=after.message)

@@ -1,0 +1,60 @@
+"""Whether a reported memory overuse ends its pod: checked against what the operator knows of that pod. Pure.
+
+A report is the word of one node. Its agent's token may be stolen, so a report can end only what that node could end by
+itself: a pod that runs there and shares the reported device. The pod's own record comes from the API server, where an
+agent cannot write it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpunode import Overuse
+from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
+
+Refusal = Literal[
+    "Policy", "UnknownPod", "Ended", "OtherNode", "ExemptNamespace", "NoAllocation", "WholeDevices", "OtherDevice"
+]
+REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndingRules:
+    """Whether `memory_overuse` lets the operator end pods, and the namespaces in which it ends none.
+
+    It does with Evict, and with Kill, where an agent that cannot kill asks it to.
+    """
+
+    ends: bool = False
+    exempt_namespaces: frozenset[str] = frozenset()
+
+
+def refusal(overuse: Overuse, *, node: str, pod: Pod | None, rules: EndingRules) -> Refusal | None:
+    """Why a report of `node` does not end the pod; None where it does.
+
+    `pod` is the one that the operator knows by the reported namespace and name, None for none.
+    """
+    if not rules.ends:
+        return "Policy"
+    if pod is None or pod.metadata.uid != overuse.uid:
+        return "UnknownPod"
+    if pod.status.phase in _ENDED:
+        return "Ended"
+    if pod.spec.node_name != node:
+        return "OtherNode"
+    if pod.metadata.namespace in rules.exempt_namespaces:
+        return "ExemptNamespace"
+    allocation = _allocation_of(pod)
+    if allocation is None or allocation.node != node:
+        return "NoAllocation"
+    if allocation.mode == "Exclusive":
+        return "WholeDevices"
+    return None if any(device.uuid == overuse.device for device in allocation.devices) else "OtherDevice"
+
+
+def _allocation_of(pod: Pod) -> Allocation | None:
+    try:
+        return allocation_in(pod.metadata.annotations)
+    except AllocationError:  # the audit reports it
+        return None

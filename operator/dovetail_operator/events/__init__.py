@@ -1,0 +1,1 @@
+"""Kubernetes Events for GPUJobs and their pods."""

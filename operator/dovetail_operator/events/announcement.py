@@ -1,0 +1,53 @@
+"""What people are told of a job by Kubernetes events: once for each change that matters to them. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail.kube.event_recorder import Severity
+
+_PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
+_WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """An event about the GPUJob whose metadata `about` is."""
+
+    about: ObjectMeta
+    severity: Severity
+    reason: str
+    message: str
+
+
+def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+    """The event for a status that was written on `job`, or None: another phase, or another reason to wait."""
+    before = job.status
+    if (leaving := _leaving(before, status)) is not None:
+        return Announcement(about=job.metadata, severity="Warning", reason="Preempting", message=leaving)
+    if before.phase == status.phase:
+        waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
+        if not waits or before.reason == status.reason:
+            return None
+    reason = status.reason if status.phase == "Queued" else status.phase
+    return Announcement(
+        about=job.metadata,
+        severity="Warning" if {status.reason, status.phase} & _WARNINGS else "Normal",
+        reason=reason or "Queued",
+        message=status.message or _plain(status),
+    )
+
+
+def _leaving(before: GPUJobStatus, status: GPUJobStatus) -> str | None:
+    """For whom and when the job is to make way, where that is news."""
+    made, known = status.preemption, before.preemption
+    if made is None or made.at is None or (known is not None and known.at == made.at):
+        return None
+    return f"{made.message}: its pods are ended at {made.at}"
+
+
+def _plain(status: GPUJobStatus) -> str:
+    where = f" on {status.node_list}" if status.node_list else ""
+    after = f" after {status.elapsed}" if status.completion_time and status.elapsed else ""
+    return f"{status.phase}{where}{after}"

@@ -1,0 +1,1 @@
+"""Records that outlive their jobs: written to a database, answered from it."""

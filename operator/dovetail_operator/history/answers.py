@@ -1,0 +1,210 @@
+"""Questions about the history, asked as objects (HistoryQuery) and answered in their status.
+
+So whoever may ask is the API server's business, as with everything else, and no program needs a way to the operator.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import FINISHED
+from dovetail.api.historyquery import (
+    MOST_GROUPS,
+    HistoryQuery,
+    HistoryQuerySpec,
+    HistoryQueryStatus,
+    HistorySums,
+    JobRecord,
+)
+from dovetail.api.resources import HISTORYQUERIES
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError, TooManyRequests, Unauthorized
+from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.logs import get_logger
+from dovetail_operator.history.store import HistoryError, HistoryStore
+
+log = get_logger("dovetail.operator.history")
+
+# Who asked takes the answer and deletes the question; this is for those who did not.
+KEPT_SECONDS: Final = 60.0
+# What the API server could not take is tried again after that time.
+AGAIN_SECONDS: Final = 10.0
+MOST_TRIES: Final = 30
+# etcd takes 1.5 MiB an object.
+_MOST_BYTES: Final = 900_000
+_MOST_WORDS: Final = 500
+
+
+class _Waiting:
+    """Questions that wait, by namespace: one of each in turn, so that a flood in one delays no other."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, deque[HistoryQuery]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_namespace)
+
+    def add(self, query: HistoryQuery) -> None:
+        """The question waits behind those of its namespace."""
+        self._by_namespace.setdefault(query.metadata.namespace, deque()).append(query)
+
+    def take(self) -> HistoryQuery:
+        """The next one. Its namespace comes last now."""
+        namespace, queries = next(iter(self._by_namespace.items()))
+        del self._by_namespace[namespace]
+        query = queries.popleft()
+        if queries:
+            self._by_namespace[namespace] = queries
+        return query
+
+
+class Answers:
+    """Answers each question once, namespace by namespace, in each in the order in which they come."""
+
+    def __init__(self, client: Client, store: HistoryStore) -> None:
+        self._client = client
+        self._store = store
+        self._asked = _Waiting()
+        self._arrived = asyncio.Event()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        # How often the API server did not take an answer, by the question's UID.
+        self._tries: dict[str, int] = {}
+        self._old: asyncio.Queue[HistoryQuery] = asyncio.Queue()
+        self._reflector = Reflector(client, HISTORYQUERIES, HistoryQuery, on_event=self._on_event)
+
+    async def run(self) -> None:
+        """Answer until cancelled. The store must be open."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            tasks.create_task(self._answer_always())
+            tasks.create_task(self._tidy_always())
+
+    def _on_event(self, type_: EventType, query: HistoryQuery) -> None:
+        uid = query.metadata.uid
+        if type_ == "DELETED":
+            self._tries.pop(uid, None)
+            if timer := self._timers.pop(uid, None):
+                timer.cancel()
+        elif query.status.answered:
+            if uid not in self._timers:
+                loop = asyncio.get_running_loop()
+                self._timers[uid] = loop.call_later(KEPT_SECONDS, self._old.put_nowait, query)
+        elif type_ == "ADDED":
+            self._ask(query)
+
+    def _ask(self, query: HistoryQuery) -> None:
+        self._asked.add(query)
+        self._arrived.set()
+
+    async def _answer_always(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._asked:
+                await self._answer_or_give_up(self._asked.take())
+
+    async def _answer_or_give_up(self, query: HistoryQuery) -> None:
+        """Answer; a refusal is the answer then, and what cannot be sent now is sent later, but not for ever."""
+        uid, name = query.metadata.uid, key_of(query.metadata)
+        try:
+            await self._send(query, await asyncio.to_thread(answer, self._store, query))
+        except (NotFound, Conflict):
+            # Its question is gone.
+            self._tries.pop(uid, None)
+        except KubeError as error:
+            self._tries[uid] = self._tries.get(uid, 0) + 1
+            if _passes(error) and self._tries[uid] < MOST_TRIES:
+                log.warning("a question is answered later", query=name, error=str(error))
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask, query)
+            else:
+                log.warning("a question is given up", query=name, error=str(error))
+                await self._give_up(query, why=f"the API server does not take the answer: {error}")
+        except Exception:  # a question is whatever its author wrote: it costs only its answer
+            log.exception("a question cannot be answered", query=name)
+            await self._give_up(query, why="the operator cannot answer this question; its log says more")
+        else:
+            self._tries.pop(uid, None)
+
+    async def _give_up(self, query: HistoryQuery, *, why: str) -> None:
+        """Say why there is no answer; where not even that is taken, the question is deleted."""
+        self._tries.pop(query.metadata.uid, None)
+        try:
+            await self._send(query, HistoryQueryStatus(answered=True, message=why[:_MOST_WORDS]))
+        except KubeError:
+            self._old.put_nowait(query)
+
+    async def _send(self, query: HistoryQuery, status: HistoryQueryStatus) -> None:
+        meta = query.metadata
+        patch = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": msgspec.to_builtins(status),
+        }
+        await self._client.patch(
+            HISTORYQUERIES, meta.name, patch, as_type=HistoryQuery, namespace=meta.namespace, subresource="status"
+        )
+
+    async def _tidy_always(self) -> None:
+        while True:
+            query = await self._old.get()
+            meta = query.metadata
+            try:
+                await self._client.delete(HISTORYQUERIES, meta.name, namespace=meta.namespace, uid=meta.uid)
+            except (NotFound, Conflict):
+                continue
+            except KubeError as error:
+                log.warning("an answer stays for now", query=key_of(meta), error=str(error))
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._old.put_nowait, query)
+
+
+def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
+    """The answer, which is a sentence where the question cannot be answered. Blocks."""
+    question, namespace = query.spec, query.metadata.namespace
+    try:
+        _check(question)
+        if question.group_by is not None:
+            return HistoryQueryStatus(answered=True, sums=_sums_that_fit(store, query))
+        records, after = store.find(namespace, question)
+    except (HistoryError, ValueError, OverflowError) as error:
+        return HistoryQueryStatus(answered=True, message=str(error))
+    kept = _that_fit(records)
+    if len(kept) < len(records):
+        after = f"{kept[-1].ended} {kept[-1].uid}"
+    return HistoryQueryStatus(answered=True, records=kept, next=after)
+
+
+def _passes(error: KubeError) -> bool:
+    """Whether the same answer may be taken later. etcd's own limit comes as a fault of the API server."""
+    if not isinstance(error, StatusError) or isinstance(error, TooManyRequests | Unauthorized):
+        return True
+    return isinstance(error, ServerFault) and "too large" not in error.message
+
+
+def _sums_that_fit(store: HistoryStore, query: HistoryQuery) -> list[HistorySums]:
+    """The sums of as many groups as one object holds: names may be long."""
+    most = MOST_GROUPS
+    while True:
+        found = store.sums(query.metadata.namespace, query.spec, most=most)
+        if len(msgspec.json.encode(found)) <= _MOST_BYTES or most == 1:
+            return found
+        most //= 2
+
+
+def _check(question: HistoryQuerySpec) -> None:
+    for phase in question.phases:
+        if phase not in FINISHED:
+            allowed = ", ".join(sorted(FINISHED))
+            raise ValueError(f'phases "{phase}": a job that has ended is one of {allowed}')
+    if question.after and " " not in question.after:
+        raise ValueError(f'after "{question.after}": give what the answer before said in `next`')
+
+
+def _that_fit(records: list[JobRecord]) -> list[JobRecord]:
+    """The first records, as many as one object holds; at least one."""
+    total = 0
+    for at, record in enumerate(records):
+        total += len(msgspec.json.encode(record))
+        if total > _MOST_BYTES and at:
+            return records[:at]
+    return records

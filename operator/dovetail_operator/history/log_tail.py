@@ -1,0 +1,53 @@
+"""The last lines of a job's logs, as kubelet still has them when the job has ended."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dovetail.api.builtin import Pod
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError
+from dovetail_operator.job.observation import worker_of
+
+LIMIT_BYTES: Final = 32 * 1024
+# kubelet counts lines from the end and bytes from there on: of long lines fewer are read, so that the end is there.
+LINES: Final = (100, 10, 1)
+READ_BYTES: Final = 256 * 1024
+_SECONDS: Final = 3.0
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+async def last_lines(client: Client, pods: Sequence[Pod]) -> str:
+    """Of the worker that failed last, else of the first worker. Where kubelet has none (simulated nodes): empty."""
+    pod = _most_telling(pods)
+    if pod is None:
+        return ""
+    try:
+        return (await _tail(client, pod))[-LIMIT_BYTES:].decode(errors="replace")
+    except KubeError:
+        # What was said is a service to people, the record must not wait for it.
+        return ""
+
+
+async def _tail(client: Client, pod: Pod) -> bytes:
+    """The last lines, as many as are no more than `READ_BYTES`; of one that is longer its beginning."""
+    found = b""
+    for lines in LINES:
+        found = await client.log(
+            pod.metadata.name,
+            namespace=pod.metadata.namespace,
+            container=pod.spec.containers[0].name if pod.spec.containers else None,
+            tail_lines=lines,
+            limit_bytes=READ_BYTES,
+            deadline_seconds=_SECONDS,
+        )
+        if len(found) < READ_BYTES:
+            break
+    return found
+
+
+def _most_telling(pods: Sequence[Pod]) -> Pod | None:
+    ended = [pod for pod in pods if pod.status.phase in _ENDED and pod.spec.node_name]
+    failed = [pod for pod in ended if pod.status.phase == "Failed"]
+    if failed:
+        return max(failed, key=lambda pod: pod.metadata.creation_timestamp)
+    return min(ended, key=worker_of, default=None)

@@ -1,0 +1,162 @@
+"""Records of jobs: written when a job begins, ends or goes, before its object is deleted, and once however often.
+
+What is in the API server and what is in the store are enough to go on after a kill at any point: a job that has ended
+and has no final record gets it, and a record without an end whose job is gone was cut short while nobody looked.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeGuard
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter
+
+from dovetail.api.gpujob import FINISHED
+from dovetail.api.historyquery import JobRecord
+from dovetail.jobs.records import cut_short, record_of
+from dovetail.jobs.runs import end_of_run
+from dovetail.kube.client import Client
+from dovetail.kube.reflector import key_of
+from dovetail.kube.retry import Backoff
+from dovetail.logs import get_logger
+from dovetail_operator.history import deleted_namespaces
+from dovetail_operator.history.log_tail import last_lines
+from dovetail_operator.history.metrics import UsedCollector
+from dovetail_operator.history.store import HistoryError, HistoryStore
+from dovetail_operator.state.due_records import Due, Dues
+from dovetail_operator.state.state import State
+
+log = get_logger("dovetail.operator.history")
+
+# Many jobs begin and end together: one write for all of them.
+_GATHER_SECONDS: Final = 0.2
+_LOGS_AT_ONCE: Final = 8
+# Where jobs end faster than kubelets answer, records go before logs.
+_MOST_BEHIND: Final = 400
+_TIDY_SECONDS: Final = 3600.0
+_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=30.0)
+
+
+class History:
+    """Keeps records of the state's jobs in a store."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        store: HistoryStore,
+        *,
+        keep_days: int,
+        registry: CollectorRegistry,
+        now: Callable[[], datetime],
+        rng: random.Random,
+    ) -> None:
+        self.store = store
+        self.synced = asyncio.Event()
+        self._client = client
+        self._state = state
+        self._keep_days = keep_days
+        self._now = now
+        self._rng = rng
+        self._changed = asyncio.Event()
+        self._used = UsedCollector()
+        self._finished = Counter("dovetail_jobs_finished", "Jobs that have ended.", ["phase"], registry=registry)
+        registry.register(self._used)
+        state.dues = self._dues = Dues(on_change=self._changed.set)
+
+    async def run(self) -> None:
+        """Keep records until cancelled. The state must be complete by now."""
+        await self._until_done(self._begin, what="history cannot be opened")
+        self.synced.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_always())
+            tasks.create_task(self._tidy_always())
+
+    async def _begin(self) -> None:
+        await asyncio.to_thread(self.store.open)
+        there = {job.metadata.uid for job in self._state.jobs.values()}
+        lost = [record for record in await asyncio.to_thread(self.store.unfinished) if record.uid not in there]
+        message = "Its object was deleted while no operator looked: it ended at this time at the latest"
+        ends = [cut_short(record, now=self._now(), message=message) for record in lost]
+        await asyncio.to_thread(self.store.write, ends)
+        self._used.start(await asyncio.to_thread(self.store.used))
+
+    async def _write_always(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_GATHER_SECONDS)
+            self._changed.clear()
+            while dues := self._dues.take():
+                await self._until_done(partial(self._write, dues), what="records wait")
+
+    async def _write(self, dues: Sequence[Due]) -> None:
+        kept = await asyncio.to_thread(self.store.final, [due.job.metadata.uid for due in dues])
+        fresh = [due for due in dues if due.job.metadata.uid not in kept]
+        for record in await asyncio.to_thread(self.store.write, await self._records(fresh)):
+            self._finished.labels(record.phase).inc()
+            self._used.add(record)
+        self._dues.done(dues)
+
+    async def _records(self, dues: Sequence[Due]) -> list[JobRecord]:
+        gate = asyncio.Semaphore(_LOGS_AT_ONCE)
+        behind = len(self._dues) > _MOST_BEHIND
+        gone = await deleted_namespaces.lost_with_namespace(self._client, (due.job for due in dues))
+
+        async def record(due: Due) -> JobRecord:
+            found = record_of(due.job)
+            if due.job.status.phase not in FINISHED:
+                message = "Its object was deleted before it had ended"
+                stopped = end_of_run(due.job.status)
+                return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
+            if due.job.metadata.uid in gone:
+                return record_of(deleted_namespaces.cancelled(due.job))
+            pods = self._state.pods.of(self._state.child_of(due.job))
+            if due.gone or behind or not pods:
+                return found
+            async with gate:
+                return msgspec.structs.replace(found, log=await last_lines(self._client, pods))
+
+        found = await asyncio.gather(*map(record, dues), return_exceptions=True)
+        return [each for due, each in zip(dues, found, strict=True) if _is_record(each, of=due)]
+
+    async def _tidy_always(self) -> None:
+        while True:
+            before = self._now() - timedelta(days=self._keep_days)
+            try:
+                gone = await asyncio.to_thread(self.store.forget, before=before)
+            except HistoryError as error:
+                log.warning("old records stay for now", error=str(error))
+            else:
+                if gone:
+                    log.info("old records dropped", records=gone, days=self._keep_days)
+            await asyncio.sleep(_TIDY_SECONDS)
+
+    async def _until_done(self, act: Callable[[], Any], *, what: str) -> None:
+        failures = 0
+        while True:
+            try:
+                if failures:
+                    # The database may be another one by now, and without our table.
+                    await asyncio.to_thread(self.store.open)
+                await act()
+            except Exception as error:
+                wait = _BACKOFF.seconds(failures, rng=self._rng)
+                failures += 1
+                trace = None if isinstance(error, HistoryError) else error
+                log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
+                await asyncio.sleep(wait)
+            else:
+                return
+
+
+def _is_record(found: JobRecord | BaseException, *, of: Due) -> TypeGuard[JobRecord]:
+    """Whether a record could be made: a job of which none can costs its own alone."""
+    if isinstance(found, JobRecord):
+        return True
+    if not isinstance(found, Exception):
+        raise found
+    log.warning("no record can be made of a job", job=key_of(of.job.metadata), error=str(found), exc_info=found)
+    return False

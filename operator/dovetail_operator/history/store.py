@@ -1,0 +1,233 @@
+"""Where records of jobs are kept: SQLite in a file, or PostgreSQL, by URL. Every call blocks; call it in a thread.
+
+SQLAlchemy's Core, because the same statements then hold for both, with the pool and the reconnecting that PostgreSQL
+needs. A record is keyed by its job's UID and is final once it has an end: what is written again is as good as nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sql
+from sqlalchemy.dialects import postgresql, sqlite
+
+from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, HistoryQuerySpec, HistorySums, JobRecord
+from dovetail.decoding import UnreadableError, decode
+from dovetail.logs import get_logger
+from dovetail_operator.history import aggregates, database_url
+from dovetail_operator.history.database_url import HistoryURLError
+from dovetail_operator.history.schema import JOBS, USER_LENGTH, prepare, summed_columns
+
+log = get_logger("dovetail.operator.history")
+
+_CHUNK: Final = 500
+_MOST_WORDS: Final = 300
+_UTC: Final = "%Y-%m-%dT%H:%M:%SZ"
+UsedBy = Mapping[tuple[str, str], float]
+
+
+class HistoryError(Exception):
+    """The store cannot be used; the sentence names it without its password."""
+
+    def __init__(self, where: str, *, problem: str) -> None:
+        super().__init__(f"history {where}: {problem}")
+
+
+class HistoryStore:
+    """The records in one database."""
+
+    def __init__(self, url: str) -> None:
+        """Raises `HistoryError` for a URL that is none, or names a database whose driver is not there."""
+        try:
+            self._url = parsed = database_url.parse(url)
+            self.where = database_url.shown(parsed)
+            self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+            told = {"timeout": database_url.LOCK_SECONDS} if self._file else database_url.connect_args(parsed)
+            self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=told)
+        except HistoryURLError as error:
+            raise HistoryError(error.where, problem=error.problem) from error
+        except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
+            raise HistoryError("url", problem=str(error)) from error
+        self._opened: tuple[int, int] | None = None
+        self._insert = (sqlite if self._file else postgresql).insert
+
+    def open(self) -> None:
+        """Make the table where there is none; may be called again. Raises `HistoryError`."""
+        try:
+            if self._file is not None:
+                # What is open may be a file that somebody has deleted or replaced since.
+                self._engine.dispose()
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                with self._engine.connect() as connection:
+                    # Readers do not wait for the writer, and a crash loses nothing that was committed.
+                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            prepare(self._engine)
+            self._opened = self._file_there()
+        except (OSError, sql.exc.SQLAlchemyError) as error:
+            raise HistoryError(self.where, problem=self._problem(error)) from error
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._engine.dispose()
+
+    def write(self, records: Iterable[JobRecord]) -> list[JobRecord]:
+        """Keep records; those that are final already stay as they are. Returns the ones that became final by this."""
+        records = list(records)
+        if self._file_there() != self._opened:
+            log.warning("the history's file was deleted or replaced, and is opened anew", file=self.where)
+            self.open()
+        try:
+            with self._engine.begin() as connection:
+                return [record for record in records if self._upsert(connection, record) and record.ended]
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=self._problem(error)) from error
+
+    def _file_there(self) -> tuple[int, int] | None:
+        """Which file is there under our name by now; None where there is none, and of PostgreSQL."""
+        try:
+            found = None if self._file is None else self._file.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)
+
+    def _upsert(self, connection: sql.Connection, record: JobRecord) -> bool:
+        row = _row(record)
+        statement = self._insert(JOBS).values(row)
+        changed = {name: statement.excluded[name] for name in row if name != "uid"}
+        done = connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=[JOBS.c.uid], set_=changed, where=JOBS.c.ended.is_(None)
+            ).returning(JOBS.c.uid)
+        )
+        return done.first() is not None
+
+    def final(self, uids: Sequence[str]) -> set[str]:
+        """Which of these jobs have a final record."""
+        found: set[str] = set()
+        for start in range(0, len(uids), _CHUNK):
+            chosen = JOBS.c.uid.in_(uids[start : start + _CHUNK]) & JOBS.c.ended.is_not(None)
+            found |= {row.uid for row in self._read(sql.select(JOBS.c.uid).where(chosen))}
+        return found
+
+    def unfinished(self) -> list[JobRecord]:
+        """Records of jobs that had begun and of which no end is known."""
+        return _records(self._read(sql.select(JOBS.c.uid, JOBS.c.record).where(JOBS.c.ended.is_(None))))
+
+    def find(self, namespace: str, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
+        """The records of a page, the latest end first, and where the next page begins ("" after the last)."""
+        limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
+        logs = (JOBS.c.log,) if question.logs else ()
+        conditions = _conditions(namespace, question)
+        wanted = sql.select(JOBS.c.uid, JOBS.c.ended, JOBS.c.record, *logs).where(*conditions, *_after(question.after))
+        rows = self._read(wanted.order_by(JOBS.c.ended.desc(), JOBS.c.uid).limit(limit + 1))
+        last = rows[limit - 1] if len(rows) > limit else None
+        return _records(rows[:limit]), "" if last is None else f"{last.ended} {last.uid}"
+
+    def sums(self, namespace: str, question: HistoryQuerySpec, *, most: int = MOST_GROUPS) -> list[HistorySums]:
+        """What the records add up to that the question means; of so many groups at most, and of all others as one."""
+        # One snapshot for all of it, or the numbers would not belong together.
+        level = "SERIALIZABLE" if self._file else "REPEATABLE READ"
+        try:
+            with self._engine.connect().execution_options(isolation_level=level) as connection:
+                if self._file:
+                    connection.exec_driver_sql("BEGIN")
+                return aggregates.sums(
+                    connection,
+                    conditions=_conditions(namespace, question),
+                    by=question.group_by or "Nothing",
+                    most=most,
+                )
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=self._problem(error)) from error
+
+    def used(self) -> UsedBy:
+        """GPU seconds of all records by namespace and user."""
+        summed = sql.select(JOBS.c.namespace, JOBS.c.user, sql.func.sum(JOBS.c.gpu_seconds).label("seconds"))
+        rows = self._read(summed.where(JOBS.c.ended.is_not(None)).group_by(JOBS.c.namespace, JOBS.c.user))
+        return MappingProxyType({(row.namespace, row.user): float(row.seconds) for row in rows})
+
+    def forget(self, *, before: datetime) -> int:
+        """Drop what ended before that time; how many records that were."""
+        try:
+            with self._engine.begin() as connection:
+                old = JOBS.c.ended < before.strftime(_UTC)
+                return connection.execute(sql.delete(JOBS).where(old)).rowcount
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=self._problem(error)) from error
+
+    def _problem(self, error: Exception) -> str:
+        """In a few words, without what the URL keeps secret."""
+        text = " ".join(str(getattr(error, "orig", None) or error).split())
+        return database_url.without_secrets(text, url=self._url)[:_MOST_WORDS]
+
+    def _read(self, statement: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
+        try:
+            with self._engine.connect() as connection:
+                return connection.execute(statement).all()
+        except sql.exc.SQLAlchemyError as error:
+            raise HistoryError(self.where, problem=self._problem(error)) from error
+
+
+def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:
+    found: list[sql.ColumnElement[bool]] = [JOBS.c.namespace == namespace, JOBS.c.ended.is_not(None)]
+    if question.since:
+        found.append(JOBS.c.ended >= _utc(question.since))
+    if question.until:
+        found.append(JOBS.c.ended < _utc(question.until))
+    if question.names or question.numbers:
+        found.append(sql.or_(JOBS.c.name.in_(question.names), JOBS.c.number.in_(question.numbers)))
+    users = [user[:USER_LENGTH] for user in question.users]
+    for column, wanted in ((JOBS.c.user, users), (JOBS.c.phase, question.phases)):
+        if wanted:
+            found.append(column.in_(wanted))
+    if question.projects:
+        found.append(JOBS.c.project.in_(question.projects))
+    return found
+
+
+def _after(place: str) -> list[sql.ColumnElement[bool]]:
+    """What comes after that place, in the order of the pages."""
+    if not place:
+        return []
+    ended, _, uid = place.partition(" ")
+    return [sql.or_(JOBS.c.ended < ended, sql.and_(JOBS.c.ended == ended, JOBS.c.uid > uid))]
+
+
+def _row(record: JobRecord) -> dict[str, Any]:
+    ended = _utc(record.ended) if record.ended else None
+    whole = msgspec.structs.replace(record, log="", ended=ended)
+    return {
+        "uid": record.uid,
+        "namespace": record.namespace,
+        "name": record.name,
+        "number": record.number,
+        "user": record.user[:USER_LENGTH],
+        "phase": record.phase,
+        "ended": ended,
+        "gpu_seconds": record.gpu_seconds,
+        "record": msgspec.json.encode(whole).decode(),
+        **summed_columns(record),
+        # PostgreSQL takes no NUL in text.
+        "log": record.log.replace("\x00", ""),
+    }
+
+
+def _records(rows: Iterable[sql.Row[Any]]) -> list[JobRecord]:
+    """The records of those rows that can be read: one that cannot is no reason to know of no other."""
+    found = []
+    for row in rows:
+        try:
+            record = decode(row.record, as_type=JobRecord)
+        except UnreadableError as error:
+            log.warning("a record cannot be read and is left alone", uid=row.uid, error=str(error))
+        else:
+            found.append(msgspec.structs.replace(record, log=getattr(row, "log", "")))
+    return found
+
+
+def _utc(text: str) -> str:
+    """An RFC 3339 time such that times compare as text. Raises `ValueError` for what is none."""
+    return datetime.fromisoformat(text).astimezone(UTC).strftime(_UTC)

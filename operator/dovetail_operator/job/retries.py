@@ -1,0 +1,268 @@
+"""Another try: which ends of a run are followed by one, at what price and after what wait. Pure.
+
+A batch Job is one attempt: the failure of any worker ends it, with the rest of its gang. Its conditions alone tell what
+kind of end that was, so that it can be told later too, when the pods are gone: a failure that is to be told apart fails
+the Job by a rule, and the condition names the rule by its number.
+
+The steps are: write the ended attempt into the status, which makes its Job one of the past; delete that Job; wait in
+the queue again. A kill between two steps changes nothing, for each follows from what the API server has.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.builtin import Condition, Job
+from dovetail.api.gpujob import MAX_SECONDS, Attempt, FailureRule, GPUJob, GPUJobStatus
+from dovetail.api.meta import find_condition
+from dovetail.formats.durations import moment, timestamp
+from dovetail.pods.demand import fields_of
+from dovetail_operator.job.observation import Observed, Obstacle, is_going, true_condition
+
+# As the Job controller waits between tries.
+_FIRST_PAUSE_SECONDS: Final = 10
+_LONGEST_PAUSE_SECONDS: Final = 360
+# A run that ended by no fault of its own starts again soon; not at once, since whatever ended it may go on.
+_FREE_PAUSE_SECONDS: Final = 2
+# A run that took longer is no sign that the next one ends as soon.
+_SHORT_RUN_SECONDS: Final = 600
+_KEPT: Final = 16
+_NODES_NOTED: Final = 16
+_DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
+# Before the user's.
+_OUR_RULES: Final = 1
+_NAMED_RULE: Final = re.compile(r"podFailurePolicy\.rules\[(\d+)\]")
+_MATCHED: Final = re.compile(r" matching \w+ rule at index \d+")
+_RULE_NUMBER: Final = re.compile(r"rule at index (\d+)")
+
+
+class _Restarts(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a template when its containers are restarted in place."""
+
+    restart_policy: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """The run has ended, and the job is to run again. `counted`: that costs one of its retries."""
+
+    counted: bool
+    reason: str
+    message: str
+
+
+def in_place(job: GPUJob) -> bool:
+    """Whether kubelet tries a failed container again where it is."""
+    return bool(fields_of(job, _Restarts).restart_policy == "OnFailure")
+
+
+def inner_backoff_limit(job: GPUJob) -> int:
+    """How many failures of pods the batch Job itself takes."""
+    return job.spec.backoff_limit if in_place(job) else 0
+
+
+def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
+    """The batch Job's podFailurePolicy: each failure that is to be told from others fails it by a rule of its own."""
+    rules = [_DISRUPTED, *(_failing(rule) for rule in _users_rules(job))]
+    policy = job.spec.retry_policy
+    if policy is not None and policy.exit_codes:
+        codes = {"operator": "NotIn", "values": sorted(set(policy.exit_codes))}
+        rules.append({"action": "FailJob", "onExitCodes": codes})
+    return rules
+
+
+def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
+    """The time limit of the batch Job `child`, or of the one to be made."""
+    if job.spec.reservation is not None:
+        return _lease_seconds(job, child)
+    limits = [job.spec.active_deadline_seconds, _left_seconds(job)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again | None:
+    """Whether the job runs again after its batch Job has failed, `how` being the failure in words; None: it is over."""
+    spec = seen.job.spec
+    if spec.cancel or is_going(seen.job):
+        return None
+    if child.spec.suspend:
+        # Pods that are ended for the suspension may end with any code.
+        return Again(counted=False, reason="Suspended", message="Its pods were ended because it was suspended")
+    if in_place(seen.job):
+        return None
+    if failed.reason == "PodFailurePolicy":
+        return _by_rule(seen.job, failed, how=how)
+    if failed.reason == "DeadlineExceeded" and not _may_retry_timeout(seen):
+        return None
+    if seen.job.status.retries >= spec.backoff_limit:
+        return None
+    return Again(counted=True, reason=failed.reason or "Failed", message=how)
+
+
+def why_final(job: GPUJob, failed: Condition) -> str:
+    """What of the spec makes this failure the last one, to be put behind how it failed; empty where nothing does."""
+    rules, number = _users_rules(job), _rule_of(failed)
+    if failed.reason != "PodFailurePolicy" or number < 1:
+        return ""
+    if number <= len(rules):
+        return f", which by spec.podFailurePolicy.rules[{number - 1}] fails the job at once"
+    codes = sorted(set(job.spec.retry_policy.exit_codes)) if job.spec.retry_policy is not None else []
+    return f", which is none of spec.retryPolicy.exitCodes ({', '.join(map(str, codes))})"
+
+
+def without_rule(text: str) -> str:
+    """What the Job controller says of a failure without the rule that it names by our number."""
+    return _MATCHED.sub("", text)
+
+
+def as_users_rules(text: str) -> str:
+    """What the API server says of a batch Job's rules, with the numbers that they have in the GPUJob."""
+    return _NAMED_RULE.sub(lambda found: f"podFailurePolicy.rules[{int(found[1]) - _OUR_RULES}]", text)
+
+
+def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
+    """The record of the attempt that `child` was."""
+    failed = true_condition(child, "Failed", "FailureTarget")
+    told = failed.last_transition_time if failed is not None else None
+    bound = [pod.spec.node_name for pod in seen.pods if pod.spec.node_name]
+    nodes = list(dict.fromkeys([*seen.job.status.nodes, *bound]))
+    return Attempt(
+        number=seen.job.status.attempt,
+        reason=why.reason,
+        message=why.message,
+        counted=why.counted,
+        start_time=seen.job.status.start_time or child.status.start_time,
+        end_time=told or timestamp(seen.now),
+        nodes=nodes[:_NODES_NOTED],
+    )
+
+
+def noted(status: GPUJobStatus, ended: Attempt | None) -> GPUJobStatus:
+    """The status with that attempt among those that have ended; the next one begins."""
+    if ended is None:
+        return status
+    return msgspec.structs.replace(
+        status,
+        attempt=ended.number + 1,
+        retries=status.retries + ended.counted,
+        attempts=[*status.attempts, ended][-_KEPT:],
+    )
+
+
+def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
+    """Why the job is not tried again yet; None where it may be."""
+    due = due_again(job)
+    if due is None or due <= now:
+        return None
+    number, why = job.status.attempt, job.status.attempts[-1].message
+    return Obstacle(reason="BeginTime", message=f"Attempt {number} starts at {timestamp(due)} at the earliest: {why}")
+
+
+def due_again(job: GPUJob) -> datetime | None:
+    """When the next attempt may begin; None for a job on its first, or on one that began before."""
+    status = job.status
+    if not status.attempts or status.start_time is not None:
+        return None
+    last = status.attempts[-1]
+    pause = min(_LONGEST_PAUSE_SECONDS, _FREE_PAUSE_SECONDS * 2 ** (_short_free_runs(status.attempts) - 1))
+    if last.counted:
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(10, max(0, status.retries - 1)))
+    elif last.reason == "Suspended":
+        pause = 0
+    return moment(last.end_time) + timedelta(seconds=pause)
+
+
+def _short_free_runs(attempts: Sequence[Attempt]) -> int:
+    """How many runs in a row, the last one included, were short and cost no retry: what ends them seems to go on."""
+    count = 0
+    for each in reversed(attempts):
+        ran = (moment(each.end_time) - moment(each.start_time or each.end_time)).total_seconds()
+        if each.counted or each.reason == "Suspended" or ran > _SHORT_RUN_SECONDS:
+            break
+        count += 1
+    return max(1, count)
+
+
+def used_seconds(seen: Observed) -> int:
+    """Run time of the runs that are over, the one included that has ended just now."""
+    status = seen.job.status
+    if status.start_time is None:
+        return status.earlier_run_seconds
+    ran = (moment(_end_of_run(seen)) - moment(status.start_time)).total_seconds()
+    return status.earlier_run_seconds + max(0, round(ran))
+
+
+def with_time_used(seen: Observed) -> GPUJob:
+    """The job as it starts anew: its status has the time of all runs so far."""
+    status = msgspec.structs.replace(seen.job.status, earlier_run_seconds=used_seconds(seen))
+    return msgspec.structs.replace(seen.job, status=status)
+
+
+def _end_of_run(seen: Observed) -> str:
+    ended = None if seen.child is None else true_condition(seen.child, "Failed", "Suspended")
+    held = find_condition(seen.job.status.conditions, "Suspended")
+    if ended is not None and ended.last_transition_time is not None:
+        return ended.last_transition_time
+    return held.last_transition_time if held is not None and held.status == "True" else timestamp(seen.now)
+
+
+def is_used_up(seen: Observed) -> bool:
+    """Whether the job has run for as long as it may in all."""
+    limit = seen.job.spec.maximum_execution_time_seconds
+    return limit is not None and used_seconds(seen) >= limit
+
+
+def _left_seconds(job: GPUJob) -> int | None:
+    limit = job.spec.maximum_execution_time_seconds
+    return None if limit is None else max(1, limit - job.status.earlier_run_seconds)
+
+
+def _lease_seconds(job: GPUJob, child: Job | None) -> int | None:
+    """The lease counts from the last renewal, the batch Job's limit from its start."""
+    lease = job.spec.reservation
+    assert lease is not None, "asked for reservations alone"
+    start = None if child is None else child.status.start_time
+    if start is None or lease.renew_time is None:
+        return lease.duration_seconds
+    renewed = max(0.0, (moment(lease.renew_time) - moment(start)).total_seconds())
+    # The Job controller reckons in nanoseconds: of a renewal centuries ahead it would make a limit that has passed.
+    return min(MAX_SECONDS, round(renewed) + lease.duration_seconds)
+
+
+def _may_retry_timeout(seen: Observed) -> bool:
+    policy = seen.job.spec.retry_policy
+    return policy is not None and policy.on_timeout and not is_used_up(seen)
+
+
+def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Again | None:
+    number = _rule_of(failed)
+    if number == 0:
+        message = "A worker was disrupted, which costs no retry"
+        return Again(counted=False, reason="DisruptionTarget", message=f"{message}: {how}" if how else message)
+    rules = _users_rules(job)
+    if 1 <= number <= len(rules) and rules[number - 1].action == "Ignore":
+        return Again(counted=False, reason="PodFailurePolicy", message=how or failed.message)
+    return None
+
+
+def _rule_of(failed: Condition) -> int:
+    """The number of the batch Job's rule that failed it; -1 where its condition names none."""
+    found = _RULE_NUMBER.search(failed.message)
+    return int(found[1]) if found else -1
+
+
+def _users_rules(job: GPUJob) -> list[FailureRule]:
+    policy = job.spec.pod_failure_policy
+    return [] if policy is None else policy.rules
+
+
+def _failing(rule: FailureRule) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(rule)
+    if rule.on_exit_codes is not None:
+        # A batch Job takes them in their order alone.
+        written["onExitCodes"]["values"] = sorted(set(rule.on_exit_codes.values))
+    # What costs no try begins the whole job anew, and not one worker beside the others.
+    return written | {"action": "FailJob" if rule.action == "Ignore" else rule.action}

@@ -1,0 +1,1 @@
+"""What past runs teach: run time, memory and utilization. Pure, in memory."""

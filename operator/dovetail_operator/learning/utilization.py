@@ -1,0 +1,74 @@
+"""The mean utilization of the devices of a job while it ran, out of what agents report. In memory, no I/O.
+
+A report counts until the next one. What was measured so far stands in the job's status, and whoever starts anew goes on
+from there: only what came since the last write of it is lost.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dovetail.api.gpujob import GPUJob, Measured
+from dovetail.api.gpunode import GPUNode
+from dovetail.engine.model.claims import Claim
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Of one job: what is added up, and by device what was reported last and when."""
+
+    weighted: float = 0.0
+    seconds: float = 0.0
+    last: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, uuid: str, *, until: float) -> None:
+        value, since = self.last.pop(uuid)
+        self.weighted += value * (until - since)
+        self.seconds += until - since
+
+
+class Utilization:
+    """What was measured of each job, by its UID. `clock` is monotonic, in seconds."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sums: dict[str, _Sum] = {}
+
+    def reported(self, gpunode: GPUNode, *, claims: Iterable[Claim], jobs: Mapping[str, GPUJob]) -> None:
+        """An agent has reported. `claims` are those on its node, `jobs` the GPUJobs of pods by the pods' UIDs."""
+        now = self._clock()
+        values = {device.uuid: device.utilization for device in gpunode.status.devices}
+        for claim in claims:
+            job = jobs.get(claim.key)
+            if job is None:
+                continue
+            held = self._sums.setdefault(job.metadata.uid, _begun(job))
+            for device in claim.devices:
+                if device.uuid in held.last:
+                    held.add(device.uuid, until=now)
+                if (value := values.get(device.uuid)) is not None:
+                    held.last[device.uuid] = (value, now)
+
+    def of(self, job: GPUJob, *, running: bool) -> Measured | None:
+        """What was measured so far; with the end of its pods nothing more is added."""
+        held = self._sums.get(job.metadata.uid)
+        if held is None:
+            return job.status.measured
+        now = self._clock()
+        for uuid, (value, _) in list(held.last.items()):
+            held.add(uuid, until=now)
+            if running:
+                held.last[uuid] = (value, now)
+        if held.seconds <= 0:
+            return job.status.measured
+        mean = min(1.0, max(0.0, held.weighted / held.seconds))
+        return Measured(mean_utilization=round(mean, 3), device_seconds=round(held.seconds, 1))
+
+    def drop(self, job: GPUJob) -> None:
+        """The job is gone."""
+        self._sums.pop(job.metadata.uid, None)
+
+
+def _begun(job: GPUJob) -> _Sum:
+    told = job.status.measured
+    return _Sum() if told is None else _Sum(told.mean_utilization * told.device_seconds, told.device_seconds)

@@ -1,0 +1,1 @@
+"""An observation in; stage, status and actions out. Pure."""

@@ -1,0 +1,122 @@
+"""The conditions of a GPUJob's status: the queue's word, and the batch Job's own mirrored. Pure."""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from dovetail.api import builtin
+from dovetail.api.gpujob import FINISHED
+from dovetail.api.meta import Condition, find_condition
+from dovetail.formats.durations import timestamp
+from dovetail_operator.devices import bad_devices, enforcement, idleness, memory_overuse
+from dovetail_operator.job import retries
+from dovetail_operator.job.actions import Stage
+from dovetail_operator.job.observation import Observed, has_ended, is_past, true_condition
+
+_MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
+_ORDER: Final = (
+    "Admitted",
+    enforcement.CONDITION,
+    bad_devices.CONDITION,
+    memory_overuse.CONDITION,
+    idleness.CONDITION,
+    *_MIRRORED,
+)
+
+
+def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
+    """The conditions as they are now, each with the time at which its status last changed."""
+    # What an earlier run came to is no word on this one.
+    found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
+    wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen, stage), *_of_ours(seen, stage)]
+    wanted += _of_devices(seen, stage)
+    for condition in wanted:
+        found[condition.type] = _since(condition, find_condition(seen.job.status.conditions, condition.type))
+    listed = sorted(found.values(), key=lambda condition: _ORDER.index(condition.type))
+    return [msgspec.structs.replace(each, observed_generation=seen.job.metadata.generation) for each in listed]
+
+
+def _since(condition: Condition, before: Condition | None) -> Condition:
+    if before is None or before.status != condition.status:
+        return condition
+    return msgspec.structs.replace(condition, last_transition_time=before.last_transition_time)
+
+
+def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
+    if stage.admitted is None:
+        return []
+    if stage.admitted:
+        workers = seen.job.spec.workers
+        asked = seen.asked_workers or workers
+        with_workers = f" with {workers} of {asked} workers" if workers < asked else f" with all {workers} workers"
+        message = "Let go by the queue" + (with_workers if asked > 1 else "")
+        return [_condition("Admitted", "True", "Admitted", message, at=seen.now)]
+    return [_condition("Admitted", "False", stage.reason, stage.message, at=seen.now)]
+
+
+def _of_the_child(seen: Observed, stage: Stage) -> list[Condition]:
+    child = seen.child
+    if child is None or stage.ended is not None or is_past(seen.job, child):
+        return []
+    failing = true_condition(child, "FailureTarget")
+    if stage.phase not in FINISHED and failing is not None and retries.again(seen, child, failing, how=""):
+        # This attempt fails, and the job does not.
+        return []
+    return [_mirrored(condition, at=seen.now) for condition in child.status.conditions if _is_news(condition)]
+
+
+def _is_news(condition: builtin.Condition) -> bool:
+    return condition.type in _MIRRORED and (condition.status == "True" or condition.type == "Suspended")
+
+
+def _mirrored(condition: builtin.Condition, *, at: datetime) -> Condition:
+    return Condition(
+        type=condition.type,
+        status="True" if condition.status == "True" else "False",
+        reason=condition.reason or condition.type,
+        message=condition.message,
+        last_transition_time=condition.last_transition_time or timestamp(at),
+    )
+
+
+def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
+    """What no batch Job can say: there is none, or it is deleted."""
+    over = seen.child is not None and has_ended(seen.child)
+    if stage.phase == "Cancelled" or (stage.phase in {"TimedOut", "Failed"} and not over):
+        return [_condition("Failed", "True", stage.reason, stage.message, at=seen.now)]
+    if seen.child is not None:
+        return []
+    if stage.reason == "Held":
+        return [_condition("Suspended", "True", "Held", stage.message, at=seen.now)]
+    if find_condition(seen.job.status.conditions, "Suspended") is not None:
+        return [_condition("Suspended", "False", "Released", "No longer held by spec.suspend", at=seen.now)]
+    return []
+
+
+def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
+    had, finished, now = seen.job.status.conditions, stage.phase in FINISHED, timestamp(seen.now)
+    healthy = bad_devices.condition_of(
+        seen.bad_cards, before=find_condition(had, bad_devices.CONDITION), finished=finished, now=now
+    )
+    within = memory_overuse.condition_of(
+        seen.overuses, before=find_condition(had, memory_overuse.CONDITION), finished=finished, now=now
+    )
+    held = enforcement.condition_of(
+        seen.enforcement,
+        mode=seen.ask.mode if seen.ask is not None and seen.ask.gpu is not None else None,
+        before=find_condition(had, enforcement.CONDITION),
+        finished=finished,
+        now=now,
+    )
+    if seen.ask is None and seen.enforcement:
+        # Its template was changed into one that cannot be read; what runs is of the one before.
+        held = find_condition(had, enforcement.CONDITION)
+    idle = idleness.condition_of(
+        seen.idle_since, before=find_condition(had, idleness.CONDITION), finished=finished, now=now
+    )
+    return [each for each in (held, healthy, within, idle) if each is not None]
+
+
+def _condition(type_: str, status: Literal["True", "False"], reason: str, message: str, *, at: datetime) -> Condition:
+    return Condition(type=type_, status=status, reason=reason, message=message, last_transition_time=timestamp(at))

@@ -1,0 +1,73 @@
+"""How a job ended whose batch Job is over, in one sentence, and whether it is tried again. Pure."""
+
+from collections.abc import Sequence
+
+from dovetail.api.builtin import Condition, Job, Pod
+from dovetail_operator.job import retries as attempts
+from dovetail_operator.job.actions import Stage
+from dovetail_operator.job.observation import Observed, true_condition, worker_of
+
+
+def end_of(seen: Observed, child: Job) -> Stage:
+    """The batch Job has ended: how, and whether the job is tried again."""
+    if true_condition(child, "Complete"):
+        return Stage(phase="Succeeded", admitted=True)
+    failed = true_condition(child, "Failed", "FailureTarget")
+    assert failed is not None, "a Job that has ended is Complete or Failed, or about to be"
+    late = failed.reason == "DeadlineExceeded"
+    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child, failed)
+    if (why := attempts.again(seen, child, failed, how=message)) is not None:
+        ended = attempts.ended_attempt(seen, child, why)
+        return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
+    message += attempts.why_final(seen.job, failed)
+    if seen.job.spec.backoff_limit and seen.job.status.attempts:
+        retries = seen.job.status.retries
+        used = f"{retries} {'retry' if retries == 1 else 'retries'} used"
+        message = f"{message} (attempt {seen.job.status.attempt}, {used})"
+    return Stage(
+        phase="TimedOut" if late else "Failed", reason=failed.reason or "Failed", message=message, admitted=True
+    )
+
+
+def _over_limit(seen: Observed) -> str:
+    if seen.job.spec.reservation is not None:
+        return "Its lease has ended: spec.reservation.renewTime was not renewed in time"
+    if attempts.is_used_up(seen):
+        limit = seen.job.spec.maximum_execution_time_seconds
+        return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
+    limit = seen.job.spec.active_deadline_seconds
+    if limit is None:
+        return "Ran longer than a limit that somebody set in its Job (activeDeadlineSeconds)"
+    return f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
+
+
+def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
+    """What the Job controller says; and that a pod is missing, where one failed that is not there any more."""
+    said = attempts.without_rule(failed.message)
+    if failed.reason != "BackoffLimitExceeded" or not child.status.failed:
+        return said
+    if any(pod.status.phase == "Failed" for pod in seen.pods):
+        return said
+    return f"{said}: the pod of the worker that failed is there no more (was it deleted?)"
+
+
+def _how_it_failed(pods: Sequence[Pod]) -> str:
+    """The last failure of a worker in one sentence; empty when no pod tells.
+
+    Of a gang the Job controller deletes the others when one fails, and kubelet tells their end as a failure too.
+    """
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    for pod in sorted(failed, key=_ended_by_itself_and_last, reverse=True):
+        where = f"Worker {worker_of(pod)} failed on {pod.spec.node_name}"
+        for container in pod.status.container_statuses:
+            end = container.state.terminated
+            if end is not None and end.exit_code != 0:
+                said = f" ({end.reason})" if end.reason not in {"", "Error"} else ""
+                return f"{where}: container {container.name} ended with exit code {end.exit_code}{said}"
+        if pod.status.reason or pod.status.message:
+            return f"{where}: {pod.status.message or pod.status.reason}"
+    return ""
+
+
+def _ended_by_itself_and_last(pod: Pod) -> tuple[bool, str]:
+    return pod.metadata.deletion_timestamp is None, pod.metadata.creation_timestamp

@@ -1,0 +1,117 @@
+"""Jobs that another queue lets go: Kueue, which the GPUJob names by its label. Pure.
+
+Our queue stands aside. The batch Job is made suspended, with Kueue's labels; Kueue lets it go when its own quota has
+room, and may suspend it again. The devices on the node are still chosen by our scheduler.
+"""
+
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.claims import Ask
+from dovetail_operator.job import retries
+from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue, Stage, phase_of_held
+from dovetail_operator.job.observation import Observed, bound_pods, has_ended, is_doomed, is_external, is_past
+from dovetail_operator.manifests import rendezvous
+from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
+
+_REASON: Final = "ExternallyManaged"
+# What keeps a job out of Kueue's queue. Other obstacles, such as pods that are about to end, pass by themselves.
+_OUT_OF_QUEUE: Final = frozenset({"BeginTime", "Dependency", "DependencyFailed"})
+
+
+def stage_of(seen: Observed) -> Stage | None:
+    """Where such a job is while it does not run; None where it is as every other."""
+    job, child = seen.job, seen.child
+    if job.spec.cancel:
+        return None
+    if child is None:
+        return _made(seen) if is_external(job) else None
+    if has_ended(child) or is_doomed(child) or is_past(job, child):
+        return None
+    if job.spec.suspend and (is_external(job) or _queue_of(child)):
+        # Suspended by us alone it would be let go by Kueue again: what is not there is not.
+        message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
+        return Stage(phase=phase_of_held(job), reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
+    if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
+        return _goes_along(job, child)
+    return _waiting(seen, child) if child.spec.suspend and not retries.is_used_up(seen) else None
+
+
+def _waiting(seen: Observed, child: Job) -> Stage | None:
+    job = seen.job
+    if any(child.metadata.labels.get(name, "") != value for name, value in _wanted(job).items()):
+        where = f"Kueue's queue {_queue_of(job)}" if is_external(job) else "Dovetail's own queue"
+        return _out(reason="Evaluating", message=f"Its Job is made anew for {where}")
+    if not is_external(job) or _is_lost(seen):
+        return None
+    if seen.obstacle is not None and seen.obstacle.reason in _OUT_OF_QUEUE:
+        return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
+    if is_of_another_template(child, job=job):
+        return _out(reason="Evaluating", message="Its template was changed: its Job is made anew")
+    return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
+
+
+def _out(*, reason: str, message: str) -> Stage:
+    """What waits in Kueue's queue and should not: a suspended batch Job that is there Kueue would let go."""
+    return Stage(phase="Queued", reason=reason, message=message, admitted=False, actions=(DeleteJob(),))
+
+
+def _is_lost(seen: Observed) -> bool:
+    """Whether a dependency has failed, and the job is to end by that."""
+    failed = seen.obstacle is not None and seen.obstacle.reason == "DependencyFailed"
+    return failed and seen.job.spec.on_dependency_failure == "Cancel"
+
+
+def _wanted(job: GPUJob) -> dict[str, str]:
+    """The labels of Kueue that the batch Job must have, or, if empty, not have."""
+    return _kueues(job.metadata.labels) if is_external(job) else {names.KUEUE_QUEUE: ""}
+
+
+def _queue_of(found: GPUJob | Job) -> str:
+    return found.metadata.labels.get(names.KUEUE_QUEUE, "")
+
+
+def _was_taken(child: Job) -> bool:
+    """Whether Kueue took the batch Job by itself, as it takes all of a namespace that has a default queue."""
+    return bool(_queue_of(child)) and names.HANDED_TO not in child.metadata.annotations
+
+
+def _goes_along(job: GPUJob, child: Job) -> Stage:
+    """What our queue has planned does not hold when Kueue lets go: the GPUJob is Kueue's from now on, and made so."""
+    queue = _queue_of(child)
+    joins = () if is_external(job) else (JoinQueue(queue=queue),)
+    message = f"Kueue took its Job into the queue {queue}"
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(*joins, DeleteJob()))
+
+
+def _made(seen: Observed) -> Stage | None:
+    if seen.job.spec.suspend or seen.obstacle is not None or retries.is_used_up(seen):
+        return None
+    if seen.ask is None or seen.number is None:
+        return None
+    job = retries.with_time_used(seen)
+    service = rendezvous.service_of(job) if rendezvous.meets(job) else None
+    create = CreateJob(manifest=_suspended(job, ask=seen.ask, number=seen.number), service=service)
+    return Stage(phase="Queued", reason=_REASON, message=_waits(job), admitted=False, actions=(create,))
+
+
+def _suspended(job: GPUJob, *, ask: Ask, number: int) -> dict[str, Any]:
+    manifest = build_job(job, ask=ask, number=number)
+    metadata = manifest["metadata"]
+    labels = {**_kueues(job.metadata.labels), **metadata["labels"]}
+    annotations = {**_kueues(job.metadata.annotations), **metadata["annotations"], names.HANDED_TO: _queue_of(job)}
+    return {
+        **manifest,
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
+        "spec": {**manifest["spec"], "suspend": True},
+    }
+
+
+def _kueues(said: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in said.items() if name.startswith(names.KUEUE_PREFIX)}
+
+
+def _waits(job: GPUJob, *, told: str = "") -> str:
+    return f"Waits until Kueue lets it go from the queue {_queue_of(job)}{': ' if told else ''}{told}"

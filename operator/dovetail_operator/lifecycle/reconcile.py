@@ -1,0 +1,289 @@
+"""One GPUJob: what is observed in, the status that is true and what has to be done out. Pure, level-triggered.
+
+Nothing is remembered between two calls: whoever restarts at any point comes to the same result.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
+from dovetail.formats.durations import human, moment, timestamp
+from dovetail.jobs.runs import earlier_end
+from dovetail_operator.arrays import array_status
+from dovetail_operator.job import retries
+from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob, Stage
+from dovetail_operator.job.cpu_fallback import fell_back
+from dovetail_operator.job.elastic import elastic_of
+from dovetail_operator.job.observation import (
+    Observed,
+    bound_pods,
+    devices_of,
+    is_finished,
+    is_going,
+    is_parent,
+    is_past,
+    kept_by,
+    true_condition,
+    worker_of,
+)
+from dovetail_operator.job.plan import placement_of
+from dovetail_operator.job.time_limits import begin_of
+from dovetail_operator.lifecycle import kueue, preemption
+from dovetail_operator.lifecycle.conditions import conditions_of
+from dovetail_operator.lifecycle.stages import stage_of
+
+_NODES_IN_LINE: Final = 4
+_REFRESH_SECONDS: Final = 10
+_NOTING_SECONDS: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The status as it should be, what has to be done first, and when to look again without any change."""
+
+    status: GPUJobStatus
+    actions: tuple[Action, ...] = ()
+    notify: tuple[preemption.NotifyPod, ...] = ()
+    wake_at: datetime | None = None
+
+
+def reconcile(seen: Observed) -> Outcome:
+    """What is true of the job and what has to be done about it."""
+    if is_going(seen.job) and (is_finished(seen.job) or seen.number is None or not kept_by(seen.job)):
+        return Outcome(status=seen.job.status)
+    if is_finished(seen.job):
+        return _finished(seen)
+    if is_parent(seen.job):
+        return _of_array(seen)
+    of_others = None if is_going(seen.job) else kueue.stage_of(seen)
+    stage = preemption.with_preemption(seen, of_others or stage_of(seen))
+    status = _status(seen, stage)
+    wake_at = seen.now if stage.ended else _next_refresh(seen, status)
+    due = preemption.due_at(status)
+    return Outcome(
+        status=status,
+        actions=stage.actions,
+        notify=preemption.to_notify(seen),
+        wake_at=min((at for at in (wake_at, due) if at is not None), default=None),
+    )
+
+
+def _of_array(seen: Observed) -> Outcome:
+    status, actions = array_status.reconcile(seen)
+    wake_at = seen.now if actions else _next_refresh(seen, status)
+    return Outcome(status=status, actions=actions, wake_at=wake_at)
+
+
+def _finished(seen: Observed) -> Outcome:
+    """A job that is over keeps its status; what is left is to clear up."""
+    generation, ttl = seen.job.metadata.generation, seen.job.spec.ttl_seconds_after_finished
+    # Whoever edits it is told that this was seen, and that it changed nothing.
+    status = msgspec.structs.replace(seen.job.status, observed_generation=generation)
+    actions: list[Action] = []
+    if status.phase == "Cancelled" and seen.child is not None and seen.child.metadata.deletion_timestamp is None:
+        actions.append(DeleteJob())
+    if ttl is None or status.completion_time is None:
+        return Outcome(status=status, actions=tuple(actions))
+    due = moment(status.completion_time) + timedelta(seconds=ttl)
+    if due <= seen.now and (seen.awaited or not seen.recorded):
+        # Gone before those that wait for it have noted its end, it would be waited for for ever; and history keeps it.
+        return Outcome(status=status, actions=tuple(actions), wake_at=seen.now + timedelta(seconds=_NOTING_SECONDS))
+    if due <= seen.now:
+        return Outcome(status=status, actions=(DeleteGPUJob(),))
+    return Outcome(status=status, actions=tuple(actions), wake_at=due)
+
+
+def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
+    before, child = seen.job.status, seen.child
+    nodes, devices = _places(seen, stage)
+    start = _start_time(seen, stage)
+    end = _completion_time(seen) if stage.phase in FINISHED else None
+    active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
+    request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
+    placement = _placement(seen, stage)
+    conditions = conditions_of(seen, stage)
+    stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
+    elapsed = _elapsed(seen, stage, start=start, end=stopped) if start else ""
+    status = GPUJobStatus(
+        observed_generation=seen.job.metadata.generation,
+        number=seen.number,
+        phase=stage.phase,
+        reason=stage.reason,
+        message=stage.message,
+        request=request or before.request,
+        gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
+        queue=stage.queue,
+        placement=placement,
+        preemption=preemption.preemption_of(seen, stage),
+        plans=before.plans if placement is None else placement.generation,
+        dependencies=list(seen.dependencies),
+        workers_active=len(active),
+        workers_ready=sum(_is_ready(pod) for pod in active),
+        workers_succeeded=child.status.succeeded if child else 0,
+        workers_failed=child.status.failed if child else 0,
+        nodes=nodes,
+        node_list=_in_line(nodes),
+        devices=devices,
+        memory=seen.memory,
+        admitted_time=_admitted_time(seen, stage),
+        start_time=start,
+        completion_time=end,
+        elapsed=elapsed,
+        # A figure that changes with every look is written together with the run time.
+        measured=before.measured if elapsed == before.elapsed and stage.phase == before.phase else seen.measured,
+        attempt=before.attempt,
+        retries=before.retries,
+        attempts=before.attempts,
+        earlier_run_seconds=retries.used_seconds(seen) if start is None else before.earlier_run_seconds,
+        device=_device(seen, stage, start=start),
+        elastic=elastic_of(seen, stage, start=start),
+        lease=_lease(seen, stage, start=start),
+        notified=before.notified,
+        conditions=conditions,
+    )
+    return retries.noted(status, stage.ended)
+
+
+def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | None:
+    if stage.phase in FINISHED and (seen.job.status.device is not None or start is None):
+        # One that never began ran on nothing.
+        return seen.job.status.device
+    if stage.phase not in {"Starting", "Running", *FINISHED}:
+        return None
+    if seen.ask is None:
+        # Its template was changed into one that cannot be read; what runs is of the one before.
+        return seen.job.status.device
+    return "cpu" if seen.ask.gpu is None else "cuda"
+
+
+def _lease(seen: Observed, stage: Stage, *, start: str | None) -> Lease | None:
+    spec = seen.job.spec.reservation
+    if spec is None or start is None or stage.phase not in {"Starting", "Running"}:
+        return None
+    since = moment(start) if spec.renew_time is None else max(moment(start), moment(spec.renew_time))
+    return Lease(expiration_time=timestamp(since + timedelta(seconds=spec.duration_seconds)))
+
+
+def _placement(seen: Observed, stage: Stage) -> Placement | None:
+    """The plan that the job is under: the queue's word until its Job is at work, and from then on as it was written."""
+    if stage.phase not in {"Starting", "Running"}:
+        return None
+    at_work = seen.child is not None and not seen.child.spec.suspend
+    return seen.job.status.placement if at_work else placement_of(seen.job, seen.verdict)
+
+
+def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
+    """Nodes and devices: those of live pods while the job runs, those it had once it is over, none while it waits."""
+    bound = bound_pods(seen.pods)
+    nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
+    if not over and stage.phase not in {"Starting", "Running"}:
+        return [], []
+    # A worker that has done its part holds nothing more; one that failed ends the run, which is told with what it had.
+    holding = seen.pods if over else [pod for pod in seen.pods if pod.status.phase != "Succeeded"]
+    devices = devices_of(holding, given=seen.given)
+    if over or _is_at_work(seen):
+        # Pods that are over their time limit, or deleted, are gone before their Job says how it ended.
+        before, there = seen.job.status, {worker_of(pod) for pod in bound}
+        devices = [*devices, *(device for device in before.devices if device.worker not in there)]
+        nodes = [*(before.nodes if len(there) < seen.job.spec.workers else ()), *nodes]
+    return list(dict.fromkeys(nodes)), sorted(devices, key=lambda device: device.worker)
+
+
+def _is_at_work(seen: Observed) -> bool:
+    return seen.child is not None and not seen.child.spec.suspend and not is_past(seen.job, seen.child)
+
+
+def _is_ready(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
+def _in_line(nodes: list[str]) -> str:
+    """The nodes for one cell of a table."""
+    shown = ",".join(nodes[:_NODES_IN_LINE])
+    return shown if len(nodes) <= _NODES_IN_LINE else f"{shown},+{len(nodes) - _NODES_IN_LINE}"
+
+
+def _admitted_time(seen: Observed, stage: Stage) -> str | None:
+    before = seen.job.status
+    if not stage.admitted:
+        return before.admitted_time
+    was = any(condition.type == "Admitted" and condition.status == "True" for condition in before.conditions)
+    return before.admitted_time if was and before.admitted_time else timestamp(seen.now)
+
+
+def _start_time(seen: Observed, stage: Stage) -> str | None:
+    """When the first worker of this run began; kept when its pods are gone, forgotten when the job waits anew."""
+    if stage.phase in {"Held", "Suspended", "Cancelled"}:
+        return seen.job.status.start_time
+    if stage.ended is not None or seen.child is None or is_past(seen.job, seen.child):
+        return None
+    if seen.child.spec.suspend and stage.phase not in FINISHED:
+        return None
+    started = [time for pod in seen.pods if (time := _began(pod)) is not None]
+    kept = [seen.job.status.start_time] if seen.job.status.start_time else []
+    return min([*kept, *started], default=_start_of(seen.child) if stage.phase in FINISHED else None)
+
+
+def _began(pod: Pod) -> str | None:
+    """When the pod's first container began to run; the pod's own start where the container does not say."""
+    if pod.status.phase not in {"Running", "Succeeded", "Failed"}:
+        return None
+    times = [
+        at
+        for container in pod.status.container_statuses
+        for state in (container.state.running, container.state.terminated)
+        if state is not None and (at := state.started_at) is not None
+    ]
+    return min(times, default=pod.status.start_time)
+
+
+def _start_of(child: Job | None) -> str | None:
+    return None if child is None else child.status.start_time
+
+
+def _completion_time(seen: Observed) -> str:
+    """When the run ended, as the batch Job tells it; now for an end of our own making."""
+    if seen.child is None:
+        return timestamp(seen.now)
+    ended = true_condition(seen.child, "Complete", "Failed")
+    told = seen.child.status.completion_time or (ended.last_transition_time if ended else None)
+    return told or timestamp(seen.now)
+
+
+def _elapsed(seen: Observed, stage: Stage, *, start: str, end: str | None) -> str:
+    if end is not None:
+        return human((moment(end) - moment(start)).total_seconds())
+    if stage.phase in {"Held", "Suspended"}:
+        return seen.job.status.elapsed
+    return human(_shown_seconds((seen.now - moment(start)).total_seconds())[0])
+
+
+def _shown_seconds(seconds: float) -> tuple[int, int]:
+    """The run time to show and the one to show next: steps of 10 s, then of a tenth of what has passed.
+
+    The steps are fixed, not counted from the last write, so that a restart writes nothing anew.
+    """
+    shown = 0
+    while (following := shown + max(_REFRESH_SECONDS, shown // 10)) <= seconds:
+        shown = following
+    return shown, following
+
+
+def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
+    if status.phase in FINISHED:
+        ttl = seen.job.spec.ttl_seconds_after_finished
+        end = moment(status.completion_time) if status.completion_time else seen.now
+        return None if ttl is None else end + timedelta(seconds=ttl)
+    if status.phase in {"Queued", "Preempted"} and seen.obstacle is not None and seen.obstacle.until is not None:
+        return seen.obstacle.until
+    if status.reason == "BeginTime":
+        return max((due for due in (begin_of(seen.job), retries.due_again(seen.job)) if due), default=None)
+    if status.phase != "Running" or status.start_time is None:
+        return None
+    start = moment(status.start_time)
+    shown, following = _shown_seconds((seen.now - start).total_seconds())
+    return start + timedelta(seconds=max(following, shown + seen.refresh_seconds))

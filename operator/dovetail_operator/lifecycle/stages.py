@@ -1,0 +1,142 @@
+"""Where a job is: phase, reason and sentence out of what is observed, and what has to be done. Pure.
+
+As long as no worker may run the queue has the word; then the batch Job's pods have, and in the end the batch Job.
+"""
+
+from dataclasses import replace
+
+from dovetail.api.builtin import Job
+from dovetail.queue.verdicts import Admitted, Waits
+from dovetail_operator.arrays.task_updates import why_held
+from dovetail_operator.job import retries
+from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob, Stage, phase_of_held
+from dovetail_operator.job.cpu_fallback import falls_back, on_cpu
+from dovetail_operator.job.observation import Observed, has_ended, is_doomed, is_going, is_past, kept_by
+from dovetail_operator.job.plan import placement_of, resumed
+from dovetail_operator.lifecycle.finished import end_of
+from dovetail_operator.lifecycle.running import UNMADE, stage_at_work
+from dovetail_operator.manifests import rendezvous
+from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
+
+
+def stage_of(seen: Observed) -> Stage:
+    """Where an unfinished job is now, and what has to be done about it."""
+    child = seen.child
+    if child is not None and is_past(seen.job, child):
+        return _going(seen) if is_going(seen.job) else _past(seen, child)
+    if child is not None and has_ended(child):
+        return end_of(seen, child)
+    if seen.job.spec.cancel:
+        actions = () if child is None else (DeleteJob(),)
+        return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
+    if seen.job.spec.suspend:
+        return _held(seen, child)
+    if child is not None and is_doomed(child):
+        return end_of(seen, child)
+    if retries.is_used_up(seen) and (child is None or child.spec.suspend):
+        return _used_up(seen)
+    if child is None or child.spec.suspend:
+        return _going(seen) if is_going(seen.job) else _waiting(seen, child)
+    return stage_at_work(seen, child)
+
+
+def _going(seen: Observed) -> Stage:
+    """Nothing of it runs, and nothing will."""
+    message = f"Is being deleted: waiting for the finalizer {', '.join(kept_by(seen.job))} to be removed"
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
+
+
+def _past(seen: Observed, child: Job) -> Stage:
+    """An attempt is over, and nothing follows before its batch Job is gone."""
+    actions = () if child.metadata.deletion_timestamp is not None else (DeleteJob(),)
+    if seen.job.spec.cancel:
+        return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
+    if seen.job.spec.suspend:
+        return replace(_held(seen, None), actions=actions)
+    message = "Waiting for the Job of the run before to go"
+    return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=actions)
+
+
+def _used_up(seen: Observed) -> Stage:
+    clear: tuple[Action, ...] = () if seen.child is None else (DeleteJob(),)
+    limit = seen.job.spec.maximum_execution_time_seconds
+    message = f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
+    return Stage(phase="TimedOut", reason="DeadlineExceeded", message=message, actions=clear)
+
+
+def _held(seen: Observed, child: Job | None) -> Stage:
+    suspend: tuple[Action, ...] = ()
+    if child is not None and not child.spec.suspend:
+        suspend = (PatchJob(spec={"suspend": True}),)
+    message = why_held(seen.job) or "Held by spec.suspend: set it to false to let the job go on"
+    return Stage(phase=phase_of_held(seen.job), reason="Held", message=message, admitted=False, actions=suspend)
+
+
+def _waiting(seen: Observed, child: Job | None) -> Stage:
+    """No worker may run yet: the queue has the word."""
+    if seen.obstacle is not None:
+        if seen.obstacle.reason == "DependencyFailed" and seen.job.spec.on_dependency_failure == "Cancel":
+            clear: tuple[Action, ...] = () if child is None else (DeleteJob(),)
+            return Stage(phase="Cancelled", reason=seen.obstacle.reason, message=seen.obstacle.message, actions=clear)
+        return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
+    verdict = seen.verdict
+    if falls_back(seen.job, verdict):
+        return _on_cpu(seen, child)
+    if isinstance(verdict, Waits):
+        return Stage(
+            phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False, queue=verdict.queue
+        )
+    if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
+        return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
+    if child is not None and (why := _why_anew(child, seen, verdict)):
+        message = f"{why}: its Job is made anew"
+        return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
+    placement = placement_of(seen.job, verdict)
+    job = retries.with_time_used(seen)
+    manifest = build_job(
+        job,
+        ask=seen.ask,
+        number=seen.number,
+        memory=seen.memory,
+        placement=placement,
+        cluster_nodes=seen.cluster_nodes,
+    )
+    limit = {"activeDeadlineSeconds": manifest["spec"].get("activeDeadlineSeconds")}
+    start: Action = PatchJob(spec=resumed(manifest) | limit)
+    if child is None:
+        start = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
+    return Stage(
+        phase="Starting",
+        reason="Evaluating",
+        message=UNMADE,
+        admitted=True,
+        actions=(start,),
+    )
+
+
+def _on_cpu(seen: Observed, child: Job | None) -> Stage:
+    """No GPU here could ever serve the job, and it would rather run without."""
+    assert isinstance(seen.verdict, Waits), "falls back on what the queue has said"
+    message = f"Runs on the CPU (onNoGPU): {seen.verdict.message}"
+    if child is not None:
+        return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
+    if seen.number is None or seen.ask is None:
+        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
+    job = retries.with_time_used(seen)
+    manifest = build_job(job, ask=on_cpu(seen.ask), number=seen.number)
+    create = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
+    return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(create,))
+
+
+def _is_of_another_kind(child: Job, seen: Observed, verdict: Admitted) -> bool:
+    """Whether the queue has found room in another way, or for more or fewer, than the suspended batch Job asks it."""
+    asked = seen.ask.resource if seen.ask is not None else ""
+    other_size = child.spec.completions not in {None, seen.job.spec.workers}
+    return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
+
+
+def _why_anew(child: Job, seen: Observed, verdict: Admitted) -> str:
+    """Why the suspended batch Job cannot just go on; empty where it can."""
+    if _is_of_another_kind(child, seen, verdict):
+        return "Admitted in another way than before"
+    return "Its template was changed" if is_of_another_template(child, job=seen.job) else ""

@@ -1,0 +1,1 @@
+"""The objects that the operator creates, as manifests. Pure."""

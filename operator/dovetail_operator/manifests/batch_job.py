@@ -1,0 +1,168 @@
+"""A GPUJob as the batch Job that runs it. Pure: the same GPUJob gives the same manifest.
+
+The pods are built complete: on our scheduler every container says which devices it sees, so that neither an image's own
+variable nor a user's can bring in a device that was not promised.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob, MemoryUse, Placement, TemplateMetadata, spec_of
+from dovetail.api.meta import Described
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu.device_plugins import may_set_visible_devices
+from dovetail.pods.containers import Part, Parts
+from dovetail.pods.demand import resources_of, template_spec
+from dovetail.pods.device_plugin import with_devices
+from dovetail.pods.injection import completed
+from dovetail.queue.limits.pools import in_pools
+from dovetail_operator.job import cpu_fallback, retries
+from dovetail_operator.job.plan import with_plan
+from dovetail_operator.manifests import rendezvous
+from dovetail_operator.manifests.owner_reference import owner_reference
+from dovetail_operator.manifests.preemption_notice import with_notice
+
+Manifest = dict[str, Any]
+
+# GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
+PRIORITY_CLASS: Final = "dovetail-gpujob"
+_ADMISSION_SETS: Final = ("priority", "preemptionPolicy")
+# Written at bind; and what a container asks, which the job's spec says.
+_NOT_THE_USERS: Final = (
+    names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST, names.PLAN,
+    names.PREEMPTING_AT,
+)  # fmt: skip
+# By which a pod proves what it is.
+_PROOFS: Final = frozenset(
+    {names.LABEL_JOB, names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK}
+)
+
+
+def build_job(
+    job: GPUJob,
+    *,
+    ask: Ask,
+    number: int,
+    memory: MemoryUse | None = None,
+    placement: Placement | None = None,
+    cluster_nodes: int | None = None,
+) -> Manifest:
+    """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be.
+
+    `memory` is what the promise of `ask` rests on; the pods go where `placement` says, in a cluster of that many nodes.
+    """
+    spec = job.spec
+    labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
+    if job.spec.reservation is not None:
+        labels[names.LABEL_RESERVATION] = "true"
+    gpus = ask.gpu.count if ask.gpu else 0
+    pod_spec = rendezvous.joined(_pod_spec(job, ask=ask, number=number), job=job, gpus=gpus)
+    template = {"metadata": _pod_metadata(job, ask=ask, labels=labels), "spec": pod_spec}
+    batch: Manifest = {
+        "completionMode": "Indexed",
+        "completions": spec.workers,
+        "parallelism": spec.workers,
+        "backoffLimit": retries.inner_backoff_limit(job),
+        # A replacement beside a pod that is still leaving would hold a second set of devices.
+        "podReplacementPolicy": "Failed",
+        "template": with_plan(template, job=job, placement=placement, cluster_nodes=cluster_nodes),
+    }
+    if pod_spec["restartPolicy"] == "Never":
+        batch["podFailurePolicy"] = {"rules": retries.failure_rules(job)}
+    if (success := rendezvous.success_policy(job)) is not None:
+        batch["successPolicy"] = success
+    if (limit := retries.deadline_seconds(job)) is not None:
+        batch["activeDeadlineSeconds"] = limit
+    metadata = {
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
+    }
+    annotations = {names.ATTEMPT: str(job.status.attempt)} | cpu_fallback.annotations(job, ask=ask)
+    annotations[names.TEMPLATE] = _digest(job)
+    annotations |= {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
+    if memory is not None:
+        annotations |= {names.MEMORY_ESTIMATE: msgspec.json.encode(memory).decode()}
+    metadata["annotations"] = annotations
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
+
+
+class _Written(Described, frozen=True, kw_only=True):
+    """A template as its digest takes it. Operators before kept templates in this form: their digests still hold."""
+
+    spec: dict[str, Any]
+    metadata: TemplateMetadata = TemplateMetadata()
+
+
+def is_of_another_template(child: Job, *, job: GPUJob) -> bool:
+    """Whether the batch Job was made of another template than the job has by now."""
+    made_of = child.metadata.annotations.get(names.TEMPLATE)
+    return made_of is not None and made_of != _digest(job)
+
+
+def _digest(job: GPUJob) -> str:
+    """Of what the template says, however it is written: the API server escapes characters that others do not."""
+    template = job.spec.template
+    written = _Written(spec=spec_of(template), metadata=template.metadata)
+    return hashlib.sha256(msgspec.json.encode(written, order="deterministic")).hexdigest()[:16]
+
+
+def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manifest:
+    metadata = job.spec.template.metadata
+    annotations = {
+        name: value
+        for name, value in metadata.annotations.items()
+        if not any(name == ours or name.startswith(f"{ours}.") for ours in _NOT_THE_USERS)
+    }
+    if ask.gpu is not None:
+        annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
+        weight = str(job.spec.priority) if ask.mode == "TimeShared" else None
+        said_of = ((names.MEMORY_STRATEGY, ask.guard), (names.WORKLOAD, ask.workload), (names.PRIORITY, weight))
+        for name, said in said_of:
+            annotations.pop(name, None)
+            annotations |= {name: said} if said else {}
+    hosts = rendezvous.pod_annotations(job, gpus=ask.gpu.count if ask.gpu else 0)
+    theirs = {name: value for name, value in metadata.labels.items() if name not in _PROOFS}
+    return {"labels": {**theirs, **labels}, "annotations": annotations | hosts}
+
+
+def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
+    spec: Manifest = template_spec(job)
+    for field in _ADMISSION_SETS:
+        spec.pop(field, None)
+    spec["schedulerName"] = names.SCHEDULER_NAME
+    spec["priorityClassName"] = PRIORITY_CLASS
+    spec.setdefault("restartPolicy", "Never")
+    if ask.resource:
+        # The plugin says what the container sees, and in which runtime class that works is the site's business.
+        first, *others = spec["containers"]
+        spec["containers"] = [with_devices(first, amounts=resources_of(ask)), *others]
+    else:
+        spec.pop("runtimeClassName", None)
+    if ask.gpu is not None:
+        spec = with_notice(spec)
+    if job.spec.pool is not None:
+        spec = in_pools(spec, [job.spec.pool])
+    by_plugin = [ask.resource] if ask.resource and may_set_visible_devices(ask.resource) else []
+    return _with_job_id(completed(spec, asked=_asked(ask), by_plugin=by_plugin), number=number)
+
+
+def _asked(ask: Ask) -> Parts:
+    """All devices of a job's pod are its first container's; a vendor's plugin gives them by resources alone."""
+    if ask.gpu is None or ask.resource:
+        return Parts()
+    return Parts(mode=ask.mode, parts=(Part(index=0, container="", request=ask.gpu),))
+
+
+def _with_job_id(spec: Manifest, *, number: int) -> Manifest:
+    first, *others = spec["containers"]
+    theirs = [entry for entry in first.get("env") or () if entry.get("name") != names.ENV_JOB_ID]
+    # First, so that the user's own variables may refer to it.
+    environment = [{"name": names.ENV_JOB_ID, "value": str(number)}, *theirs]
+    return {**spec, "containers": [{**first, "env": environment}, *others]}

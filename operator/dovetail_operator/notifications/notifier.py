@@ -1,0 +1,222 @@
+"""Tells people what becomes of their jobs, beside the queue and never in its way.
+
+What is due follows from a job's status alone, and what was told is noted there: an operator that starts anew goes on.
+A letter that went out just before a kill goes out once more, with the same id. What cannot be sent is tried again for
+a while, then given up with an event.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.reflector import key_of
+from dovetail.kube.retry import Backoff
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.logs import get_logger
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.history import deleted_namespaces
+from dovetail_operator.notifications.mail_limits import ANYBODY, Allowance, MailRules
+from dovetail_operator.notifications.messages import Change, Letter, due, letter, noted
+from dovetail_operator.notifications.transports import Sender, SendError
+
+log = get_logger("dovetail.operator.notify")
+
+# Each may wait for a slow server.
+_HANDS: Final = 4
+# About an hour and a half with these waits; then nobody waits for the news any more.
+_MOST_TRIES: Final = 12
+_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=900.0)
+
+
+class Notifier:
+    """Sends what is due. `put` every job that is seen, `drop` those that are gone, and `run`."""
+
+    def __init__(
+        self,
+        client: Client,
+        sender: Sender,
+        *,
+        post: Callable[[Announcement], None],
+        registry: CollectorRegistry,
+        rng: random.Random,
+        rules: MailRules = ANYBODY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._sender = sender
+        self._rules = rules
+        self._allowance = Allowance(per_hour=rules.per_hour, clock=clock)
+        self._post = post
+        self._rng = rng
+        self._queue = WorkQueue()
+        # By UID: jobs with something due, as they were seen last; and what was sent, whatever a status says.
+        self._jobs: dict[str, GPUJob] = {}
+        self._sent: dict[str, set[str]] = {}
+        # Whether a job that failed did so since its namespace was deleted: later that may be gone for another reason.
+        self._lost: dict[str, bool] = {}
+        self._gone: set[str] = set()
+        self._tries: dict[str, int] = {}
+        self._count = Counter(
+            "dovetail_notifications", "Notifications by what became of them.", ["outcome"], registry=registry
+        )
+        for outcome in ("sent", "retried", "failed", "limited"):
+            self._count.labels(outcome)
+
+    def put(self, job: GPUJob) -> None:
+        """A job was seen."""
+        if job.spec.notify is None:
+            return
+        uid = job.metadata.uid
+        if not due(job):
+            self._jobs.pop(uid, None)
+            return
+        self._jobs[uid] = job
+        # What waits for another try has its time.
+        if uid not in self._tries:
+            self._queue.add(uid)
+
+    def drop(self, job: GPUJob) -> None:
+        """A job's object is gone; what was due of it is told all the same."""
+        uid = job.metadata.uid
+        if uid in self._jobs:
+            self._gone.add(uid)
+        else:
+            self._forget(uid)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        await self._queue.serve(self._tell, hands=_HANDS, failed=self._failed, rng=self._rng, backoff=_BACKOFF)
+
+    async def _tell(self, uid: str) -> None:
+        while (job := self._jobs.get(uid)) is not None:
+            if left := self._unsent(job):
+                await self._send(job, left[0])
+            elif uid in self._gone:
+                self._forget(uid)
+            else:
+                await self._note(job)
+
+    async def _send(self, job: GPUJob, change: Change) -> None:
+        uid = job.metadata.uid
+        try:
+            if await self._deliver(job, change):
+                self._count.labels("sent").inc()
+        except SendError as error:
+            self._tries[uid] = self._tries.get(uid, 0) + 1
+            if not error.final and self._tries[uid] < _MOST_TRIES:
+                raise
+            self._give_up(job, change, problem=str(error))
+        self._tries.pop(uid, None)
+        self._sent.setdefault(uid, set()).add(change.key)
+
+    async def _deliver(self, job: GPUJob, change: Change) -> bool:
+        """Send the change as what it really was; False where nobody asked to be told of that."""
+        if change.event == "Failed" and await self._is_lost(job):
+            job = deleted_namespaces.cancelled(job)
+            found = [each for each in due(job) if each.event == "Cancelled"]
+            if not found:
+                return False
+            change = found[0]
+        return await self._deliver_letter(job, self._addressed(job, letter(job, change)))
+
+    def _addressed(self, job: GPUJob, found: Letter) -> Letter:
+        """The letter to those that mails may go to. Raises `SendError` where it is to none of them."""
+        admitted = [address for address in found.to if self._rules.admits(address)]
+        if len(admitted) == len(found.to):
+            return found
+        refused = ", ".join(address for address in found.to if address not in admitted)
+        problem = f"{refused}: mails go to {', '.join(self._rules.domains)} alone (notify_domains)"
+        if not admitted:
+            raise SendError(problem, final=True)
+        if job.metadata.uid not in self._tries:
+            self._tell_of(job, "NotificationFailed", f"Not everybody was told: {problem}")
+        return replace(found, to=admitted)
+
+    async def _deliver_letter(self, job: GPUJob, found: Letter) -> bool:
+        """Send it, unless the job's namespace has sent too many."""
+        namespace, mails = job.metadata.namespace, max(1, len(found.to))
+        if not self._allowance.take(namespace, mails):
+            self._count.labels("limited").inc()
+            if self._allowance.is_news(namespace):
+                log.warning("notifications are dropped", namespace=namespace, per_hour=self._rules.per_hour)
+                message = f"This and further notifications of namespace {namespace} are dropped: it has sent "
+                message += f"{self._rules.per_hour} within an hour, as many as it may (notify_per_hour)"
+                self._tell_of(job, "NotificationsLimited", message)
+            return False
+        try:
+            await self._sender.send(found)
+        except SendError:
+            self._allowance.give_back(namespace, mails)
+            raise
+        return True
+
+    def _tell_of(self, job: GPUJob, reason: str, message: str) -> None:
+        self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))
+
+    async def _is_lost(self, job: GPUJob) -> bool:
+        uid = job.metadata.uid
+        if uid not in self._lost:
+            self._lost[uid] = uid in await deleted_namespaces.lost_with_namespace(self._client, [job])
+        return self._lost[uid]
+
+    async def _note(self, job: GPUJob) -> None:
+        """Note in the status what was told."""
+        meta = job.metadata
+        precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": precondition, "status": {"notified": noted(job, due(job))}}
+        try:
+            written: GPUJob | None = await self._client.patch(
+                GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace, subresource="status"
+            )
+        except NotFound:
+            written = None
+        except Conflict:
+            written = await self._read(job)
+        if written is None:
+            self._gone.add(meta.uid)
+        elif self._jobs.get(meta.uid) is not job:
+            # It was seen anew meanwhile: that is looked at next.
+            return
+        elif self._unsent(written):
+            self._jobs[meta.uid] = written
+        else:
+            self._jobs.pop(meta.uid, None)
+
+    def _unsent(self, job: GPUJob) -> list[Change]:
+        sent = self._sent.get(job.metadata.uid, ())
+        return [change for change in due(job) if change.key not in sent]
+
+    async def _read(self, job: GPUJob) -> GPUJob | None:
+        """The job as it is now; None where it is gone, or another one has its name."""
+        meta = job.metadata
+        try:
+            found = await self._client.get(GPUJOBS, meta.name, as_type=GPUJob, namespace=meta.namespace)
+        except NotFound:
+            return None
+        return found if found.metadata.uid == meta.uid else None
+
+    def _give_up(self, job: GPUJob, change: Change, *, problem: str) -> None:
+        self._count.labels("failed").inc()
+        log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
+        self._tell_of(job, "NotificationFailed", f"Nobody was told of {change.event}: {problem}")
+
+    def _failed(self, uid: str, error: Exception, wait: float) -> None:
+        if isinstance(error, SendError):
+            self._count.labels("retried").inc()
+        log.warning("a notification is tried again", uid=uid, error=str(error), wait_seconds=round(wait, 1))
+
+    def _forget(self, uid: str) -> None:
+        self._queue.forget(uid)
+        self._jobs.pop(uid, None)
+        self._sent.pop(uid, None)
+        self._lost.pop(uid, None)
+        self._tries.pop(uid, None)
+        self._gone.discard(uid)

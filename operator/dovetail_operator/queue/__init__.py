@@ -1,0 +1,1 @@
+"""The loop over the queue, and what it asks of the state."""

@@ -1,0 +1,89 @@
+"""What is used of each GPUQuota, written into its status: soon when a count changes, now and then when only time adds.
+
+What was used of late has to outlive the operator; between two notes it follows from the jobs themselves.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
+from dovetail.api.resources import GPUQUOTAS
+from dovetail.formats.durations import moment
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.logs import get_logger
+from dovetail.process.guarded_loops import repeat
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import children_of_jobs, counted_jobs
+from dovetail_operator.writes.jobs import difference
+
+log = get_logger("dovetail.operator.quotas")
+
+_LOOK_SECONDS: Final = 2.0
+_NOTE_SECONDS: Final = 60.0
+
+
+class QuotaNotes:
+    """Keeps the status of the GPUQuotas true."""
+
+    def __init__(self, client: Client, state: State, *, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._state = state
+        self._now = now
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        await repeat(self._note, every_seconds=_LOOK_SECONDS, what="the status of quotas")
+
+    async def _note(self) -> None:
+        try:
+            await self.note()
+        except KubeError as error:
+            log.warning("a quota's status is written later", error=str(error))
+
+    async def note(self) -> None:
+        """Write what is news."""
+        quotas = self._state.quotas
+        if not quotas.all:
+            return
+        # Times are written in whole seconds: what is used is reckoned up to one of them.
+        now = self._now().replace(microsecond=0)
+        children = children_of_jobs(self._state)
+        statuses = quotas.reckon(counted_jobs(self._state, waiting=self._state.verdicts), now=now, children=children)
+        for quota in quotas.all:
+            status = statuses[quota.metadata.name]
+            if is_news(quota.status, status, now=now):
+                await self._write(quota, status)
+
+    async def _write(self, quota: GPUQuota, status: GPUQuotaStatus) -> None:
+        patch: dict[str, Any] = {
+            "metadata": {"resourceVersion": quota.metadata.resource_version, "uid": quota.metadata.uid},
+            "status": difference(quota.status, status),
+        }
+        try:
+            written = await self._client.patch(
+                GPUQUOTAS, quota.metadata.name, patch, as_type=GPUQuota, subresource="status"
+            )
+        except (Conflict, NotFound):
+            # The watch brings what it is by now.
+            return
+        self._state.quotas.put(written)
+
+
+def is_news(before: GPUQuotaStatus, after: GPUQuotaStatus, *, now: datetime) -> bool:
+    """Whether a status is worth a write: another count, or a use that was noted a while ago."""
+    if _counts(before) != _counts(after):
+        return True
+    if before.uses == after.uses:
+        return False
+    return before.as_of is None or (now - moment(before.as_of)).total_seconds() >= _NOTE_SECONDS
+
+
+def _counts(status: GPUQuotaStatus) -> GPUQuotaStatus:
+    """The status without what time alone changes."""
+    uses = [msgspec.structs.replace(use, gpu_seconds=0.0) for use in status.uses]
+    uses.sort(key=lambda use: use.who)
+    return msgspec.structs.replace(status, as_of=None, uses=uses)

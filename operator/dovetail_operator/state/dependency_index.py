@@ -1,0 +1,148 @@
+"""Which GPUJob waits for which, as the jobs' specs have it. An index over the state's jobs, no I/O."""
+
+from collections.abc import Mapping
+
+from dovetail.api.gpujob import FINISHED, DependencyStatus, GPUJob
+from dovetail.kube.reflector import key_of
+from dovetail.queue.dependencies import Needs, circles, states_of, unmet
+from dovetail_operator.arrays import expected_tasks
+from dovetail_operator.job.observation import Obstacle
+
+
+class Dependencies:
+    """Kept beside `jobs`, by `namespace/name`: `put` and `drop` tell what changed there."""
+
+    def __init__(self, jobs: Mapping[str, GPUJob]) -> None:
+        self._jobs = jobs
+        self._awaited: dict[str, tuple[str, ...]] = {}
+        self._dependents: dict[str, set[str]] = {}
+        self._circles: dict[str, tuple[str, ...]] = {}
+        # Tasks that jobs wait for and that are not there yet, each with the array that is to make it.
+        self._unmade: dict[str, str] = {}
+        self._stale = False
+        self._news: set[str] = set()
+
+    def put(self, job: GPUJob) -> None:
+        """The job is there, perhaps with other dependencies than before."""
+        key = key_of(job.metadata)
+        awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
+        if (job.status.phase in FINISHED and key in self._circles) or key in self._unmade:
+            self._stale = True
+        if awaited == self._awaited.get(key, ()):
+            return
+        self._set(key, awaited)
+        # A new circle goes through a job that others wait for; where there was one, it may be open now.
+        self._stale = self._stale or key in self._dependents or key in self._circles
+        self._stale = self._stale or (expected_tasks.has_tasks(job) and bool(expected_tasks.of(job, self._dependents)))
+
+    def drop(self, job: GPUJob) -> None:
+        """The job is gone. Those that wait for its name go on waiting."""
+        key = key_of(job.metadata)
+        self._set(key, ())
+        self._stale = self._stale or key in self._circles or (expected_tasks.is_task(job) and key in self._dependents)
+
+    def dependents_of(self, key: str) -> list[str]:
+        """The jobs that name this one."""
+        return sorted(self._dependents.get(key, ()))
+
+    def take_news(self) -> set[str]:
+        """The jobs of circles that have come about or are gone since this was asked last: each has to say so."""
+        self._find_circles()
+        news, self._news = self._news, set()
+        return news
+
+    def is_awaited(self, job: GPUJob) -> bool:
+        """Whether a job that depends on this one has not yet written down what became of it."""
+        dependents = (self._jobs.get(key) for key in self.dependents_of(key_of(job.metadata)))
+        return any(each is not None and self._has_to_note(each, job.metadata.name) for each in dependents)
+
+    def states_of(self, job: GPUJob) -> list[DependencyStatus]:
+        """How each dependency of the job stands."""
+        if not job.spec.dependencies:
+            return []
+        return states_of(
+            job.spec.dependencies,
+            job_named=lambda name: self._jobs.get(_key(job, name)),
+            before=job.status.dependencies,
+        )
+
+    def obstacle_of(self, job: GPUJob) -> Obstacle | None:
+        """Why the job may not start for the sake of others; None where there is nothing of the kind."""
+        if not job.spec.dependencies:
+            return None
+        missing = unmet(self.states_of(job), spec=job.spec)
+        if missing is None:
+            return None
+        circle = self._circle_of(job) if missing.reason == "Dependency" else ()
+        if circle:
+            return Obstacle(message=self._told(circle))
+        return Obstacle(reason=missing.reason, message=missing.message)
+
+    def _told(self, circle: tuple[str, ...]) -> str:
+        way = " → ".join(map(_name, circle))
+        tasks = [
+            f"{_name(key)} is a task of {_name(array)}"
+            for key in dict.fromkeys(circle)
+            if (array := self._unmade.get(key)) is not None
+        ]
+        noted = f" ({', '.join(tasks)})" if tasks else ""
+        return f"The dependencies go round in a circle, {way}{noted}: change or delete one of these jobs"
+
+    def _has_to_note(self, dependent: GPUJob, name: str) -> bool:
+        if dependent.status.phase in FINISHED or dependent.metadata.deletion_timestamp:
+            return False
+        now, noted = (
+            {each.name: each.state for each in states}
+            for states in (self.states_of(dependent), dependent.status.dependencies)
+        )
+        return now.get(name) != noted.get(name)
+
+    def _circle_of(self, job: GPUJob) -> tuple[str, ...]:
+        self._find_circles()
+        circle = self._circles.get(key_of(job.metadata), ())
+        return () if any(map(self._is_over, circle)) else circle
+
+    def _is_over(self, key: str) -> bool:
+        """Whether a job of a circle has ended or is gone, or a task that was still to be made is there."""
+        job = self._jobs.get(key)
+        if key in self._unmade:
+            return job is not None
+        return job is None or job.status.phase in FINISHED
+
+    def _find_circles(self) -> None:
+        if not self._stale:
+            return
+        waiting = [self._jobs[key] for key in self._awaited if key in self._jobs]
+        self._unmade = expected_tasks.of_all(waiting, [key for key in self._dependents if key not in self._jobs])
+        # A task that is not there yet waits for whatever its array waits for.
+        needs = {task: Needs(keys=(array,)) for task, array in self._unmade.items()}
+        before, needs = self._circles, needs | {key_of(job.metadata): self._needs(job) for job in waiting}
+        self._circles = {key: way for key, way in circles(needs).items() if key in self._jobs}
+        self._stale = False
+        self._news |= {key for key in {**before, **self._circles} if before.get(key) != self._circles.get(key)}
+
+    def _needs(self, job: GPUJob) -> Needs:
+        if job.status.phase in FINISHED:
+            return Needs(keys=())
+        waiting = [each for each in self.states_of(job) if each.state in {"Waiting", "Unknown"}]
+        any_one = job.spec.dependency_policy == "Any"
+        met = any_one and unmet(self.states_of(job), spec=job.spec) is None
+        return Needs(keys=() if met else tuple(_key(job, each.name) for each in waiting), any_one=any_one)
+
+    def _set(self, key: str, awaited: tuple[str, ...]) -> None:
+        for other in self._awaited.pop(key, ()):
+            self._dependents[other].discard(key)
+            if not self._dependents[other]:
+                del self._dependents[other]
+        if awaited:
+            self._awaited[key] = awaited
+        for other in awaited:
+            self._dependents.setdefault(other, set()).add(key)
+
+
+def _key(job: GPUJob, name: str) -> str:
+    return f"{job.metadata.namespace}/{name}"
+
+
+def _name(key: str) -> str:
+    return key.partition("/")[2]

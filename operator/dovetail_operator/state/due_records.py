@@ -1,0 +1,68 @@
+"""Which jobs have a record due, in memory. No I/O."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.jobs.records import is_worth_keeping
+from dovetail_operator.job.observation import is_parent
+
+_BATCH: Final = 200
+
+
+class Due(NamedTuple):
+    """A job whose record is to be written; `gone`: its object was deleted."""
+
+    job: GPUJob
+    gone: bool
+
+
+class Dues:
+    """Jobs that have begun, ended or gone since their record was written. `on_change` is called when one is added."""
+
+    def __init__(self, *, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._due: dict[str, Due] = {}
+        self._begun: set[str] = set()
+        self._kept: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def put(self, job: GPUJob) -> None:
+        """A job was seen."""
+        uid = job.metadata.uid
+        if uid in self._kept or is_parent(job) or not is_worth_keeping(job):
+            return
+        if job.status.phase in FINISHED or uid not in self._begun:
+            self._add(Due(job, gone=False))
+
+    def drop(self, job: GPUJob) -> None:
+        """A job's object is gone: whatever it was about to become, this is its end."""
+        uid = job.metadata.uid
+        self._begun.discard(uid)
+        if uid in self._kept:
+            self._kept.discard(uid)
+        elif not is_parent(job):
+            self._add(Due(job, gone=True))
+
+    def is_kept(self, job: GPUJob) -> bool:
+        """Whether the record of how it ended is written. Of an array or a sweep its tasks have records."""
+        return job.metadata.uid in self._kept or is_parent(job)
+
+    def take(self) -> list[Due]:
+        """The next ones, in order of arrival; `done` follows, once they are written."""
+        uids = list(self._due)[:_BATCH]
+        return [self._due.pop(uid) for uid in uids]
+
+    def done(self, dues: Iterable[Due]) -> None:
+        """Their records are written."""
+        for due in dues:
+            uid = due.job.metadata.uid
+            if due.gone or (uid in self._due and self._due[uid].gone):
+                continue
+            (self._kept if due.job.status.phase in FINISHED else self._begun).add(uid)
+
+    def _add(self, due: Due) -> None:
+        self._due[due.job.metadata.uid] = due
+        self._on_change()

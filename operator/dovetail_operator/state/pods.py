@@ -1,0 +1,129 @@
+"""Which pods there are: whose they are, which of them leave, and what kubelet gave them. No I/O."""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Job, Pod
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import DeviceClaim
+from dovetail.kube.reflector import EventType
+from dovetail.pods.tenancy import job_it_was_of
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class JobPods:
+    """The pods of GPUJobs, and whatever pod is being deleted. Feed it every change of a pod."""
+
+    def __init__(self) -> None:
+        # All that prove to be of a GPUJob, by its key; and that key by the pod's UID.
+        self._labelled: dict[str, dict[str, Pod]] = {}
+        self._keys: dict[str, str] = {}
+        # Those of them that a batch Job looks after, by its UID and their own.
+        self._of_child: dict[str, dict[str, Pod]] = {}
+        # The same by their batch Job alone, for who asks again and again while nothing changes.
+        self._listed: dict[str, tuple[Pod, ...]] = {}
+        # Pods that are being deleted, of whomever, by UID.
+        self._going: dict[str, Pod] = {}
+        # What kubelet gave to pods that asked a vendor's resource, by their UIDs, until they are gone.
+        self._given: dict[str, tuple[DeviceClaim, ...]] = {}
+
+    def changed(self, type_: EventType, pod: Pod) -> str | None:
+        """A pod has changed; the key of its GPUJob, None for a pod that belongs to none."""
+        self._note_going(type_, pod)
+        uid = pod.metadata.uid
+        # It stays its job's, whoever takes the label off it.
+        key = self._keys.get(uid) or _key_of(pod)
+        if key is None:
+            return None
+        owner, before = _controller_of(pod), self._labelled.get(key, {}).get(uid)
+        if type_ == "DELETED" or (before is not None and _controller_of(before) != owner):
+            self._forget(uid, key=key)
+        if type_ == "DELETED":
+            self._given.pop(uid, None)
+            return key
+        self._keys[uid] = key
+        self._labelled.setdefault(key, {})[uid] = pod
+        if owner is not None:
+            self._of_child.setdefault(owner, {})[uid] = pod
+            self._listed.pop(owner, None)
+        return key
+
+    def _forget(self, uid: str, *, key: str) -> None:
+        """A pod is not any more as it was known."""
+        if self._keys.pop(uid, None) is None:
+            return
+        known = self._labelled[key]
+        owner = _controller_of(known.pop(uid))
+        if not known:
+            del self._labelled[key]
+        if owner is None:
+            return
+        del self._of_child[owner][uid]
+        self._listed.pop(owner, None)
+        if not self._of_child[owner]:
+            del self._of_child[owner]
+
+    def _note_going(self, type_: EventType, pod: Pod) -> None:
+        if type_ != "DELETED" and pod.metadata.deletion_timestamp:
+            self._going[pod.metadata.uid] = pod
+        else:
+            self._going.pop(pod.metadata.uid, None)
+
+    def note_given(self, uids: Iterable[str], *, ledger: Ledger) -> None:
+        """Remember what kubelet gave those of these pods that are GPUJobs': it tells while they run, not after."""
+        for uid in uids:
+            claim = ledger.claim(uid)
+            if uid in self._keys and claim is not None and claim.resource and claim.devices:
+                self._given[uid] = claim.devices
+
+    def given(self, pods: Sequence[Pod]) -> dict[str, tuple[DeviceClaim, ...]]:
+        """What kubelet gave each of them, by UID; nothing where Dovetail chose the devices."""
+        return {pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods}
+
+    def of(self, child: Job | None) -> tuple[Pod, ...]:
+        """The pods of a batch Job; the very same tuple as long as none of them has changed."""
+        pods = self._of_child.get(child.metadata.uid) if child is not None else None
+        if child is None or pods is None:
+            return ()
+        listed = self._listed.get(child.metadata.uid)
+        if listed is None:
+            listed = self._listed[child.metadata.uid] = tuple(pods.values())
+        return listed
+
+    def named(self, key: str) -> list[Pod]:
+        """The pods of all batch Jobs that the GPUJob of that key has had."""
+        return [pod for pod in self._labelled.get(key, {}).values() if _controller_of(pod) is not None]
+
+    def left_over(self, key: str, *, number: int, child: Job | None) -> list[Pod]:
+        """Pods of the job with that key and number that are at work or leave, and are none of its batch Job `child`."""
+        return [
+            pod
+            for pod in self._labelled.get(key, {}).values()
+            if pod.status.phase not in _ENDED
+            and pod.metadata.labels.get(names.LABEL_JOB_NUMBER) == str(number)
+            and (child is None or _controller_of(pod) != child.metadata.uid)
+        ]
+
+    def are_there(self, key: str) -> bool:
+        """Whether there is any pod of the GPUJob of that key."""
+        return key in self._labelled
+
+    def leaving(self, *, running: Container[str]) -> list[Pod]:
+        """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
+        left = [pod for owner, pods in self._of_child.items() if owner not in running for pod in pods.values()]
+        return [*self._going.values(), *(pod for pod in left if pod.metadata.uid not in self._going)]
+
+    def job_of(self, uid: str) -> str | None:
+        """The key of the GPUJob whose pod that is; None for a pod of none."""
+        return self._keys.get(uid)
+
+
+def _key_of(pod: Pod) -> str | None:
+    name = job_it_was_of(pod)
+    return f"{pod.metadata.namespace}/{name}" if name else None
+
+
+def _controller_of(pod: Pod) -> str | None:
+    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)

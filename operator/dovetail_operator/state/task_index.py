@@ -1,0 +1,133 @@
+"""Which GPUJobs are tasks of which array or sweep, and which only have the name of one. Pure.
+
+Every user of the cluster may write labels and owner references on a GPUJob. So one counts as a task only where all of
+it agrees: namespace, label, the controlling GPUJob by kind, name and UID, and its own name, which is the one that the
+array gives to the task of that index.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from dovetail import names
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.meta import ObjectMeta
+from dovetail.formats.quantities import read_whole
+from dovetail.jobs.array_indexes import indexes_in
+from dovetail.jobs.array_tasks import TasksError, tasks_of
+from dovetail.kube.reflector import key_of
+from dovetail_operator.job.observation import Obstacle, is_going, is_parent
+from dovetail_operator.manifests.owner_reference import controlling_gpujob, is_of_an_earlier_one
+
+
+class TaskIndex:
+    """The tasks by their array. `put` and `drop` tell what changed."""
+
+    def __init__(self) -> None:
+        # By namespace and UID of the array that they name, then by their own UID.
+        self._tasks: dict[tuple[str, str], dict[str, GPUJob]] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        # The names that each array gives, by its UID: for which generation, and by index.
+        self._names: dict[str, tuple[int, Mapping[int, str]]] = {}
+        # Arrays that cannot make a task, by the key of the GPUJob that has its name.
+        self._waiting: dict[str, str] = {}
+
+    def put(self, job: GPUJob) -> None:
+        """A GPUJob is there, or has changed: its editors may remove its label."""
+        uid, parent = job.metadata.uid, parent_uid(job)
+        place = None if parent is None else (job.metadata.namespace, parent)
+        if place != self._places.get(uid):
+            self._take_out(uid)
+        if place is not None:
+            self._places[uid] = place
+            self._tasks.setdefault(place, {})[uid] = job
+
+    def drop(self, job: GPUJob) -> None:
+        """A GPUJob is gone."""
+        self._names.pop(job.metadata.uid, None)
+        self._take_out(job.metadata.uid)
+
+    def of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
+        """The tasks of an array that are there."""
+        claiming = self._tasks.get((parent.metadata.namespace, parent.metadata.uid), {})
+        return tuple(each for each in claiming.values() if self._has_its_name(each, parent=parent))
+
+    def in_the_way(self, parent: GPUJob, *, jobs: Mapping[str, GPUJob]) -> dict[str, Obstacle]:
+        """Why the array cannot make tasks of these names: another GPUJob has the name."""
+        array = key_of(parent.metadata)
+        self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting != array}
+        own = {each.metadata.name for each in self.of(parent)}
+        found = {}
+        for name in self._names_of(parent).values():
+            key = f"{parent.metadata.namespace}/{name}"
+            if name not in own and key in jobs:
+                found[name] = obstacle_of(jobs[key].metadata, parent=parent)
+                self._waiting[key] = array
+        return found
+
+    def waiting_for(self, key: str) -> str | None:
+        """The key of the array that can go on once the GPUJob of that key is gone."""
+        return self._waiting.get(key)
+
+    def is_unnoted(self, task: GPUJob, *, parent: GPUJob) -> bool:
+        """Whether the array's status does not show yet how this task of it ended."""
+        if parent_uid(task) != parent.metadata.uid or not self._has_its_name(task, parent=parent):
+            return False
+        if parent.status.phase in FINISHED or is_going(parent):
+            return False
+        return task_index(task) not in set(_noted(parent))
+
+    def _take_out(self, uid: str) -> None:
+        place = self._places.pop(uid, None)
+        if place is None:
+            return
+        del self._tasks[place][uid]
+        if not self._tasks[place]:
+            del self._tasks[place]
+
+    def _has_its_name(self, task: GPUJob, *, parent: GPUJob) -> bool:
+        return self._names_of(parent).get(task_index(task)) == task.metadata.name
+
+    def _names_of(self, parent: GPUJob) -> Mapping[int, str]:
+        generation, known = self._names.get(parent.metadata.uid, (-1, {}))
+        if generation != parent.metadata.generation:
+            try:
+                known = {task.index: task.name for task in tasks_of(parent)} if is_parent(parent) else {}
+            except TasksError:  # its status says so
+                known = {}
+            self._names[parent.metadata.uid] = parent.metadata.generation, known
+        return known
+
+
+def parent_uid(job: GPUJob) -> str | None:
+    """The UID of the array that a GPUJob says it is a task of, by its label and its controlling owner."""
+    owner = controlling_gpujob(job.metadata)
+    if owner is None or owner.name != job.metadata.labels.get(names.LABEL_ARRAY):
+        return None
+    return owner.uid
+
+
+def parent_key(job: GPUJob) -> str | None:
+    """`namespace/name` of the array that a GPUJob says it is a task of."""
+    name = job.metadata.labels.get(names.LABEL_ARRAY)
+    return None if name is None else f"{job.metadata.namespace}/{name}"
+
+
+def task_index(task: GPUJob) -> int:
+    """Which task of its array a GPUJob is; -1 where it does not say."""
+    return read_whole(task.metadata.labels.get(names.LABEL_TASK, ""), otherwise=-1)
+
+
+def obstacle_of(found: ObjectMeta, *, parent: GPUJob) -> Obstacle:
+    """Why a task cannot be made whose name another GPUJob has."""
+    if is_of_an_earlier_one(found, than=parent):
+        message = f"Waiting for task {found.name} of an earlier job of this name to go"
+        return Obstacle(reason="Evaluating", message=message)
+    return Obstacle(
+        message=f"A GPUJob named {found.name} exists and is no task of this job: delete it, or submit this job under "
+        "another name"
+    )
+
+
+def _noted(parent: GPUJob) -> Iterator[int]:
+    noted = parent.status.tasks
+    for text in (noted.succeeded_indexes, noted.failed_indexes) if noted is not None else ():
+        yield from indexes_in(text) if text else ()

@@ -1,0 +1,1 @@
+"""Loops that run next to the queue: idle jobs, Kueue, Services, node tenants."""

@@ -1,0 +1,109 @@
+"""The idle policy at work: jobs that leave their GPUs idle are warned, then held or ended, as is configured."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import find_condition
+from dovetail.api.resources import GPUJOBS
+from dovetail.formats.durations import moment
+from dovetail.jobs.idle import IdleRules, IdleTimes
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.reflector import key_of
+from dovetail.logs import get_logger
+from dovetail.process.guarded_loops import Guard, repeat
+from dovetail_operator.devices.idleness import CONDITION, sentence
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.state.state import State
+
+log = get_logger("dovetail.operator.idle")
+
+_LOOK_SECONDS: Final = 5.0
+_FIELDS: Final = {"Suspend": {"suspend": True}, "End": {"cancel": True}}
+_DONE: Final = {"Suspend": "held (gjob release lets it go on)", "End": "ended"}
+
+
+class IdleWatch:
+    """Looks at all jobs that run; `changed` is told the key of a job of which there is news."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        rules: IdleRules,
+        *,
+        changed: Callable[[str], None],
+        post: Callable[[Announcement], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._rules = rules
+        self._changed = changed
+        self._post = post
+        self._now = now
+        self._times = IdleTimes(rules)
+        self._guard = Guard("idle job")
+
+    async def run(self) -> None:
+        """Look again and again until cancelled; return at once where the policy is off."""
+        if self._rules.after_seconds:
+            await repeat(self.look, every_seconds=_LOOK_SECONDS, what="idle jobs")
+
+    async def look(self) -> None:
+        """One look at all jobs."""
+        running = {key: job for key, job in self._state.jobs.items() if job.status.phase == "Running"}
+        uids = {job.metadata.uid for job in running.values() if job.status.devices}
+        self._times.forget_all_but(uids)
+        self._state.idle = {uid: since for uid, since in self._state.idle.items() if uid in uids}
+        for key, job in running.items():
+            if job.status.devices:
+                with self._guard.around(key):
+                    await self._look_at(key, job)
+
+    async def _look_at(self, key: str, job: GPUJob) -> None:
+        uid, now = job.metadata.uid, self._now()
+        utilization = self._state.utilization_of(job, now=now)
+        told = find_condition(job.status.conditions, CONDITION)
+        told_at = moment(told.last_transition_time) if told is not None and told.status == "True" else None
+        since = self._times.look(uid, utilization=utilization, now=now, told_at=told_at)
+        before = self._state.idle.get(uid)
+        if since is None:
+            if self._state.idle.pop(uid, None) is not None:
+                self._changed(key)
+            return
+        if before is None:
+            self._state.idle[uid] = since
+            self._changed(key)
+            if told_at is None:
+                self._announce(job, "Idle", f"{sentence(since)}{self._threat()}")
+        if self._times.is_due(since, utilization=utilization, now=now):
+            await self._act(job, since)
+
+    async def _act(self, job: GPUJob, since: datetime) -> None:
+        meta, action = job.metadata, self._rules.action
+        patch: dict[str, Any] = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "spec": _FIELDS[action],
+        }
+        try:
+            await self._client.patch(GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace)
+        except (Conflict, NotFound):
+            # It changed meanwhile: the next look sees what it is now.
+            return
+        except KubeError as error:
+            log.warning("an idle job goes on for now", job=key_of(meta), error=str(error))
+            return
+        log.info("idle job", job=key_of(meta), action=action)
+        self._announce(job, "Idle", f"{sentence(since)}: the job is {_DONE[action]}")
+
+    def _threat(self) -> str:
+        if self._rules.action == "Warn":
+            return ""
+        what = "held" if self._rules.action == "Suspend" else "ended"
+        return f": the job is {what} if that goes on for {self._rules.grace_seconds:g} s"
+
+    def _announce(self, job: GPUJob, reason: str, message: str) -> None:
+        self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))

@@ -1,0 +1,128 @@
+"""What Kueue says of the Jobs that it has not let go yet, where Kueue is installed. Read only.
+
+Kueue keeps a Workload for each Job, and tells in its conditions what the Job waits for.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.builtin import Condition
+from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.resources import Resource
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.logs import get_logger
+from dovetail_operator.job.observation import is_external
+from dovetail_operator.state.state import State
+
+log = get_logger("dovetail.operator.kueue")
+
+_LOOK_SECONDS: Final = 60.0
+_ABSENT: Final = "this cluster has no Kueue"
+# The first that the API server has; which one does not matter for the little that is read.
+WORKLOADS: Final = tuple(
+    Resource(group="kueue.x-k8s.io", version=version, plural="workloads", kind="Workload")
+    for version in ("v1beta2", "v1beta1")
+)
+
+
+class _Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class WorkloadStatus(_Read, frozen=True, kw_only=True):
+    """How far Kueue is."""
+
+    conditions: list[Condition] = []
+
+
+class Workload(_Read, frozen=True, kw_only=True):
+    """Kueue's view of one Job."""
+
+    metadata: ObjectMeta
+    status: WorkloadStatus = WorkloadStatus()
+
+
+def words(conditions: Sequence[Condition]) -> str:
+    """Why a Workload is not let go, in Kueue's words; empty for one that is, or of which nothing is said yet."""
+    found = {condition.type: condition for condition in conditions}
+    if _holds(found.get("Admitted")):
+        return ""
+    told = [found[name].message for name in ("Evicted", "DeactivationTarget") if _holds(found.get(name))]
+    quota = found.get("QuotaReserved")
+    if quota is not None:
+        told.append("it has quota, and its admission checks are open" if _holds(quota) else quota.message)
+    return "; ".join(dict.fromkeys(each.strip().rstrip(".") for each in told if each.strip()))
+
+
+def _holds(condition: Condition | None) -> bool:
+    return condition is not None and condition.status == "True"
+
+
+class KueueWatch:
+    """Keeps `state.kueue` true for the Jobs of GPUJobs; `changed` hears which GPUJob it tells something new of."""
+
+    def __init__(self, client: Client, state: State, *, changed: Callable[[str], None]) -> None:
+        self._client = client
+        self._state = state
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Follow until cancelled. Where Kueue is not installed it is looked for now and then."""
+        while (resource := await self._served()) is None:  # noqa: ASYNC110 - another program changes it
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._tell_all("")
+        log.info("Kueue is here: its words are passed on", version=resource.version)
+        await Reflector(self._client, resource, Workload, on_event=self._on_event).run()
+
+    async def _served(self) -> Resource | None:
+        absent = True
+        for resource in WORKLOADS:
+            try:
+                async for _ in self._client.pages(resource, as_type=dict[str, Any], page_size=1):
+                    return resource
+            except KubeError as error:
+                # Not installed, most often; or the right to read was taken away.
+                log.debug("no Workloads of Kueue", version=resource.version, error=str(error))
+                absent = absent and isinstance(error, NotFound)
+        self._tell_all(_ABSENT if absent else "")
+        return None
+
+    def _tell_all(self, told: str) -> None:
+        """The same of all Jobs that wait for Kueue, while there are no Workloads to read."""
+        waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.children()}
+        waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.jobs[key])}
+        before = dict(self._state.kueue)
+        self._state.kueue.clear()
+        if told:
+            self._state.kueue.update(dict.fromkeys(waiting, told))
+        for uid, key in waiting.items():
+            if before.get(uid, "") != told:
+                self._changed(key)
+
+    def _on_event(self, type_: EventType, workload: Workload) -> None:
+        owner = _job_of(workload)
+        if owner is None:
+            return
+        key = f"{workload.metadata.namespace}/{owner.name}"
+        job = self._state.jobs.get(key)
+        if job is None or not is_external(job):
+            self._state.kueue.pop(owner.uid, None)
+            return
+        told = "" if type_ == "DELETED" else words(workload.status.conditions)
+        before = self._state.kueue.get(owner.uid, "")
+        if told:
+            self._state.kueue[owner.uid] = told
+        else:
+            self._state.kueue.pop(owner.uid, None)
+        if told != before:
+            self._changed(key)
+
+
+def _job_of(workload: Workload) -> OwnerReference | None:
+    owners = workload.metadata.owner_references
+    return next((each for each in owners if each.controller and each.kind == "Job"), None)

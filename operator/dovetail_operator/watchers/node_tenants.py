@@ -1,0 +1,225 @@
+"""Writes for each GPU node who is there: GPUNodeTenants, which the node's programs read in the place of pods.
+
+One object a node, written when it differs from what the API server has, at most once in a second. It is owned
+by its Node and goes with it. Nothing is remembered: a new operator compares with the objects that it lists.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Node, Pod
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunodetenants import MOST_TENANTS, GPUNodeTenants, GPUNodeTenantsSpec, NodeTenant
+from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.resources import GPUNODETENANTS, PODS
+from dovetail.cluster.node_kind import serving
+from dovetail.cluster.node_tenants import tenant_of_pod
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.logs import get_logger
+
+log = get_logger("dovetail.operator")
+
+_HANDS: Final = 4
+_NO_TENANTS: Final[Mapping[str, NodeTenant]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often one node's object is written: that long after a change, and not again for so long.
+
+    A gang's pods are bound one after the other, and a pod is seen to start soon after it is bound: one write for both.
+    """
+
+    collect_seconds: float = 0.3
+    between_seconds: float = 1.0
+
+
+class NodeTenants:
+    """Feed it every change of nodes, pods and GPUNodes; run its `reflector`, and then `run` it.
+
+    `pods` gives all pods that the operator knows, for nodes that become GPU nodes while it works.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        pods: Callable[[], Iterable[Pod]],
+        vendors: Vendors,
+        rng: random.Random,
+        pace: Pace = Pace(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.reflector = Reflector(client, GPUNODETENANTS, GPUNodeTenants, on_event=self.object_event)
+        self.writes_total = 0
+        self._client = client
+        self._pods = pods
+        self._vendors = vendors
+        self._rng = rng
+        self._pace = pace
+        self._clock = clock
+        self._queue = WorkQueue()
+        self._owners: dict[str, OwnerReference] = {}
+        # Nodes that should have devices, and those whose agent reports; what each agent asks.
+        self._expected: set[str] = set()
+        self._asked: dict[str, int] = {}
+        # GPU nodes with their tenants by UID, and those of them whose pods are still to be looked up.
+        self._tenants: dict[str, dict[str, NodeTenant]] = {}
+        self._unread: set[str] = set()
+        self._known: dict[str, GPUNodeTenants] = {}
+        self._written_at: dict[str, float] = {}
+
+    def node_event(self, type_: EventType, node: Node) -> None:
+        """A Node has changed."""
+        name = node.metadata.name
+        self._expected.discard(name)
+        if type_ == "DELETED":
+            self._owners.pop(name, None)
+        else:
+            self._owners[name] = OwnerReference(api_version="v1", kind="Node", name=name, uid=node.metadata.uid)
+            if self._expects(node):
+                self._expected.add(name)
+        self._judge(name)
+
+    def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
+        """A GPUNode has changed."""
+        name = gpunode.metadata.name
+        before = self._asked.pop(name, None)
+        if type_ != "DELETED":
+            self._asked[name] = gpunode.status.tenants_asked
+        if self._judge(name) and self._asked.get(name) != before:
+            self._look(name)
+
+    def pod_event(self, type_: EventType, pod: Pod) -> None:
+        """Any pod has changed."""
+        tenants = self._tenants.get(pod.spec.node_name)
+        if tenants is None:
+            return
+        before = tenants.pop(pod.metadata.uid, None)
+        after = None if type_ == "DELETED" else tenant_of_pod(pod, vendors=self._vendors)
+        if after is not None:
+            tenants[pod.metadata.uid] = after
+        if after != before:
+            self._look(pod.spec.node_name)
+
+    def object_event(self, type_: EventType, found: GPUNodeTenants) -> None:
+        """One of the objects has changed."""
+        name = found.metadata.name
+        if type_ == "DELETED":
+            self._known.pop(name, None)
+        else:
+            self._known[name] = found
+        self._look(name)
+
+    async def run(self) -> None:
+        """Write until cancelled; all caches must be complete by now."""
+        for name in self._tenants:
+            self._look(name)
+        await self._queue.serve(self._settle, hands=_HANDS, failed=_tried_again, rng=self._rng)
+
+    def _expects(self, node: Node) -> bool:
+        serves = serving(node, vendors=self._vendors)
+        return serves.managed or bool(serves.resource) or names.SIMULATED_DEVICES in node.metadata.annotations
+
+    def _judge(self, name: str) -> bool:
+        """Whether that is a GPU node; one that has become so, or is so no more, is looked at."""
+        wanted = name in self._owners and (name in self._expected or name in self._asked)
+        if wanted and name not in self._tenants:
+            self._tenants[name] = {}
+            self._unread.add(name)
+            self._look(name)
+        elif not wanted and name in self._tenants:
+            del self._tenants[name]
+            self._unread.discard(name)
+            self._look(name)
+        return wanted
+
+    def _look(self, name: str) -> None:
+        self._queue.add_later(name, seconds=max(self._pace.collect_seconds, self._rest_seconds(name)))
+
+    def _rest_seconds(self, name: str) -> float:
+        since = self._clock() - self._written_at.get(name, float("-inf"))
+        return max(0.0, self._pace.between_seconds - since)
+
+    async def _settle(self, name: str) -> None:
+        # A change between the timer and this look has set another timer by the write before the last.
+        if rest := self._rest_seconds(name):
+            self._queue.add_later(name, seconds=rest)
+            return
+        self._read_pods()
+        known, owner = self._known.get(name), self._owners.get(name)
+        if name not in self._tenants or owner is None:
+            await self._drop(name, known=known)
+            return
+        answers = await self._answers(name, known=known)
+        spec = GPUNodeTenantsSpec(tenants=_listed(self._tenants.get(name, _NO_TENANTS), node=name), answers=answers)
+        if known is None or known.spec != spec or owner not in known.metadata.owner_references:
+            await self._write(name, spec, known=known, owner=owner)
+
+    async def _write(
+        self, name: str, spec: GPUNodeTenantsSpec, *, known: GPUNodeTenants | None, owner: OwnerReference
+    ) -> None:
+        self._written_at[name] = self._clock()
+        version = known.metadata.resource_version if known else ""
+        meta = ObjectMeta(name=name, owner_references=[owner], resource_version=version)
+        body = GPUNodeTenants(metadata=meta, spec=spec)
+        if known is None:
+            self._known[name] = await self._client.create(GPUNODETENANTS, body, as_type=GPUNodeTenants)
+        else:
+            self._known[name] = await self._client.update(GPUNODETENANTS, name, body, as_type=GPUNodeTenants)
+        self.writes_total += 1
+
+    async def _drop(self, name: str, *, known: GPUNodeTenants | None) -> None:
+        self._written_at.pop(name, None)
+        self._queue.forget(name)
+        if known is not None:
+            with suppress(NotFound):  # its Node has gone, and it with that
+                await self._client.delete(GPUNODETENANTS, name, uid=known.metadata.uid)
+            self._known.pop(name, None)
+
+    async def _answers(self, name: str, *, known: GPUNodeTenants | None) -> int:
+        """The agent's question that the list answers.
+
+        A watch may be silent for a minute before it is found to be broken, so a new question is answered only when a
+        list of the node's pods, made after it was asked, has no pod that is not known here.
+        """
+        asked, answered = self._asked.get(name, 0), known.spec.answers if known else 0
+        if asked <= answered:
+            return answered
+        pods = await self._client.list(PODS, as_type=Pod, field_selector=f"spec.nodeName={name}")
+        listed = {pod.metadata.uid for pod in pods.items if tenant_of_pod(pod, vendors=self._vendors) is not None}
+        if listed <= self._tenants.get(name, _NO_TENANTS).keys():
+            return asked
+        self._queue.add_later(name, seconds=self._pace.between_seconds)
+        return answered
+
+    def _read_pods(self) -> None:
+        """Look up the pods of nodes that have become GPU nodes; all of them in one pass."""
+        if not self._unread:
+            return
+        unread, self._unread = self._unread, set()
+        for pod in self._pods():
+            if pod.spec.node_name in unread and (tenant := tenant_of_pod(pod, vendors=self._vendors)):
+                self._tenants[pod.spec.node_name][pod.metadata.uid] = tenant
+
+
+def _listed(tenants: Mapping[str, NodeTenant], *, node: str) -> list[NodeTenant]:
+    """Those with devices first where there are too many for one object."""
+    listed = sorted(tenants.values(), key=lambda each: (not (each.devices or each.vendor_devices), each.uid))
+    if len(listed) > MOST_TENANTS:
+        log.warning("more pods than an object may list", node=node, pods=len(listed), listed=MOST_TENANTS)
+    return sorted(listed[:MOST_TENANTS], key=lambda each: each.uid)
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    log.warning("tenants of a node are written again", node=key, error=str(error), wait_seconds=round(wait, 1))

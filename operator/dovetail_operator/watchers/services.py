@@ -1,0 +1,108 @@
+"""Services of gangs that somebody deleted are made again, as long as there are workers that look for each other.
+
+Beside the queue: a job's Service is made before its batch Job, so that nothing but somebody's hand makes one missing.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import SERVICES
+from dovetail.kube.client import Client
+from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.kube.retry import Backoff
+from dovetail.kube.retry_log import log_failure
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.logs import get_logger
+from dovetail.names import LABEL_JOB
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.job.observation import has_ended, is_finished, is_going, is_ours, is_past
+from dovetail_operator.manifests import rendezvous
+from dovetail_operator.manifests.owner_reference import is_owned
+from dovetail_operator.state.state import State
+from dovetail_operator.writes import services
+from dovetail_operator.writes.services import Named
+
+log = get_logger("dovetail.operator")
+
+_HANDS: Final = 2
+# What goes with its namespace or its GPUJob goes before it: by then that one has gone too, most often.
+_SETTLE_SECONDS: Final = 1.0
+_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=30.0)
+
+
+class _InTheWayError(Exception):
+    """The Service cannot be made as things stand."""
+
+
+class ServiceKeeper:
+    """Follows the Services that carry our label. `run` it once the state is complete."""
+
+    def __init__(
+        self, client: Client, state: State, *, post: Callable[[Announcement], None], rng: random.Random
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._post = post
+        self._rng = rng
+        self._queue = WorkQueue()
+        self._services = Reflector(client, SERVICES, Named, on_event=self._on_event, label_selector=LABEL_JOB)
+        # Jobs whose people know by now that it cannot be made.
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Keep them until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._services.run())
+            await self._services.synced.wait()
+            for key, job in self._state.jobs.items():
+                if self._is_missing(job):
+                    self._queue.add(key)
+            tasks.create_task(
+                self._queue.serve(self._keep, hands=_HANDS, failed=_tried_again, rng=self._rng, backoff=_BACKOFF)
+            )
+
+    def _on_event(self, type_: EventType, service: Named) -> None:
+        if type_ == "DELETED":
+            self._queue.add_later(key_of(service.metadata), seconds=_SETTLE_SECONDS)
+
+    def _is_missing(self, job: GPUJob) -> bool:
+        found = self._services.store.get(key_of(job.metadata))
+        is_there = found is not None and is_owned(found.metadata, by=job)
+        return not is_there and needs_service(job, self._state.child_of(job))
+
+    async def _keep(self, key: str) -> None:
+        job = self._state.jobs.get(key)
+        if job is None or not self._is_missing(job):
+            self._told.discard(key)
+            return
+        obstacle = await services.ensure(self._client, job, rendezvous.service_of(job))
+        if obstacle is None:
+            self._told.discard(key)
+            log.info("a gang's Service was missing and is there again", job=key)
+            return
+        if key not in self._told:
+            self._told.add(key)
+            message = f"Its workers cannot find each other: {obstacle.message}"
+            self._post(Announcement(about=job.metadata, severity="Warning", reason="ServiceMissing", message=message))
+        raise _InTheWayError(obstacle.message)
+
+
+def needs_service(job: GPUJob, child: Job | None) -> bool:
+    """Whether there are workers of the job, or soon may be, that look for each other; `child` is its batch Job."""
+    if not rendezvous.meets(job) or not is_ours(job) or is_finished(job) or is_going(job):
+        return False
+    if child is None:
+        # Its batch Job may be on its way, made after a Service that has gone since.
+        return job.status.phase == "Starting"
+    return not has_ended(child) and not is_past(job, child)
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    if isinstance(error, _InTheWayError):
+        log.warning("a gang's Service is missing", job=key, error=str(error), wait_seconds=round(wait, 1))
+    else:
+        log_failure("a gang's Service is missing", error, wait, job=key)

@@ -1,0 +1,144 @@
+"""Evicts pods of no GPUJob that an agent reports for eviction, after `overuse_check` has confirmed the report.
+
+It uses the eviction API, so that disruption budgets hold: an eviction that a budget forbids is tried again, ever later.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from prometheus_client import Counter
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpunode import GPUNode, Overuse
+from dovetail.api.resources import PODS
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.logs import get_logger
+from dovetail_operator.devices.overuse_check import EndingRules, Refusal, refusal
+from dovetail_operator.notifications.rate_limit import Allowance, Spending
+
+log = get_logger("dovetail.operator")
+_HANDS: Final = 4
+# A node has at most some dozen tenants above their promise at once, and the worst one alone goes per look (30 s): an
+# honest agent stays far below this. A stolen token cannot empty its node before people see the first evictions.
+OF_A_NODE: Final = Allowance(burst=4, every_seconds=15.0)
+# Many nodes at once look like a wrong model table or a wrong policy rather than like many greedy pods.
+OF_ALL_NODES: Final = Allowance(burst=16, every_seconds=2.0)
+
+
+class PodEvictions:
+    """Feed it every report, then `run` it.
+
+    `pod` finds a pod by namespace and name in the operator's own cache. `is_of_a_job` says by UID whether a pod is a
+    GPUJob's: then the job ends instead. `count` counts by `result`: Evicted, or a `Refusal`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        is_of_a_job: Callable[[str], bool],
+        pod: Callable[[str, str], Pod | None],
+        rules: EndingRules,
+        count: Counter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._is_of_a_job = is_of_a_job
+        self._pod = pod
+        self._rules = rules
+        self._clock = clock
+        self._wanted: dict[str, dict[str, Overuse]] = {}
+        # Refused reports that still stand, so that each is counted once: node, pod UID, device.
+        self._refused: dict[str, dict[tuple[str, str], Refusal]] = {}
+        self._logged: set[tuple[str, Refusal]] = set()
+        self._spent: dict[str, Spending] = {}
+        self._spent_in_all = Spending(OF_ALL_NODES)
+        self._queue = WorkQueue()
+        self._count = count
+
+    def changed(self, gpunode: GPUNode) -> None:
+        """A report was seen."""
+        node = gpunode.metadata.name
+        self._wanted[node] = {each.uid: each for each in gpunode.status.overuses if each.evict}
+        standing = {(each.uid, each.device) for each in self._wanted[node].values()}
+        known = self._refused.get(node, {})
+        self._refused[node] = {key: why for key, why in known.items() if key in standing}
+        for uid in self._wanted[node]:
+            self._queue.add(f"{node}/{uid}")
+
+    def gone(self, node: str) -> None:
+        """Nobody reports of that node any more."""
+        self._wanted.pop(node, None)
+        self._refused.pop(node, None)
+        self._logged = {key for key in self._logged if key[0] != node}
+
+    async def run(self) -> None:
+        """Evict until cancelled."""
+        rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        await self._queue.serve(self._evict, hands=_HANDS, failed=_tried_again, rng=rng)
+
+    async def _evict(self, key: str) -> None:
+        node, _, uid = key.partition("/")
+        wanted = self._wanted.get(node, {}).get(uid)
+        if wanted is None or self._is_of_a_job(uid):
+            return
+        if why := refusal(wanted, node=node, pod=self._pod(wanted.namespace, wanted.name), rules=self._rules):
+            self._refuse(wanted, node=node, why=why)
+            return
+        if wait := self._wait_seconds(node):
+            self._queue.add_later(key, seconds=wait)
+            return
+        await self._send(wanted, node=node)
+
+    async def _send(self, wanted: Overuse, *, node: str) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": wanted.name, "namespace": wanted.namespace},
+            "deleteOptions": {"preconditions": {"uid": wanted.uid}},
+        }
+        try:
+            await self._client.create(
+                PODS, body, as_type=dict[str, Any], namespace=wanted.namespace, name=wanted.name, subresource="eviction"
+            )
+        except (NotFound, Conflict):  # it is gone, or another has its name
+            return
+        self._count.labels("Evicted").inc()
+        log.info("pod evicted", pod=f"{wanted.namespace}/{wanted.name}", used_mib=wanted.used_mib, node=node)
+
+    def _wait_seconds(self, node: str) -> float:
+        """0 when an eviction may be sent now, which then counts; else how long to wait."""
+        now = self._clock()
+        self._spent = {name: each for name, each in self._spent.items() if not each.is_full(now=now)}
+        mine = self._spent.setdefault(node, Spending(OF_A_NODE))
+        wait = max(mine.wait_seconds(now=now), self._spent_in_all.wait_seconds(now=now))
+        if not wait:
+            mine.spend(now=now)
+            self._spent_in_all.spend(now=now)
+        return wait
+
+    def _refuse(self, wanted: Overuse, *, node: str, why: Refusal) -> None:
+        known, key = self._refused.setdefault(node, {}), (wanted.uid, wanted.device)
+        if known.get(key) == why:
+            return
+        known[key] = why
+        self._count.labels(why).inc()
+        # Once for a node and reason: a forged report may name another pod each time.
+        if (node, why) not in self._logged:
+            self._logged.add((node, why))
+            log.warning(
+                "reported overuse does not end the pod",
+                reason=why,
+                node=node,
+                pod=f"{wanted.namespace}/{wanted.name}",
+                pod_uid=wanted.uid,
+                device=wanted.device,
+            )
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    log.warning("eviction is tried again", pod_uid=key, error=str(error), wait_seconds=round(wait, 1))

@@ -1,0 +1,102 @@
+"""Short numbers of jobs: unique in their namespace and never reused, whatever crashes when.
+
+The last number of each namespace stands in a ConfigMap. It is raised there before any status shows a number, one
+write for all jobs of a batch; a crash between the two leaves a gap, never a number given twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from dovetail.api.builtin import ConfigMap
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import CONFIGMAPS
+from dovetail.formats.quantities import read_whole
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
+from dovetail.logs import get_logger
+
+log = get_logger("dovetail.operator.numbers")
+
+CONFIGMAP_NAME: Final = "dovetail-job-numbers"
+_ATTEMPTS: Final = 5
+
+
+def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Numbers by UID for jobs in order of age, and the last number of each namespace after that. Pure."""
+    counters = dict(last)
+    numbers: dict[str, int] = {}
+    for job in sorted(jobs, key=lambda job: _age(job.metadata)):
+        namespace = job.metadata.namespace
+        counters[namespace] = counters.get(namespace, 0) + 1
+        numbers[job.metadata.uid] = counters[namespace]
+    return numbers, counters
+
+
+def _age(job: ObjectMeta) -> tuple[str, int, str]:
+    """The older first: a time of creation has whole seconds, versions tell apart what came within one."""
+    return job.creation_timestamp, int(job.resource_version), job.name
+
+
+def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[str, int]:
+    """The last number of each namespace: what is written down, or the highest that a job shows if that is higher.
+
+    The latter matters only if somebody deleted or edited the ConfigMap.
+    """
+    counters: dict[str, int] = {}
+    for namespace, text in data.items():
+        if (last := read_whole(text, otherwise=-1)) >= 0:
+            counters[namespace] = last
+        else:
+            log.warning("last number cannot be read", configmap=CONFIGMAP_NAME, key=namespace, value=text)
+    for job in shown:
+        namespace = job.metadata.namespace
+        counters[namespace] = max(counters.get(namespace, 0), job.status.number or 0)
+    return counters
+
+
+class Numbers:
+    """Gives numbers; `namespace` is where the ConfigMap lives."""
+
+    def __init__(self, client: Client, *, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._configmap: ConfigMap | None = None
+        # The last number given in each namespace: who edits or deletes the ConfigMap takes none of it back.
+        self._given: dict[str, int] = {}
+
+    async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
+        """A number by UID for each of `jobs`; on return they are written down. `shown` are all jobs there are."""
+        jobs, shown = list(jobs), list(shown)
+        for _ in range(_ATTEMPTS):
+            try:
+                configmap = self._configmap or await self._read()
+                last = read_counters(configmap.data, shown=shown)
+                last |= {namespace: max(given, last.get(namespace, 0)) for namespace, given in self._given.items()}
+                numbers, counters = allot(jobs, last=last)
+                data = {namespace: str(last) for namespace, last in sorted(counters.items())}
+                self._configmap = await self._write(msgspec.structs.replace(configmap, data=data))
+            except (Conflict, AlreadyExists, NotFound):
+                # Somebody else wrote or deleted it: what we know is old.
+                self._configmap = None
+            else:
+                self._given = counters
+                return numbers
+        raise RuntimeError(
+            f"ConfigMap {self._namespace}/{CONFIGMAP_NAME} was changed by others {_ATTEMPTS} times in a row"
+        )
+
+    async def _read(self) -> ConfigMap:
+        try:
+            return await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
+        except NotFound:
+            return ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=self._namespace))
+
+    async def _write(self, configmap: ConfigMap) -> ConfigMap:
+        if not configmap.metadata.resource_version:
+            return await self._client.create(CONFIGMAPS, configmap, as_type=ConfigMap, namespace=self._namespace)
+        # A patch leaves alone what we do not read, such as labels; the resourceVersion makes it conditional.
+        patch = {"metadata": {"resourceVersion": configmap.metadata.resource_version}, "data": configmap.data}
+        return await self._client.patch(CONFIGMAPS, CONFIGMAP_NAME, patch, as_type=ConfigMap, namespace=self._namespace)

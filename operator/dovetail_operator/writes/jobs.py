@@ -1,0 +1,128 @@
+"""The operator's writes to the API server: batch Jobs, and the status of GPUJobs. Each says what it met."""
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import GPUJOBS, JOBS, Resource
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, NotFound, StatusError
+from dovetail.names import KUEUE_QUEUE, LABEL_JOB, TERM
+from dovetail.pods.mps_client import job_with_mps
+from dovetail_operator.job.actions import CreateJob, PatchJob
+from dovetail_operator.job.observation import Obstacle, is_child
+from dovetail_operator.manifests.batch_job import Manifest
+from dovetail_operator.writes import services
+
+
+async def create_job(
+    client: Client, job: GPUJob, action: CreateJob, *, term: int | None = None, mps_directory: str = ""
+) -> Job | Obstacle:
+    """The batch Job, made now or found as one that we made before; or why it cannot be.
+
+    With a `term` of office it is not made once a later term has begun. `mps_directory` is where its pods find MPS.
+    """
+    if action.service is not None and (obstacle := await services.ensure(client, job, action.service)):
+        return obstacle
+    wanted = job_with_mps(action.manifest, directory=mps_directory)
+    wanted = wanted if term is None else _of_term(wanted, term=term)
+    try:
+        # A misspelt field of the template: a pod without what it says would run, and nobody would know why.
+        return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace, strict=True)
+    except AlreadyExists:
+        return await _existing(client, job)
+    except StatusError as error:
+        return services.refusal(error, kind="Job")
+
+
+def _of_term(manifest: Manifest, *, term: int) -> Manifest:
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), TERM: str(term)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
+    """The batch Job that has our name already: ours, or a stranger that is never adopted."""
+    name = job.metadata.name
+    found = await client.get(JOBS, name, as_type=Job, namespace=job.metadata.namespace)
+    if not is_child(found, job=job):
+        return services.in_the_way(found.metadata, kind="Job", of=job)
+    return await labelled(client, job, found)
+
+
+async def find_child(client: Client, job: GPUJob) -> Job | None:
+    """The job's own batch Job as it is now, with the label by which it is followed; None where there is none."""
+    try:
+        found = await client.get(JOBS, job.metadata.name, as_type=Job, namespace=job.metadata.namespace)
+    except NotFound:
+        return None
+    return await labelled(client, job, found) if is_child(found, job=job) else None
+
+
+async def labelled(client: Client, job: GPUJob, child: Job) -> Job:
+    """The job's own batch Job with our label, also where somebody took it off: without it nobody follows the Job."""
+    if child.metadata.labels.get(LABEL_JOB) == job.metadata.name:
+        return child
+    labels = {LABEL_JOB: job.metadata.name}
+    patch = {
+        "metadata": {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version, "labels": labels}
+    }
+    return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
+
+
+async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:
+    """The batch Job with some fields of its spec changed. Raises `Conflict` when it is not as it was read."""
+    precondition = {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version}
+    patch = {"metadata": precondition, "spec": dict(action.spec)}
+    return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
+
+
+async def delete_job(client: Client, child: Job) -> None:
+    """Delete the batch Job, and its pods by that; one that is gone already is as good. Raises `Conflict`."""
+    await _delete(client, JOBS, child.metadata)
+
+
+async def join_queue(client: Client, job: GPUJob, *, queue: str) -> GPUJob:
+    """The GPUJob with the label for that queue of Kueue. Raises `Conflict` when it is not as it was read."""
+    labels = {KUEUE_QUEUE: queue}
+    patch = {"metadata": {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "labels": labels}}
+    return await client.patch(GPUJOBS, job.metadata.name, patch, as_type=GPUJob, namespace=job.metadata.namespace)
+
+
+async def delete_gpujob(client: Client, job: GPUJob) -> None:
+    """Delete the GPUJob; what belongs to it follows. Raises `Conflict` when it is not as it was read."""
+    await _delete(client, GPUJOBS, job.metadata)
+
+
+async def _delete(client: Client, resource: Resource, meta: ObjectMeta) -> None:
+    with suppress(NotFound):
+        await client.delete(
+            resource, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
+
+
+async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPUJob:
+    """The GPUJob with that status. Raises `Conflict` when somebody wrote the object since `job` was read.
+
+    The whole status is written, since nobody but the operator writes any of it: that costs the API server less than a
+    patch.
+    """
+    meta = job.metadata
+    read = {
+        "name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version
+    }  # fmt: skip
+    body = {"metadata": read, "status": status}
+    return await client.update(GPUJOBS, meta.name, body, as_type=GPUJob, namespace=meta.namespace, subresource="status")
+
+
+def difference(before: msgspec.Struct, after: msgspec.Struct) -> dict[str, Any]:
+    """The fields that differ, as a merge patch: null for what is no more; empty when nothing changed."""
+    if before == after:
+        return {}
+    old: dict[str, Any] = msgspec.to_builtins(before)
+    new: dict[str, Any] = msgspec.to_builtins(after)
+    return {name: new.get(name) for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

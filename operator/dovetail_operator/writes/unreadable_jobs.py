@@ -1,0 +1,138 @@
+"""GPUJobs that cannot be read: their owners read why in the status, which is written without knowing the spec.
+
+The API server's schema leaves little that cannot be read: a template nested deeper than a decoder's stack, or what an
+older operator does not know. A status that cannot be read is never overwritten, for a newer operator wrote it.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import GPUJOBS
+from dovetail.jobs.size_limits import MAX_DEPTH
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, Invalid, NotFound, Undecodable
+from dovetail.kube.reflector import key_of
+from dovetail.kube.retry_log import log_failure
+from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.events.announcement import Announcement
+
+_HANDS: Final = 2
+# Of jobs whose status says it. More than these are written again when their next version comes.
+_MOST_KNOWN: Final = 10_000
+_UNREAD: Final = "cannot be read: "
+_WHAT_AND_WHERE: Final = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    meta: ObjectMeta
+    message: str
+
+
+class _Nothing(msgspec.Struct, frozen=True):
+    """Of an answer nothing."""
+
+
+class UnreadableJobs:
+    """Pass `report` to the reflector as its `on_unreadable`, then `run` it.
+
+    `jobs` are those that were read, `found` hears of each that cannot be. `post` posts an event.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        jobs: Mapping[str, GPUJob],
+        found: Callable[[ObjectMeta, str], None],
+        post: Callable[[Announcement], None],
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._jobs = jobs
+        self._note = found
+        self._post = post
+        self._rng = rng
+        self._queue = WorkQueue()
+        self._found: dict[str, _Found] = {}
+        self._told: dict[str, tuple[str, int, str]] = {}
+
+    def report(self, meta: ObjectMeta, problem: str) -> None:
+        """A version of a GPUJob could not be read."""
+        message = sentence_of(problem)
+        if message is None:
+            return
+        self._note(meta, message)
+        key = key_of(meta)
+        # Our own write brings the next version, which cannot be read either.
+        if self._told.get(key) != (meta.uid, meta.generation, message):
+            self._found[key] = _Found(meta=meta, message=message)
+            self._queue.add(key)
+
+    async def run(self) -> None:
+        """Write statuses until cancelled."""
+        await self._queue.serve(self._tell, hands=_HANDS, failed=_tried_again, rng=self._rng)
+
+    async def _tell(self, key: str) -> None:
+        found = self._found.get(key)
+        if found is None:
+            return
+        if not self._has_begun(key, uid=found.meta.uid):
+            await self._write(found)
+        self._post(Announcement(about=found.meta, severity="Warning", reason="Invalid", message=found.message))
+        if len(self._told) >= _MOST_KNOWN:
+            self._told.pop(next(iter(self._told)))
+        self._told[key] = (found.meta.uid, found.meta.generation, found.message)
+        if self._found.get(key) is found:
+            del self._found[key]
+
+    def _has_begun(self, key: str, *, uid: str) -> bool:
+        """Whether the job runs or has run as it was read before: then its status is that of the run."""
+        known = self._jobs.get(key)
+        if known is None or known.metadata.uid != uid:
+            return False
+        return known.status.phase in {"Starting", "Running", *FINISHED}
+
+    async def _write(self, found: _Found) -> None:
+        meta = found.meta
+        status = {
+            "observedGeneration": meta.generation, "phase": "Queued", "reason": "Invalid", "message": found.message,
+        }  # fmt: skip
+        patch: dict[str, Any] = {"metadata": {"uid": meta.uid}, "status": status}
+        try:
+            await self._client.patch(
+                GPUJOBS, meta.name, patch, as_type=_Nothing, namespace=meta.namespace, subresource="status"
+            )
+        except (NotFound, Conflict, Invalid, Undecodable):
+            # It is gone, or another has its name. The answer is the whole object, which cannot be read.
+            return
+
+
+def sentence_of(problem: str) -> str | None:
+    """The sentence for the owner, with the field and what is allowed; None for what no owner can put right."""
+    if not problem.startswith(_UNREAD):
+        return None
+    told = _WHAT_AND_WHERE.fullmatch(problem.removeprefix(_UNREAD))
+    assert told is not None, "it takes every text"
+    where, what = told["where"] or "", told["what"]
+    if where.startswith("status"):
+        return None
+    if "nested" in what:
+        return f"spec.template is nested too deeply: it may be {MAX_DEPTH} levels deep at most"
+    field = where or "spec"
+    return f"{field} cannot be read: {what}; `kubectl explain gpujob.{_plain(field)}` says what is allowed"
+
+
+def _plain(field: str) -> str:
+    return re.sub(r"\[[^]]*\]", "", field)
+
+
+def _tried_again(key: str, error: Exception, wait: float) -> None:
+    log_failure("the status of a job that cannot be read is tried again", error, wait, job=key)

@@ -1,0 +1,150 @@
+"""Controllers of other projects that a sandbox runs beside Dovetail, by their own Helm charts. Pure.
+
+Their charts are written for a cluster, and are left as they are but for what no process of this machine can have: the
+API server reaches their webhooks by an address instead of a Service, and nobody but the sandbox signs certificates.
+"""
+
+import base64
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dovetail_sandbox.errors import InvalidInputError
+from dovetail_sandbox.installed.chart import Manifest, Rendered
+
+_CONFIGURATION: Final = "controller_manager_config.yaml"
+_WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
+_PORT_USES: Final = ("webhook", "health")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """One controller. Its name is that of its program, of its chart's release and of its process in the sandbox.
+
+    `own_certificate`: it cannot do without looking after its certificate itself, and keeps one that it finds good:
+    one that names, besides its Service, this authority.
+    """
+
+    name: str
+    own_certificate: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        """Where its chart is installed."""
+        return f"{self.name}-system"
+
+    @property
+    def service(self) -> str:
+        """By which name it takes its webhooks to be called."""
+        return f"{self.name}-webhook-service.{self.namespace}.svc"
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """What its certificate has to name."""
+        return tuple(name for name in (self.service, self.own_certificate) if name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """Where a neighbour is on this machine. `certificates` has `tls.crt`, `tls.key`; the certificate signs itself."""
+
+    webhook_port: int
+    health_port: int
+    certificates: Path
+    certificate: str
+    key: str
+
+    def url(self, path: str) -> str:
+        """Where the API server calls a webhook."""
+        return f"https://127.0.0.1:{self.webhook_port}{path}"
+
+
+# In the order in which they start: Kueue looks for JobSets when it does.
+NEIGHBOURS: Final = {
+    each.name: each
+    for each in (
+        Neighbour(name="jobset"),
+        Neighbour(
+            name="kueue",
+            own_certificate="kueue-ca",
+            # An API of its own behind the API server's, which would need a Service that can be reached.
+            values={"controllerManager.featureGates": [{"name": "VisibilityOnDemand", "enabled": False}]},
+        ),
+    )
+}
+
+
+def chosen(names: Collection[str]) -> list[Neighbour]:
+    """The neighbours of these names, in the order of their start. Raises `InvalidInputError` for an unknown one."""
+    if unknown := [name for name in names if name not in NEIGHBOURS]:
+        raise InvalidInputError("with", value=unknown[0], allowed=", ".join(NEIGHBOURS))
+    return [each for each in NEIGHBOURS.values() if each.name in names]
+
+
+def ports_of(neighbours: Sequence[Neighbour]) -> list[str]:
+    """The names of the ports that they need."""
+    return [port_name(each, use) for each in neighbours for use in _PORT_USES]
+
+
+def port_name(neighbour: Neighbour, use: str) -> str:
+    """The name of one port."""
+    return f"{neighbour.name}.{use}"
+
+
+def adapted(rendered: Rendered, *, neighbour: Neighbour, local: Local) -> Rendered:
+    """The chart as it runs on this machine."""
+    workloads = tuple(_as_process(each, neighbour=neighbour, local=local) for each in rendered.workloads)
+    # Nothing could answer for an API service, and one that does not answer keeps namespaces from going.
+    kept = [each for each in rendered.objects if each["kind"] != "APIService"]
+    objects = tuple(_placed(each, neighbour=neighbour, local=local) for each in kept)
+    return Rendered(text=rendered.text, workloads=workloads, objects=objects)
+
+
+def _as_process(workload: Manifest, *, neighbour: Neighbour, local: Local) -> Manifest:
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    probe = {"httpGet": {"path": "/readyz", "port": local.health_port}}
+    process = {**container, "name": neighbour.name, "command": [neighbour.name], "readinessProbe": probe}
+    template = {**workload["spec"]["template"], "spec": {**pod, "containers": [process]}}
+    return {**workload, "spec": {**workload["spec"], "template": template}}
+
+
+def _placed(manifest: Manifest, *, neighbour: Neighbour, local: Local) -> Manifest:
+    if manifest["kind"] in _WEBHOOKS:
+        hooks = [{**each, "clientConfig": _called(each["clientConfig"], local=local)} for each in manifest["webhooks"]]
+        return {**manifest, "webhooks": hooks}
+    if manifest["kind"] == "CustomResourceDefinition" and "webhook" in manifest["spec"].get("conversion", {}):
+        conversion = manifest["spec"]["conversion"]
+        webhook = {**conversion["webhook"], "clientConfig": _called(conversion["webhook"]["clientConfig"], local=local)}
+        return {**manifest, "spec": {**manifest["spec"], "conversion": {**conversion, "webhook": webhook}}}
+    if manifest["kind"] == "Secret":
+        texts = {"tls.crt": local.certificate, "tls.key": local.key, "ca.crt": local.certificate, "ca.key": local.key}
+        return {**manifest, "data": {name: _base64(text) for name, text in texts.items()}}
+    if manifest["kind"] == "ConfigMap" and _CONFIGURATION in manifest["data"]:
+        told = _configured(yaml.safe_load(manifest["data"][_CONFIGURATION]), neighbour=neighbour, local=local)
+        return {**manifest, "data": {**manifest["data"], _CONFIGURATION: yaml.safe_dump(told, sort_keys=False)}}
+    return manifest
+
+
+def _called(client: Mapping[str, Any], *, local: Local) -> dict[str, Any]:
+    return {"url": local.url(client["service"]["path"]), "caBundle": _base64(local.certificate)}
+
+
+def _configured(told: Mapping[str, Any], *, neighbour: Neighbour, local: Local) -> dict[str, Any]:
+    return {
+        **told,
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{local.health_port}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": local.webhook_port, "certDir": str(local.certificates)},
+        # One process, and outside a pod it would not know where to keep its Lease.
+        "leaderElection": {**told.get("leaderElection", {}), "leaderElect": False},
+        "internalCertManagement": {**told["internalCertManagement"], "enable": bool(neighbour.own_certificate)},
+    }
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

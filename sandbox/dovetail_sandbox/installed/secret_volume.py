@@ -1,0 +1,66 @@
+"""A mounted Secret as kubelet has it: a folder that follows the Secret. A component of the sandbox runs this module.
+
+Kubelet polls too. It swaps a link, so that a reader never sees one file of the old Secret and one of the new; here the
+key is written before the certificate, and the webhook keeps its old pair while the two do not match.
+"""
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dovetail.api.resources import Resource
+from dovetail.kube.auth.connection import load_connection
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError, NotFound
+
+_SECRETS: Final = Resource(plural="secrets", kind="Secret")
+_LOOK_SECONDS: Final = 0.5
+
+
+class _Secret(msgspec.Struct, frozen=True, kw_only=True):
+    data: dict[str, bytes] | None = None
+
+
+async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> None:
+    """Write the Secret's files whenever they change, until cancelled. Those of one that is gone stay, as on a node."""
+    written: dict[str, bytes] = {}
+    while True:
+        try:
+            found = await client.get(_SECRETS, name, as_type=_Secret, namespace=namespace)
+        except NotFound:
+            pass
+        except KubeError as error:
+            print(f"Secret {name} cannot be read: {error}", flush=True)  # noqa: T201 - the component's log
+        else:
+            data = found.data or {}
+            _write({key: text for key, text in data.items() if written.get(key) != text}, folder=folder)
+            written = data
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _write(files: dict[str, bytes], *, folder: Path) -> None:
+    # tls.key after tls.crt in the alphabet: in reverse the key is first.
+    for name, text in sorted(files.items(), reverse=True):
+        beside = folder / f".{name}.new"
+        beside.write_bytes(text)
+        beside.chmod(0o600)
+        beside.replace(folder / name)
+
+
+async def _main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--secret", required=True)
+    options.add_argument("--namespace", required=True)
+    options.add_argument("--folder", type=Path, required=True)
+    args = options.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with Client(load_connection(Path(os.environ["KUBECONFIG"]))) as client:
+        await follow(client, name=args.secret, namespace=args.namespace, folder=args.folder)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

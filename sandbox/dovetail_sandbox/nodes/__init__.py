@@ -1,0 +1,1 @@
+"""Simulated nodes, and the control plane's configuration for them. Pure."""

@@ -1,0 +1,249 @@
+"""The one process that runs a sandbox's programs: `python -m dovetail_sandbox.processes.supervisor <folder>`.
+
+It reads desired.json (again at every SIGHUP), starts what shall run, starts again what ended, later and later as
+kubelet does, and writes observed.json. It is a subreaper: what kwokctl starts and leaves behind becomes its child, so
+that it learns how each of them ends. SIGTERM ends everything. It is single-threaded and waits in sigtimedwait, where
+no signal can be missed between a look and a sleep.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dovetail_sandbox import state
+from dovetail_sandbox.processes import processes
+from dovetail_sandbox.state import Component, Observed, ProcessId
+
+GRACE_SECONDS: Final = 5.0
+STEADY_SECONDS: Final = 60.0  # who ran this long is forgiven: its next start is at once
+MAX_BACKOFF_SECONDS: Final = 30.0
+_IDLE_SECONDS: Final = 3600.0
+_STARTING_SECONDS: Final = 0.5  # between looks while kwokctl is at work
+_SIGNALS: Final = (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """A component and what became of it. Times are those of the monotonic clock."""
+
+    spec: Component
+    adopted: bool = False
+    process: ProcessId | None = None
+    restarts: int = 0
+    crashes: int = 0  # one after the other
+    last_exit: str = ""
+    done: bool = False
+    started_at: float = 0.0
+    start_at: float = 0.0
+    kill_at: float | None = None
+
+    def observed(self) -> Observed:
+        """As it is told to others."""
+        if self.process is not None:
+            word = "running"
+        elif self.done:
+            word = "done"
+        elif self.spec.stopped:
+            word = "stopped"
+        else:
+            word = "exited" if self.adopted or self.spec.once else "waiting"
+        return Observed(
+            name=self.spec.name,
+            state=word,  # type: ignore[arg-type]  # one of the literals, by the lines above
+            process=self.process,
+            epoch=self.spec.epoch,
+            restarts=self.restarts,
+            crashes=self.crashes,
+            last_exit=self.last_exit,
+            log=self.spec.log,
+        )
+
+    def ended(self, how: str, *, success: bool, now: float) -> None:
+        """Takes note of the end, and of when to start again."""
+        asked = self.kill_at is not None
+        steady = now - self.started_at >= STEADY_SECONDS
+        self.process, self.kill_at = None, None
+        self.last_exit = how
+        self.done = self.spec.once and success
+        self.crashes = 0 if asked or steady else self.crashes + 1
+        self.start_at = now + backoff_seconds(self.crashes)
+
+    @property
+    def startable(self) -> bool:
+        """Whether it is one that is started whenever it does not run."""
+        once_over = self.spec.once and bool(self.last_exit)
+        return self.process is None and not (self.adopted or self.spec.stopped or once_over)
+
+
+def backoff_seconds(crashes: int) -> float:
+    """How long after the n-th crash in a row a component is started again: 0, 1, 2, 4 … 30 s."""
+    return 0.0 if crashes <= 1 else min(MAX_BACKOFF_SECONDS, 2.0 ** (crashes - 2))
+
+
+def describe_exit(status: int) -> str:
+    """How a process ended, in words, from waitpid's status."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Supervisor:
+    """The children, and the folder that says what they shall be."""
+
+    folder: Path
+    children: dict[str, Child] = field(default_factory=dict)
+    _reported: list[Observed] | None = None
+    _unclaimed: dict[int, str] = field(default_factory=dict)  # how children ended that nobody had adopted yet
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT; then nothing of the sandbox runs any more."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        _become_subreaper()
+        while True:
+            now = time.monotonic()
+            self.reconcile(now=now)
+            self._report()
+            info = signal.sigtimedwait(_SIGNALS, self._idle_seconds(now=now))
+            if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
+                break
+            self.reap()
+        self._end_all()
+
+    def _end_all(self) -> None:
+        """Deployables get time to take leave; the control plane's data is thrown away, so it gets none."""
+        ours = [child.process for child in self.children.values() if child.process and not child.adopted]
+        processes.end(ours, grace_seconds=GRACE_SECONDS)
+        processes.end(processes.marked(self.folder), grace_seconds=0)
+
+    def reconcile(self, *, now: float) -> None:
+        """One look at what shall run: starts, and asks to end, what differs."""
+        desired = state.read_desired(self.folder)
+        wanted = {component.name: component for component in desired.components}
+        for name, child in list(self.children.items()):
+            if child.adopted or child.spec == wanted.get(name):
+                continue
+            if child.process is not None:
+                self._ask_to_end(child, now=now)
+            elif name in wanted:
+                self.children[name] = Child(spec=wanted[name], restarts=child.restarts, last_exit=child.last_exit)
+            else:
+                del self.children[name]
+        for name, component in wanted.items():
+            child = self.children.setdefault(name, Child(spec=component))
+            if child.spec == component and child.startable and child.start_at <= now:
+                self._start(child, now=now)
+        if desired.adopt:
+            self._adopt(Path(desired.adopt), logs=Path(desired.adopt_logs), now=now)
+
+    def reap(self) -> None:
+        """Takes leave of every child that ended, known or not."""
+        now = time.monotonic()
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                how = describe_exit(status)
+                owners = [child for child in self.children.values() if child.process and child.process.pid == pid]
+                if not owners:
+                    self._unclaimed[pid] = how
+                for child in owners:
+                    child.ended(how, success=status == 0, now=now)
+                    _tell(f"{child.spec.name} ended: {how}")
+        for child in self.children.values():
+            # What kwokctl started is kwokctl's child as long as that runs, so nobody tells us.
+            if child.adopted and child.process and not processes.alive(child.process):
+                child.ended(self._how_ended(child.process.pid), success=False, now=now)
+
+    def _start(self, child: Child, *, now: float) -> None:
+        spec = child.spec
+        Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # The children start with no signal blocked, unlike us.
+            pid = os.posix_spawn(
+                spec.argv[0],
+                spec.argv,
+                {**os.environ, **spec.env},
+                file_actions=processes.output_to(spec.log),
+                setsid=True,
+                setsigmask=[],
+            )
+        except OSError as error:
+            child.started_at = now
+            child.ended(f"not started: {error.strerror}", success=False, now=now)
+            return
+        if child.last_exit:
+            child.restarts += 1
+        child.process, child.started_at = processes.identify(pid) or ProcessId(pid, 0), now
+        _tell(f"{spec.name} started as {pid}")
+
+    def _ask_to_end(self, child: Child, *, now: float) -> None:
+        assert child.process
+        if child.kill_at is None:
+            child.kill_at = now + GRACE_SECONDS
+            processes.send(child.process, signal.SIGTERM)
+        elif child.kill_at <= now:
+            processes.send(child.process, signal.SIGKILL)
+
+    def _adopt(self, folder: Path, *, logs: Path, now: float) -> None:
+        for file in sorted(folder.glob("*.pid")):
+            name = _ADOPTED_NAMES.get(file.stem, file.stem)
+            with suppress(OSError, ValueError):
+                if name in self.children:
+                    continue
+                pid = int(file.read_text())
+                process = processes.identify(pid)
+                how = "" if process else self._how_ended(pid)
+                spec = Component(name=name, argv=[], log=str(logs / f"{file.stem}.log"))
+                child = Child(spec=spec, adopted=True, process=process, started_at=now, last_exit=how)
+                self.children[name] = child
+
+    def _how_ended(self, pid: int) -> str:
+        status = processes.exit_status(pid)
+        return self._unclaimed.get(pid, "unknown") if status is None else describe_exit(status)
+
+    def _idle_seconds(self, *, now: float) -> float:
+        times = [child.start_at for child in self.children.values() if child.startable]
+        times += [child.kill_at for child in self.children.values() if child.kill_at is not None]
+        starting = any(child.spec.once and child.process for child in self.children.values())
+        return max(0.01, min([now + (_STARTING_SECONDS if starting else _IDLE_SECONDS), *times]) - now)
+
+    def _report(self) -> None:
+        observed = [child.observed() for child in self.children.values()]
+        if observed != self._reported:
+            state.write_observed(self.folder, observed)
+            self._reported = observed
+
+
+# The control plane's own scheduler, for pods of other schedulers than ours, goes by its schedulerName.
+_ADOPTED_NAMES: Final = {"kube-scheduler": "default-scheduler"}
+
+
+def _become_subreaper() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """The entry point; the folder is the only argument."""
+    os.chdir("/")  # whatever folder `up` was called in may be removed
+    Supervisor(folder=Path(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The programs of a sandbox: which ones, and where they come from."""

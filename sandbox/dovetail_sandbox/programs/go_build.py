@@ -1,0 +1,92 @@
+"""Programs out of Go modules: the module files in gomod/ pin every version, and go.sum what each must be."""
+
+import os
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from dovetail_sandbox.errors import BuildFailedError
+from dovetail_sandbox.programs.catalog import Tool
+
+_TAIL_LINES: Final = 25
+
+
+def compiler() -> str | None:
+    """The Go command, or None where none is installed."""
+    return shutil.which("go")
+
+
+def module_folder(folder: str) -> Path:
+    """Where the module files of some tools lie, in a checkout as in an installed wheel."""
+    return Path(str(resources.files("dovetail_sandbox").joinpath("gomod", folder)))
+
+
+def build(
+    tools: Sequence[Tool],
+    *,
+    go: str,
+    target: Path,
+    detail: Callable[[str], None],
+    module: Path | None = None,
+) -> None:
+    """Builds programs of one module into the folder `target`, in one go: what they share is compiled once.
+
+    `detail` hears which package is being compiled. Raises `BuildFailedError` with the end of the compiler's output.
+    """
+    flags = " ".join(dict.fromkeys(["-s", "-w", *(tool.ldflags for tool in tools if tool.ldflags)]))
+    target.mkdir(parents=True, exist_ok=True)
+    command = [go, "build", "-v", "-trimpath", f"-ldflags={flags}", f"-o={target}/", *(tool.package for tool in tools)]
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    with subprocess.Popen(
+        command,
+        cwd=module or module_folder(tools[0].folder),
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as compiling:
+        assert compiling.stdout
+        for line in compiling.stdout:
+            tail.append(line.rstrip())
+            detail(line.strip())
+    if compiling.returncode != 0:
+        raise BuildFailedError(", ".join(tool.name for tool in tools), output_tail="\n".join(tail))
+    for tool in tools:
+        _rename(target, tool=tool)
+
+
+def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None) -> None:
+    """Copies the Helm chart that the project keeps in its Go module to `target`. Raises `BuildFailedError`."""
+    found = subprocess.run(
+        [go, "list", "-f={{.Module.Dir}}", tool.package],
+        cwd=module or module_folder(tool.folder),
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    source = Path(found.stdout.strip()) / tool.chart
+    if found.returncode != 0 or not (source / "Chart.yaml").exists():
+        raise BuildFailedError(tool.name, output_tail=found.stderr or f"there is no chart in {source}")
+    for path in source.rglob("*"):
+        if path.is_file():
+            # Contents alone: in the module cache everything is read-only, folders too.
+            (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+            (target / path.relative_to(source)).write_bytes(path.read_bytes())
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
+
+
+def _rename(target: Path, *, tool: Tool) -> None:
+    """`go build` names a program after its package's last part, which for `…/server/v3` is `server`."""
+    parts = [part for part in tool.package.split("/") if not (part.startswith("v") and part[1:].isdecimal())]
+    built = target / parts[-1]
+    if parts[-1] != tool.name:
+        built.rename(target / tool.name)

@@ -1,0 +1,178 @@
+"""Where the sandbox's programs are: from the cache, else from PATH, else an official release, else a Go build.
+
+The cache is `${XDG_CACHE_HOME:-~/.cache}/dovetail/bin/<tool>-<version>-<os>-<arch>/<tool>`; how long builds took is
+remembered beside it. One process at a time fills it.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dovetail.decoding import decode
+from dovetail_sandbox.errors import DownloadError, ToolUnavailableError
+from dovetail_sandbox.programs import catalog, download, go_build
+from dovetail_sandbox.programs.catalog import Tool
+from dovetail_sandbox.progress import Reporter
+
+
+def cache_folder() -> Path:
+    """Where programs are kept between sandboxes."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "dovetail" / "bin"
+
+
+def chart_of(program: Path) -> Path:
+    """Where the Helm chart of a program lies, for one whose project has a chart in its Go module."""
+    return program.with_name("chart")
+
+
+def resolve(names: Sequence[str], *, report: Reporter) -> dict[str, Path]:
+    """The programs by name; what is missing is fetched or built.
+
+    Raises `ToolUnavailableError` where there is no way to get one, `BuildFailedError` where the compiler refuses.
+    """
+    return Binaries(cache=cache_folder(), report=report).resolve([catalog.tool(name) for name in names])
+
+
+@dataclass(slots=True, kw_only=True)
+class Binaries:
+    """The cache and the ways to fill it. `search_path` is PATH as `shutil.which` takes it."""
+
+    cache: Path
+    report: Reporter
+    search_path: str | None = None
+    go: str | None = field(default_factory=go_build.compiler)
+
+    def resolve(self, wanted: Sequence[Tool]) -> dict[str, Path]:
+        """The programs by name, whichever way they come."""
+        found = self._present(wanted)
+        if missing := [tool for tool in wanted if tool.name not in found]:
+            with self._only_one():
+                # Another process may have brought them meanwhile.
+                missing = [tool for tool in missing if not self._cached(tool).exists()]
+                self._bring(missing)
+            found |= {tool.name: self._cached(tool) for tool in wanted if tool.name not in found}
+        return {tool.name: found[tool.name] for tool in wanted}
+
+    def _present(self, wanted: Iterable[Tool]) -> dict[str, Path]:
+        found = {}
+        for tool in wanted:
+            if (cached := self._cached(tool)).exists():
+                found[tool.name] = cached
+            elif installed := self._installed(tool):
+                self.report.say(f"{tool.name} {tool.version}: {installed}, from PATH")
+                found[tool.name] = installed
+        return found
+
+    def _cached(self, tool: Tool) -> Path:
+        return self.cache / tool.key / tool.name
+
+    def _installed(self, tool: Tool) -> Path | None:
+        path = shutil.which(tool.name, path=self.search_path)
+        if not path or not tool.version_arguments:
+            return None
+        try:
+            told = subprocess.run(
+                [path, *tool.version_arguments], capture_output=True, text=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        words = (told.stdout + told.stderr).replace(",", " ").replace("+", " ").split()
+        matches = tool.version in words or tool.version.removeprefix("v") in words
+        return Path(path) if matches else None
+
+    def _bring(self, missing: Sequence[Tool]) -> None:
+        rest, reason = self._download(missing)
+        if not rest:
+            return
+        if self.go is None:
+            raise ToolUnavailableError(
+                [tool.name for tool in rest],
+                reason=f"{reason}, and Go, which could build them, is not installed (https://go.dev/dl)",
+            )
+        listed = ", ".join(f"{tool.name} {tool.version}" for tool in rest)
+        self.report.say(f"{reason[0].upper()}{reason[1:]}.\nBuilding with Go, once, for the cache: {listed}")
+        self._build(rest)
+
+    def _download(self, missing: Sequence[Tool]) -> tuple[list[Tool], str]:
+        """What releases do not give, and why. The first host that cannot be reached speaks for the network."""
+        rest = [tool for tool in missing if not tool.release]
+        reason = "no release with checksums exists for some programs"
+        offered = [tool for tool in missing if tool.release]
+        for position, tool in enumerate(offered):
+            try:
+                self._download_one(tool)
+            except DownloadError as error:
+                return rest + offered[position:], f"official releases cannot be had here ({error})"
+        return rest, reason
+
+    def _download_one(self, tool: Tool) -> None:
+        title = f"Downloading {tool.name} {tool.version}"
+        with self.report.task(title), tempfile.TemporaryDirectory(dir=self.cache) as folder:
+            fresh = Path(folder) / tool.name
+            download.fetch(tool, target=fresh)
+            self._keep(fresh, tool=tool)
+
+    def _build(self, rest: Sequence[Tool]) -> None:
+        """Modules in parallel, the programs of one module together: they share most packages."""
+        groups = [[tool for tool in rest if tool.folder == folder] for folder in dict.fromkeys(t.folder for t in rest)]
+        with ThreadPoolExecutor(max_workers=max(1, min(len(groups), (os.cpu_count() or 2) // 2))) as pool:
+            for done in [pool.submit(self._build_group, group) for group in groups]:
+                done.result()
+
+    def _build_group(self, group: Sequence[Tool]) -> None:
+        assert self.go
+        key = "+".join(sorted(tool.key for tool in group))
+        names = ", ".join(tool.name for tool in group)
+        title = f"Building {names if len(group) <= 3 else f'{group[0].name} and {len(group) - 1} more'}"
+        with (
+            self.report.task(title, usual_seconds=self._usual(key)) as task,
+            tempfile.TemporaryDirectory(dir=self.cache) as folder,
+        ):
+            begin = time.monotonic()
+            go_build.build(group, go=self.go, target=Path(folder), detail=task.detail)
+            for tool in group:
+                if tool.chart:
+                    # Before the program: where that is the chart is too.
+                    go_build.copy_chart(tool, go=self.go, target=chart_of(self._cached(tool)))
+                self._keep(Path(folder) / tool.name, tool=tool)
+            self._remember(key, seconds=time.monotonic() - begin)
+
+    def _keep(self, fresh: Path, *, tool: Tool) -> None:
+        self._cached(tool).parent.mkdir(parents=True, exist_ok=True)
+        fresh.replace(self._cached(tool))
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with (self.cache / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.report.say("Another process is fetching or building programs; waiting for it.")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _durations(self) -> dict[str, float]:
+        try:
+            return decode((self.cache / "durations.json").read_bytes(), as_type=dict[str, float])
+        except (OSError, ValueError):
+            return {}
+
+    def _usual(self, key: str) -> float | None:
+        return self._durations().get(key)
+
+    def _remember(self, key: str, *, seconds: float) -> None:
+        known = self._durations() | {key: round(seconds, 1)}
+        fresh = self.cache / ".durations.json"
+        fresh.write_text(json.dumps(known, indent=1))
+        fresh.replace(self.cache / "durations.json")

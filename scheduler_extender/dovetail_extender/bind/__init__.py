@@ -1,0 +1,1 @@
+"""Checks again, promises the devices, and binds with one write."""

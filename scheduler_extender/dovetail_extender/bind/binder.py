@@ -1,0 +1,243 @@
+"""Bind: recheck against the ledger, promise, and one write to the API server.
+
+From the recheck to the promise nothing awaits, so no two binds can be promised the same share. A write whose outcome is
+not known (deadline, broken connection, a fault of the API server) may have happened: its promise stands and the bind is
+unsettled until the cache or a fresh read shows what became of it. Meanwhile the pod may be bound to that same node
+again, with the same devices, and to no other.
+
+Only the holder of the extenders' Lease binds, and only while the Lease covers the whole time that the write may take.
+The number of its term travels in the Binding, so that the API server can refuse what an earlier holder sent.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail.gpu.request import RequestError
+from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError
+from dovetail.logs import get_logger
+from dovetail.pods.allocation import AllocationError, allocation_in, annotations_of
+from dovetail.pods.demand import host_request
+from dovetail_extender.bind.unsettled import Office, PodsOfCluster, Settling
+from dovetail_extender.decide.demand import allocation_of
+from dovetail_extender.decide.filter_score import Decisions
+from dovetail_extender.protocol import BindingArgs
+
+log = get_logger(__name__)
+
+Result = Literal["bound", "refused", "gone", "conflict", "failed", "unsettled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a bind. `error` is empty when the pod is bound as asked, and only then."""
+
+    result: Result
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    node: str
+    task: asyncio.Task[Outcome]
+
+
+class Binder:
+    """Binds pods one API write each; binds of different pods run at the same time."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        pods: PodsOfCluster,
+        office: Office,
+        decisions: Decisions,
+        deadline_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._pods = pods
+        self._office = office
+        self._decisions = decisions
+        self._deadline_seconds = deadline_seconds
+        self._clock = clock
+        self._running: dict[str, _Running] = {}
+        self._settling = Settling(ledger=ledger, pods=pods, deadline_seconds=deadline_seconds, clock=clock)
+
+    @property
+    def unsettled(self) -> int:
+        """How many binds have an outcome that is not known yet."""
+        return self._settling.unsettled
+
+    @property
+    def unseen(self) -> int:
+        """How many binds were sent that the cache does not show yet."""
+        return self._settling.unseen
+
+    async def bind(self, args: BindingArgs) -> Outcome:
+        """Bind the pod to the node. The same bind asked twice at a time is done once, and both get its outcome."""
+        running = self._running.get(args.pod_uid)
+        if running is None:
+            task = asyncio.create_task(self._bind(args), name=f"bind {args.pod_namespace}/{args.pod_name}")
+            running = self._running[args.pod_uid] = _Running(node=args.node, task=task)
+            task.add_done_callback(lambda _task: self._running.pop(args.pod_uid))
+        elif running.node != args.node:
+            return Outcome(result="refused", error=f"the pod is being bound to {running.node}")
+        # The bind goes on to its end even if the one who asked has left.
+        return await asyncio.shield(running.task)
+
+    async def drain(self) -> None:
+        """Wait for the binds that are under way; each ends by its deadline."""
+        await asyncio.gather(*(running.task for running in self._running.values()), return_exceptions=True)
+
+    async def settle(self) -> None:
+        """Find out what became of the binds that the cache does not show; to be called every second or so."""
+        await self._settling.settle(running=self._running)
+
+    async def _bind(self, args: BindingArgs) -> Outcome:
+        deadline = self._clock() + self._deadline_seconds
+        try:
+            pod = await self._find(args)
+        except NotFound:
+            return self._gone(args)
+        except KubeError as error:
+            return Outcome(result="failed", error=f"the pod cannot be read: {error}")
+        if pod.metadata.uid != args.pod_uid:
+            return self._gone(args)
+        if pod.spec.node_name:
+            return _of_bound(pod, node=args.node)
+        claim = self._promise(pod, node=args.node)
+        if isinstance(claim, Outcome):
+            return claim
+        return await self._write(pod, claim, deadline=deadline)
+
+    async def _find(self, args: BindingArgs) -> Pod:
+        pod = self._pods.cached(namespace=args.pod_namespace, name=args.pod_name)
+        if pod is not None and pod.metadata.uid == args.pod_uid:
+            return pod
+        return await self._pods.read(
+            namespace=args.pod_namespace, name=args.pod_name, deadline_seconds=self._deadline_seconds
+        )
+
+    def _promise(self, pod: Pod, *, node: str) -> Claim | Outcome:
+        """The pod's claim on the node, from now on firm; or why not, and then nothing is held for it."""
+        uid = pod.metadata.uid
+        standing = self._ledger.claim(uid)
+        if standing is not None and not self._ledger.is_hold(uid):
+            if standing.node == node:
+                return standing
+            return Outcome(result="refused", error=f"the pod's bind to {standing.node} is not settled yet")
+        try:
+            ask = self._decisions.ask(pod)
+        except RequestError as error:
+            return self._refused(uid, error=str(error))
+        if ask is None:
+            cpu_milli, memory_mib = host_request(pod.spec)
+            claim = Claim(key=uid, node=node, cpu_milli=cpu_milli, memory_mib=memory_mib)
+        else:
+            found = self._decisions.claim(ask, pod=pod, node=node)
+            if isinstance(found, Refusal):
+                return self._refused(uid, error=found.message)
+            claim = found
+        self._ledger.commit(claim)
+        return claim
+
+    async def _write(self, pod: Pod, claim: Claim, *, deadline: float) -> Outcome:
+        # Where kubelet picks, the node may have told the devices before the bind is known: they are no allocation.
+        annotations = {}
+        if claim.devices and not claim.resource:
+            tenancy = self._decisions.tenancies.of(pod)
+            annotations = annotations_of(allocation_of(claim, pod=pod, tenancy=tenancy))
+        left = deadline - self._clock()
+        if left <= 0:
+            self._settling.give_up(claim.key)
+            return Outcome(result="failed", error="the bind's deadline passed before it was sent")
+        term = self._office.term
+        if term is None or self._office.remaining_seconds < left:
+            self._settling.give_up(claim.key)
+            return Outcome(result="failed", error="the extender's lease does not cover the time that a bind may take")
+        if annotations or claim.resource:
+            annotations |= {names.TERM: str(term)}
+        try:
+            await self._pods.bind(pod, node=claim.node, annotations=annotations, deadline_seconds=left)
+        except Conflict as error:
+            return await self._after_conflict(pod, claim, error=error, deadline=deadline)
+        except NotFound:
+            self._settling.release(claim.key)
+            return Outcome(result="gone", error="the pod was deleted")
+        except KubeError as error:
+            return self._after_failure(pod, error=error)
+        self._settling.note(pod, known=True)
+        log.info("bound", **_about(pod, claim))
+        return Outcome(result="bound")
+
+    async def _after_conflict(self, pod: Pod, claim: Claim, *, error: Conflict, deadline: float) -> Outcome:
+        """Bound already, being deleted, gated, or another pod of that name: a fresh read tells."""
+        meta = pod.metadata
+        try:
+            now = await self._pods.read(
+                namespace=meta.namespace, name=meta.name, deadline_seconds=max(0.1, deadline - self._clock())
+            )
+        except NotFound:
+            self._settling.release(meta.uid)
+            return Outcome(result="gone", error="the pod was deleted")
+        except KubeError as reading:
+            return self._unsettled(pod, error=reading)
+        if now.metadata.uid == meta.uid and now.spec.node_name:
+            # Whatever it is bound to, the cache is about to put that in the place of our claim.
+            self._settling.note(pod, known=True)
+            return _of_bound(now, node=claim.node, expected=claim)
+        self._settling.give_up(meta.uid)
+        return Outcome(result="conflict", error=error.message or str(error))
+
+    def _after_failure(self, pod: Pod, *, error: KubeError) -> Outcome:
+        meta = pod.metadata
+        if isinstance(error, StatusError) and not isinstance(error, ServerFault):
+            self._settling.give_up(meta.uid)
+            return Outcome(result="failed", error=str(error))
+        return self._unsettled(pod, error=error)
+
+    def _unsettled(self, pod: Pod, *, error: KubeError) -> Outcome:
+        self._settling.note(pod, known=False)
+        return Outcome(result="unsettled", error=f"nobody knows whether the pod was bound: {error}")
+
+    def _refused(self, uid: str, *, error: str) -> Outcome:
+        self._settling.release(uid)
+        return Outcome(result="refused", error=error)
+
+    def _gone(self, args: BindingArgs) -> Outcome:
+        self._settling.release(args.pod_uid)
+        return Outcome(result="gone", error="the pod was deleted")
+
+
+def _of_bound(pod: Pod, *, node: str, expected: Claim | None = None) -> Outcome:
+    """A pod that is bound already: as was asked, or else not ours to change."""
+    if pod.spec.node_name != node:
+        return Outcome(result="conflict", error=f"the pod is bound to {pod.spec.node_name} already")
+    ours = None if expected is None or expected.resource else expected
+    if ours is not None and _devices_in(pod) != {device.uuid for device in ours.devices}:
+        return Outcome(result="conflict", error=f"the pod is bound to {node} already, with other devices")
+    return Outcome(result="bound")
+
+
+def _devices_in(pod: Pod) -> set[str]:
+    try:
+        allocation = allocation_in(pod.metadata.annotations)
+    except AllocationError:
+        return set()
+    return {device.uuid for device in allocation.devices} if allocation else set()
+
+
+def _about(pod: Pod, claim: Claim) -> dict[str, object]:
+    return {
+        "namespace": pod.metadata.namespace,
+        "pod": pod.metadata.name,
+        "node": claim.node,
+        "devices": [device.uuid for device in claim.devices],
+    }

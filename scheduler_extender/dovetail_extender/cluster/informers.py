@@ -1,0 +1,105 @@
+"""The extender's picture of the cluster: nodes, GPUNodes, pods and the plans of GPUJobs, kept true by watching, and the
+one write.
+
+The picture is usable once all of them are listed. When the API server falls silent it stays as it was last seen, and
+grows old; the ages say so.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from dovetail import names
+from dovetail.api.builtin import Node, Pod
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODS
+from dovetail.cluster.view import ClusterView
+from dovetail.kube.client import Client
+from dovetail.kube.reflector import EventType, KubeObject, Reflector
+from dovetail.kube.resource_slices import SliceWatch
+from dovetail.pods.assumed_allocation import assumed_pod
+from dovetail_extender.holds.planned_workers import PlannedJob
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Watching:
+    """Feeds a `ClusterView` from the API server, and gives binds the pods of the cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        view: ClusterView,
+        on_pod: Callable[[EventType, Pod], None],
+        on_job: Callable[[EventType, PlannedJob], None],
+        on_quota: Callable[[EventType, GPUQuota], None],
+    ) -> None:
+        """`on_pod` hears of each pod's changes after the picture has them, the others of GPUJobs and GPUQuotas."""
+        self._client = client
+        self._nodes = Reflector(
+            client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
+        )
+        self._gpunodes = Reflector(
+            client,
+            GPUNODES,
+            GPUNode,
+            on_event=_feed(view.gpunode_changed, lambda gpunode: view.gpunode_gone(gpunode.metadata.name)),
+        )
+        into_view = _feed(view.pod_changed, view.pod_gone)
+
+        def on_pod_event(event: EventType, pod: Pod) -> None:
+            into_view(event, pod)
+            on_pod(event, pod)
+
+        self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event, stand_in=assumed_pod)
+        self._jobs = Reflector(client, GPUJOBS, PlannedJob, on_event=on_job)
+        self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=on_quota)
+        self._slices = SliceWatch(
+            client, drivers=names.GPU_DRIVERS, on_event=_feed(view.slice_changed, view.slice_gone)
+        )
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+            group.create_task(self._slices.run(), name="watch resourceslices")
+
+    @property
+    def missing(self) -> list[str]:
+        """What has not been listed yet; empty when the picture is usable."""
+        missing = [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
+        return missing if self._slices.settled.is_set() else [*missing, "resourceslices"]
+
+    def ages_seconds(self) -> dict[str, float]:
+        """Since the API server last said anything about each kind."""
+        return {reflector.resource.plural: reflector.age_seconds for reflector in self._reflectors}
+
+    def cached(self, *, namespace: str, name: str) -> Pod | None:
+        """The pod as last seen by watching."""
+        return self._pods.store.get(f"{namespace}/{name}")
+
+    def pods(self) -> Collection[Pod]:
+        """All pods as last seen by watching."""
+        return self._pods.store.values()
+
+    async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
+        """The pod as it is now. Raises `KubeError`."""
+        return await self._client.get(PODS, name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds)
+
+    async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
+        """The Binding. Raises `KubeError`."""
+        await self._client.bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)
+
+    @property
+    def _reflectors(self) -> tuple[Reflector[Any], ...]:
+        return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas
+
+
+def _feed(changed: Callable[[T], object], gone: Callable[[T], object]) -> Callable[[EventType, T], None]:
+    def on_event(event: EventType, subject: T) -> None:
+        (gone if event == "DELETED" else changed)(subject)
+
+    return on_event

@@ -1,0 +1,64 @@
+"""The wake-up: kube-scheduler looks at refused pods again when a certain object of ours changes.
+
+Any change of a kind that kube-scheduler watches does that for all pods that an extender refused. Nodes and pods are of
+such a kind, but a right to change them is one to retaint nodes or to run other images. So is CSIStorageCapacity: the
+chart makes one for a storage class that nobody has, which no volume ever asks about, and the extender may patch that
+one object and nothing else.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dovetail.api.resources import CSISTORAGECAPACITIES
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError
+from dovetail.logs import get_logger
+from dovetail.names import GROUP
+from dovetail.process.guarded_loops import repeat
+from dovetail_extender.decide.unschedulable import Waiting
+from dovetail_extender.metrics import Metrics
+
+log = get_logger(__name__)
+
+OBJECT: Final = "dovetail-wakeup"
+ANNOTATION: Final = f"{GROUP}/woken-at"
+LOOK_SECONDS: Final = 0.05
+DEADLINE_SECONDS: Final = 5.0
+
+
+class Waking:
+    """Wakes waiting pods while `run()` goes on."""
+
+    def __init__(self, client: Client, *, waiting: Waiting, namespace: str, metrics: Metrics) -> None:
+        self._client = client
+        self._waiting = waiting
+        self._namespace = namespace
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        await repeat(self.look, every_seconds=LOOK_SECONDS, what="waking pods")
+
+    async def look(self) -> None:
+        """Wake the waiting pods if that is due."""
+        if not self._waiting.wake_due():
+            return
+        try:
+            await self._touch()
+        except KubeError as error:
+            self._waiting.failed()
+            log.warning("waiting pods could not be woken", object=OBJECT, error=str(error))
+            return
+        self._waiting.woken()
+        self._metrics.wakeups.inc()
+
+    async def _touch(self) -> None:
+        patch = {"metadata": {"annotations": {ANNOTATION: datetime.now(UTC).isoformat()}}}
+        await self._client.patch(
+            CSISTORAGECAPACITIES,
+            OBJECT,
+            patch,
+            as_type=dict[str, Any],
+            namespace=self._namespace,
+            deadline_seconds=DEADLINE_SECONDS,
+        )

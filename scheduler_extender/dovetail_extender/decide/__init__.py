@@ -1,0 +1,1 @@
+"""Filter, prioritize and preempt: what kube-scheduler asks. Pure."""

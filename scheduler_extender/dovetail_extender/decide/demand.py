@@ -1,0 +1,82 @@
+"""What a pod that is being scheduled asks, and which of its containers the devices go to. Pure."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import Policy
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.formats.quantities import QuantityError
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.request import RequestError
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation
+from dovetail.pods.containers import parts_of
+from dovetail.pods.demand import ask_of_pod
+from dovetail.pods.tenancy import Tenancy
+
+# Versions of pods of which the ask is remembered.
+REMEMBERED: Final = 4096
+
+
+class Asks:
+    """What pods ask, read once for each version of a pod: filter, prioritize and bind all want it.
+
+    `namespace_policies` are the policies of namespaces whose pods name none, `default_policy` is that of all others.
+    """
+
+    def __init__(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy], vendors: Vendors) -> None:
+        self._default_policy = default_policy
+        self._namespace_policies = namespace_policies
+        self._vendors = vendors
+        self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
+
+    def policy_of(self, namespace: str) -> Policy:
+        """The policy of a namespace's pods that name none."""
+        return self._namespace_policies.get(namespace, self._default_policy)
+
+    def of(self, pod: Pod) -> Ask | None:
+        """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
+        version = pod.metadata.uid, pod.metadata.resource_version
+        if all(version) and version in self._known:
+            return self._known[version]
+        ask = _read(pod, default_policy=self.policy_of(pod.metadata.namespace), vendors=self._vendors)
+        if all(version):
+            self._known[version] = ask
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return ask
+
+
+def _read(pod: Pod, *, default_policy: Policy, vendors: Vendors) -> Ask | None:
+    try:
+        return ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
+    except QuantityError as error:
+        raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
+
+
+def allocation_of(claim: Claim, *, pod: Pod, tenancy: Tenancy) -> Allocation:
+    """The claim as the pod's annotations tell it: its devices, one part of the pod after the other."""
+    devices = (
+        AllocatedDevice(
+            uuid=device.uuid, index=device.index, share_milli=device.share_milli, memory_mib=device.memory_mib
+        )
+        for device in claim.devices
+    )
+    containers = [
+        ContainerAllocation(index=part.index, devices=list(islice(devices, part.request.count)))
+        for part in parts_of(pod).parts
+    ]
+    containers.sort(key=lambda container: container.index)
+    return Allocation(
+        node=claim.node,
+        mode=claim.mode,
+        containers=containers,
+        guard_fraction=claim.guard_fraction,
+        workload=claim.workload,
+        movable=claim.movable,
+        priority=tenancy.priority,
+        reservation=tenancy.reservation,
+        job=tenancy.job,
+    )

@@ -1,0 +1,249 @@
+"""Filter and prioritize: what kube-scheduler asks, decided over the ledger. No I/O; the clock is an argument.
+
+A hold under the pod's UID stays on the best node, because kube-scheduler says nothing more until it binds, and other
+pods are decided meanwhile. Prioritize leaves it, or filter where a single node is left: kube-scheduler does not ask for
+the scores of one. To ask again changes nothing, for a pod's own hold is not in its way. A pod that already has a firm
+promise (its bind is under way, or its outcome is not known yet) is led back to the same node, where the bind may be
+repeated safely.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import Policy
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.filter.fit import Fit
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.live_fragmentation import Fragments, FragmentSettings
+from dovetail.engine.score.warm_start import count_those_here
+from dovetail.gpu.request import RequestError
+from dovetail_extender.decide.demand import REMEMBERED, Asks
+from dovetail_extender.decide.quotas import PodQuotas
+from dovetail_extender.decide.tenancies import Tenancies
+from dovetail_extender.holds.nominations import Nominations
+from dovetail_extender.holds.planned_workers import ELSEWHERE, Place, Plans
+from dovetail_extender.protocol import ScheduledPod
+
+# kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
+# node affinity. For a pod without wishes of its own the engine's order rules; the wishes of one that has them outweigh
+# differences of up to a fifth of the scale.
+SCALE: Final = 10_000
+SCALE_BESIDE_WISHES: Final = 100
+
+# kube-scheduler's own scoring costs more a node than ours: the best few are enough for its ties and its plugins. Of
+# those only such as its plugins could still lift above the best: their 1,200 are 120 of our points, ten each.
+FILTER_LIMIT: Final = 64
+_NEAR: Final = 120 / SCALE
+
+_UNSETTLED: Final = "the pod's bind to another node is not settled yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the configuration says about decisions."""
+
+    default_policy: Policy = "Balanced"
+    namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
+    fragmentation: FragmentationPolicy = "ph"
+    filter_limit: int = FILTER_LIMIT
+    hold_ttl_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filtered:
+    """The answer to filter: nodes to go on with, and why not the others.
+
+    Nodes that fit but are not among the best few stand in neither, and while any fits the others get no reason.
+    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere. `ask` is what the pod asks, and
+    `place` is its place in the plan of its job.
+    """
+
+    nodes: list[str] = field(default_factory=list)
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    invalid: str = ""
+    ask: Ask | None = None
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Foreseen:
+    """What the pod would have of a node, found when the node had last changed at `changed_at`."""
+
+    ask: Ask
+    claim: Claim
+    changed_at: int
+
+
+class Decisions:
+    """Filter and prioritize over one picture of the cluster."""
+
+    def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
+        self._ledger = view.ledger
+        self._asks = Asks(
+            default_policy=rules.default_policy, namespace_policies=rules.namespace_policies, vendors=view.vendors
+        )
+        self.fragments = Fragments(view.ledger, settings=FragmentSettings(policy=rules.fragmentation))
+        self.shapes = Shapes(view.ledger, tidy=self.fragments)
+        self._rules = rules
+        self._clock = clock
+        self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
+        self.nominations = Nominations(ledger=view.ledger, shapes=self.shapes, ask=self.ask)
+        self.quotas = PodQuotas(ledger=view.ledger, nodes=view.nodes)
+        self.tenancies = Tenancies()
+        self.plans = Plans(
+            ledger=view.ledger,
+            shapes=self.shapes,
+            nominations=self.nominations,
+            vendors=view.vendors,
+            policy_of=self._asks.policy_of,
+            clock=clock,
+        )
+
+    def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
+        """Which of `nodes` the pod may go to; the best few of them, or all when the pod has wishes of its own."""
+        try:
+            ask = self.ask(pod)
+        except RequestError as error:
+            return Filtered(invalid=str(error))
+        uid = pod.metadata.uid
+        if ask is not None:
+            self.fragments.arrived(ask, key=uid)
+        pinned = self._pinned_to(uid)
+        if pinned is not None:
+            return _only(pinned, nodes=nodes, ask=ask)
+        if ask is None:
+            return Filtered(nodes=list(nodes))
+        place = self.plans.place_of(pod)
+        if place is not None:
+            return self._planned(ask, place, nodes=nodes)
+        beyond = self.quotas.refusal(pod, ask)
+        if beyond is not None:
+            return Filtered(refusals=dict.fromkeys(nodes, beyond), ask=ask)
+        nodes, outside = self.quotas.allowed(pod, nodes)
+        fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
+        fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
+        # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
+        refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
+        return Filtered(nodes=fits, refusals={**refusals, **({} if fits else outside)}, ask=ask)
+
+    def _planned(self, ask: Ask, place: Place | Refusal, *, nodes: Sequence[str]) -> Filtered:
+        """A worker of a plan goes to its own node, or waits until there is room."""
+        if isinstance(place, Refusal):
+            return Filtered(refusals=dict.fromkeys(nodes, place), ask=ask)
+        found = self.plans.check(place, ask)
+        if isinstance(found, Fit) and place.node in nodes:
+            return Filtered(nodes=[place.node], ask=ask, place=place)
+        refusals = dict.fromkeys(nodes, Refusal(kind="Held", message=ELSEWHERE, text=ELSEWHERE))
+        if isinstance(found, Refusal) and place.node in refusals:
+            refusals[place.node] = found
+        return Filtered(refusals=refusals, ask=ask, place=place)
+
+    def _best(self, ask: Ask, *, nodes: Sequence[str], pod: ScheduledPod) -> list[str]:
+        uid = pod.metadata.uid
+        if pod.spec.has_wishes:
+            return self.shapes.best(ask, nodes=nodes, key=uid)
+        found = self.shapes.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=_NEAR)
+        if len(found) == 1:
+            self._hold(ask, node=found[0], key=uid)
+        return found
+
+    def _alone(self, ask: Ask, *, node: str, key: str) -> list[str]:
+        """The one node that is asked about, as a plan names it, if the pod fits there; its bind comes next."""
+        found = self.shapes.check(ask, node=node, key=key)
+        if isinstance(found, Refusal):
+            return []
+        self._foresee(ask, claim=found.claim)
+        return [node]
+
+    def prioritize(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> list[int]:
+        """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
+        uid = pod.metadata.uid
+        try:
+            ask = self.ask(pod)
+        except RequestError:
+            ask = None
+        if ask is None or not nodes or self._pinned_to(uid) is not None or self.plans.place_of(pod) is not None:
+            return [0] * len(nodes)
+        ranks = np.asarray(self.shapes.scores(ask, nodes=nodes, key=uid))
+        best = int(np.argmax(ranks))
+        self._hold(ask, node=nodes[best], key=uid)
+        scale = SCALE_BESIDE_WISHES if pod.spec.has_wishes else SCALE
+        scores: list[int] = np.rint(ranks * scale).astype(int).tolist()
+        # kube-scheduler draws among equals: the node that is held must not have one.
+        scores[best] += 1
+        return scores
+
+    def count_those_here(self, pods: Iterable[Pod]) -> Iterator[int]:
+        """Count the pods that are bound already as arrivals, in small steps; the others arrive when they are asked
+        about."""
+        bound = (pod for pod in pods if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"})
+        return count_those_here(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
+
+    def _ask_of_bound(self, pod: Pod) -> Ask | None:
+        try:
+            return self.ask(pod)
+        except RequestError:
+            return None
+
+    def ask(self, pod: Pod) -> Ask | None:
+        """What a pod asks, by the policy of its namespace if it names none. Raises `RequestError`."""
+        return self._asks.of(pod)
+
+    def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
+        """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way.
+
+        Nothing has to be checked again where nothing of the node has changed since the pod was led there.
+        """
+        place = self.plans.place_of(pod)
+        if place is not None:
+            if isinstance(place, Refusal):
+                return place
+            return self.plans.take(place, ask, node=node, key=pod.metadata.uid)
+        beyond = self.quotas.refusal(pod, ask)
+        if beyond is not None:
+            return beyond
+        seen = self._foreseen.pop(pod.metadata.uid, None)
+        if (
+            seen is not None
+            and (seen.ask, seen.claim.node) == (ask, node)
+            and seen.changed_at == self._ledger.changed_at(node)
+        ):
+            return seen.claim
+        found = self.shapes.check(ask, node=node, key=pod.metadata.uid)
+        if isinstance(found, Refusal):
+            made = self.nominations.make_way(ask, node=node, pod=pod)
+            return found if made is None else made.claim
+        return found.claim
+
+    def _pinned_to(self, uid: str) -> str | None:
+        claim = self._ledger.claim(uid)
+        return None if claim is None or self._ledger.is_hold(uid) else claim.node
+
+    def _hold(self, ask: Ask, *, node: str, key: str) -> None:
+        found = self.shapes.check(ask, node=node, key=key)
+        if isinstance(found, Fit):
+            self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
+            self._foresee(ask, claim=found.claim)
+
+    def _foresee(self, ask: Ask, *, claim: Claim) -> None:
+        """Note what the pod would have, for its bind. Nothing is held by that."""
+        self._foreseen[claim.key] = _Foreseen(ask=ask, claim=claim, changed_at=self._ledger.changed_at(claim.node))
+        if len(self._foreseen) > REMEMBERED:
+            self._foreseen.popitem(last=False)
+
+
+def _only(pinned: str, *, nodes: Sequence[str], ask: Ask | None) -> Filtered:
+    refusal = Refusal(kind="Held", message=_UNSETTLED, text=_UNSETTLED)
+    return Filtered(
+        nodes=[name for name in nodes if name == pinned],
+        refusals={name: refusal for name in nodes if name != pinned},
+        ask=ask,
+    )

@@ -1,0 +1,128 @@
+"""GPUQuotas over pods that belong to no plan: what their namespace may use, and the pools that it is kept to. Pure.
+
+GPUJobs are held to the quotas by the queue, before there is a pod. Any other pod is held to them here, with what the
+pods of GPUJobs use and what is planned for them counted beside. A pod is nobody's: quotas of users do not bind it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dovetail import names
+from dovetail.api.builtin import Node, Pod
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.kube.reflector import EventType
+from dovetail.queue.limits.limits import Subject, binds, limits_of, milli_of
+from dovetail.queue.limits.pools import pools_of
+from dovetail.queue.limits.priorities import bound_of
+from dovetail.queue.limits.quotas import weight_refusal
+from dovetail.queue.model.gate import Refused
+
+
+@dataclass(slots=True)
+class PodQuotas:
+    """The quotas, and whose each claim of the ledger is. Feed it every change of quotas, pods and planned jobs."""
+
+    ledger: Ledger
+    nodes: Mapping[str, Node]
+    _quotas: dict[str, GPUQuota] = field(default_factory=dict)
+    # Keys of claims, by namespace: of pods their UIDs, of planned workers what `plans` holds their room under.
+    _pods: dict[str, set[str]] = field(default_factory=dict)
+    _jobs: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def quota_event(self, event: EventType, quota: GPUQuota) -> None:
+        """A GPUQuota has changed."""
+        name = quota.metadata.name
+        if event == "DELETED":
+            self._quotas.pop(name, None)
+        elif quota.spec.users or not _says_anything(quota.spec):
+            # Nothing that binds a pod.
+            self._quotas.pop(name, None)
+        else:
+            self._quotas[name] = quota
+
+    def pod_event(self, event: EventType, pod: Pod) -> None:
+        """A Pod has changed."""
+        keys = self._pods.setdefault(pod.metadata.namespace, set())
+        (keys.discard if event == "DELETED" else keys.add)(pod.metadata.uid)
+
+    def job_planned(self, *, namespace: str, uid: str, workers: int) -> None:
+        """So many workers of a GPUJob have room under a plan; 0 for none any more."""
+        jobs = self._jobs.setdefault(namespace, {})
+        if workers:
+            jobs[uid] = workers
+        else:
+            jobs.pop(uid, None)
+
+    @property
+    def binding(self) -> list[str]:
+        """The names of the quotas that bind pods."""
+        return list(self._quotas)
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    def refusal(self, pod: Pod, ask: Ask) -> Refusal | None:
+        """Why the pod may go nowhere now; None where its quotas let it."""
+        if not self._quotas:
+            return None
+        subject, quotas = Subject(namespace=pod.metadata.namespace), list(self._quotas.values())
+        pools = pools_of(quotas, subject)
+        if isinstance(pools, Refused):
+            return _refusal(pools)
+        if (beyond := weight_refusal(pod.metadata.annotations, ask=ask, bound=bound_of(quotas, subject))) is not None:
+            return _refusal(beyond)
+        for limit in limits_of(quotas, subject, milli=milli_of(ask, workers=1), jobs=0).start:
+            used = self._used(self._quotas[limit.quota], subject=subject, but=pod.metadata.uid)
+            refused = limit.refusal(used)
+            if refused is not None:
+                return _refusal(refused)
+        return None
+
+    def allowed(self, pod: Pod, nodes: Sequence[str]) -> tuple[Sequence[str], dict[str, Refusal]]:
+        """The nodes of the pools that the pod is kept to, and why not the others."""
+        if not self._quotas:
+            return nodes, {}
+        pools = pools_of(self._quotas.values(), Subject(namespace=pod.metadata.namespace))
+        if isinstance(pools, Refused) or not pools:
+            return nodes, {}
+        text = f"not in pool {' or '.join(pools)}, to which a GPUQuota keeps namespace {pod.metadata.namespace}"
+        outside = Refusal(kind="Quota", message=text, text=text)
+        inside = [name for name in nodes if self._pool_of(name) in pools]
+        return inside, dict.fromkeys(set(nodes).difference(inside), outside)
+
+    def _pool_of(self, node: str) -> str | None:
+        known = self.nodes.get(node)
+        return None if known is None else known.metadata.labels.get(names.LABEL_POOL)
+
+    def _used(self, quota: GPUQuota, *, subject: Subject, but: str) -> int:
+        """Thousandths of GPUs that count for the quota beside the pod's own."""
+        if quota.spec.per == "Namespace":
+            return self._in_use(subject.namespace, but=but)
+        namespaces = self._pods.keys() | self._jobs.keys()
+        return sum(self._in_use(each, but=but) for each in namespaces if binds(quota.spec, Subject(namespace=each)))
+
+    def _in_use(self, namespace: str, *, but: str) -> int:
+        pods = self._pods.get(namespace, set()) - {but}
+        planned = [
+            f"{uid}/{worker}" for uid, workers in self._jobs.get(namespace, {}).items() for worker in range(workers)
+        ]
+        claims = (self.ledger.claim(key) for key in (*pods, *planned))
+        return sum(_milli(claim) for claim in claims if claim is not None)
+
+
+def _says_anything(spec: GPUQuotaSpec) -> bool:
+    return bool(spec.pools) or spec.gpus is not None or spec.max_priority is not None
+
+
+def _milli(claim: Claim) -> int:
+    return sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
+
+
+def _refusal(refused: Refused) -> Refusal:
+    text = refused.message.replace("this job", "this pod")
+    return Refusal(kind="Quota", message=text, text=text)

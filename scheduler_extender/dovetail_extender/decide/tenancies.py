@@ -1,0 +1,68 @@
+"""What the pods that are bound are to the other tenants of their devices, verified against the GPUJobs. Pure."""
+
+from dataclasses import dataclass, field
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.plan import worker_of_plan
+from dovetail.kube.reflector import EventType, key_of
+from dovetail.pods.demand import priority_in
+from dovetail.pods.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
+from dovetail.queue.limits.limits import Subject
+from dovetail.queue.limits.priorities import bound_of, within
+from dovetail_extender.holds.planned_workers import PlannedJob
+
+
+@dataclass(slots=True, kw_only=True)
+class Tenancies:
+    """The GPUJobs by `namespace/name`, and the GPUQuotas that bound priorities. Feed it every change of both."""
+
+    _jobs: dict[str, PlannedJob] = field(default_factory=dict)
+    _quotas: dict[str, GPUQuota] = field(default_factory=dict)
+
+    def job_changed(self, job: PlannedJob) -> None:
+        """A GPUJob was added or modified."""
+        self._jobs[key_of(job.metadata)] = job
+
+    def job_gone(self, job: PlannedJob) -> None:
+        """A GPUJob was deleted; another one of its name may be there already."""
+        key = key_of(job.metadata)
+        known = self._jobs.get(key)
+        if known is not None and known.metadata.uid == job.metadata.uid:
+            del self._jobs[key]
+
+    def quota_event(self, event: EventType, quota: GPUQuota) -> None:
+        """A GPUQuota has changed."""
+        if event == "DELETED" or quota.spec.max_priority is None:
+            self._quotas.pop(quota.metadata.name, None)
+        else:
+            self._quotas[quota.metadata.name] = quota
+
+    def of(self, pod: Pod) -> Tenancy:
+        """What the pod is: as its GPUJob says, else as its own annotation does, within the bounds of its quotas."""
+        job = self._job_of(pod)
+        namespace = pod.metadata.namespace
+        if job is None:
+            bound = bound_of(self._quotas.values(), Subject(namespace=namespace))
+            return Tenancy(priority=within(_priority_in(pod), bound=bound))
+        spec, user = job.spec, job.metadata.annotations.get(names.USER, "")
+        bound = bound_of(self._quotas.values(), Subject(namespace=namespace, user=user))
+        priority = within(spec.priority, bound=bound)
+        return Tenancy(job=job.metadata.name, priority=priority, reservation=spec.reservation is not None)
+
+    def _job_of(self, pod: Pod) -> PlannedJob | None:
+        """The GPUJob that the pod is of; None also where the pod is of a plan of another GPUJob of that name."""
+        name = job_of(pod)
+        job = self._jobs.get(f"{pod.metadata.namespace}/{name}") if name else None
+        said = worker_of_plan(pod)
+        return None if job is None or (said is not None and said.plan.job != job.metadata.uid) else job
+
+
+def _priority_in(pod: Pod) -> int:
+    try:
+        said = priority_in(pod.metadata.annotations)
+    except RequestError:  # edited since the pod was let in
+        said = None
+    return DEFAULT_PRIORITY if said is None else said

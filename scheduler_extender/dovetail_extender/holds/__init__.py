@@ -1,0 +1,1 @@
+"""Room that is held before a bind: planned workers, nominations, reservations. Pure."""

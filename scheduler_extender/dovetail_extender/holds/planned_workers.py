@@ -1,0 +1,307 @@
+"""Room for the workers of planned jobs, from the plan on until each is bound. Pure.
+
+The operator writes to a GPUJob's status which node each worker is to go to. That room is held by job UID and worker
+index before there is a pod, so that nobody else comes first, and again when a worker's pod has failed and the next one
+is on its way. A pod counts by a plan only where its annotation agrees with the status of the very GPUJob that it is of.
+Holds may be over devices of pods that are leaving: the worker is let in once they have left.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import Placement, Policy, QueuePlace
+from dovetail.api.meta import Described, ObjectMeta
+from dovetail.cluster.view import claim_of_pod
+from dovetail.engine.filter.fit import Fit
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.plan import PlanOfPod, ask_of, nodes_by_worker, worker_of_plan
+from dovetail.kube.reflector import key_of
+from dovetail.logs import get_logger
+from dovetail.pods.tenancy import DEFAULT_PRIORITY, job_of
+from dovetail_extender.holds.nominations import Nominations
+from dovetail_extender.holds.reserved import Reserved
+
+log = get_logger(__name__)
+
+FOR_EVER: Final = float("inf")
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+OVERTAKEN: Final = "the job's plan is overtaken: it is planned anew"
+ELSEWHERE: Final = "the job's plan has another node for this worker"
+
+
+class PlannedStatus(Described, frozen=True, kw_only=True):
+    """What a GPUJob's status says of its plan, and of the room that is kept for it."""
+
+    placement: Placement | None = None
+    plans: int = 0
+    queue: QueuePlace | None = None
+
+
+class Held(Described, frozen=True, kw_only=True):
+    """A GPUJob's spec.reservation: only whether it is there counts here."""
+
+
+class PlannedSpec(Described, frozen=True, kw_only=True):
+    """What a GPUJob's spec says its pods are to others."""
+
+    priority: int = DEFAULT_PRIORITY
+    reservation: Held | None = None
+
+
+class PlannedJob(Described, frozen=True, kw_only=True):
+    """As much of a GPUJob as plans and the tenancies of its pods need."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PlannedSpec = PlannedSpec()
+    status: PlannedStatus = PlannedStatus()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The place of one worker in a plan that stands: its node, and the key of its hold."""
+
+    key: str
+    node: str
+    job: str
+    worker: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    """What is known of one job's plans: the generation of the latest, and the one that stands, if any."""
+
+    name: str
+    latest: int = 0
+    stands: bool = False
+    ask: Ask | None = None
+    nodes: tuple[str, ...] = ()
+
+
+class Plans:
+    """The plans by the job's UID. Feed it every change of GPUJobs, and of pods after the ledger has it."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        shapes: Shapes,
+        nominations: Nominations,
+        vendors: Vendors,
+        policy_of: Callable[[str], Policy],
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._shapes = shapes
+        self._nominations = nominations
+        self._vendors = vendors
+        self._policy_of = policy_of
+        self._plans: dict[str, _Plan] = {}
+        # Pods that need no hold any more, since they are bound or have done their work: by job and plan, which worker
+        # of which job each of them is. They may be seen before their job.
+        self._settled: dict[tuple[str, int], dict[str, tuple[int, str]]] = {}
+        # Places without a hold, by node: there is no room yet, or a bind is under way for the pod with that UID.
+        self._missing: dict[str, dict[Place, str]] = {}
+        self.reserved = Reserved(ledger=ledger, shapes=shapes, clock=clock)
+
+    @property
+    def holding(self) -> int:
+        """How many workers without a pod on a node have room that is held."""
+        return sum(self._ledger.is_hold(place.key) for uid in self._plans for place in self._places(uid))
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def job_changed(self, job: PlannedJob) -> None:
+        """A GPUJob was added or modified."""
+        uid, status = job.metadata.uid, job.status
+        self.reserved.job_changed(uid, None if status.queue is None else status.queue.reserved)
+        placement = status.placement
+        known = self._plans.get(uid)
+        if placement is None and status.plans == 0:
+            return
+        if known is not None and (known.latest, known.stands) == (status.plans, placement is not None):
+            return
+        self._withdraw(uid)
+        self._plans[uid] = plan = _Plan(name=key_of(job.metadata), latest=status.plans)
+        if placement is not None:
+            self._take_up(plan, placement, namespace=job.metadata.namespace)
+            for place in self._places(uid):
+                self._hold(place)
+
+    def job_gone(self, job: PlannedJob) -> None:
+        """A GPUJob was deleted."""
+        uid = job.metadata.uid
+        self.reserved.job_changed(uid, None)
+        self._withdraw(uid)
+        self._plans.pop(uid, None)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A Pod was added or modified."""
+        said = worker_of_plan(pod)
+        if said is not None:
+            ended = pod.status.phase == "Failed"
+            if pod.spec.node_name and not ended:
+                self._settle(pod, said.plan, worker=said.worker)
+            elif ended:
+                self._unsettle(pod, said.plan)
+        self._room_may_be_on(pod.spec.node_name)
+        if pod.status.phase in _ENDED:
+            self._left(pod)
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A Pod was deleted."""
+        said = worker_of_plan(pod)
+        if said is not None and pod.status.phase != "Succeeded":
+            self._unsettle(pod, said.plan)
+        self._room_may_be_on(pod.spec.node_name)
+        if pod.status.phase not in _ENDED:
+            self._left(pod)
+
+    def review(self) -> None:
+        """Hold room for those who have none yet; to be called every second or so."""
+        for node in list(self._missing):
+            self._room_may_be_on(node)
+        self.reserved.review()
+
+    # --- pods that are scheduled -------------------------------------------------------------------------------
+
+    def place_of(self, pod: Pod) -> Place | Refusal | None:
+        """Where the pod has its place, or why it has none any more; None for a pod of no plan.
+
+        The pod may be seen before the status of its job: then it is judged as any other.
+        """
+        said = worker_of_plan(pod)
+        plan = None if said is None else self._plans.get(said.plan.job)
+        if said is None or plan is None or _job_of(pod) != plan.name or said.plan.generation > plan.latest:
+            return None
+        if not plan.stands or said.plan.generation < plan.latest or said.worker >= len(plan.nodes):
+            return Refusal(kind="Held", message=OVERTAKEN, text=OVERTAKEN)
+        return _place(said.plan.job, said.worker, node=plan.nodes[said.worker])
+
+    def check(self, place: Place, ask: Ask) -> Fit | Refusal:
+        """Whether the worker fits on its node now, with the devices that it would get."""
+        if self._ledger.claim(place.key) is None:
+            self._hold(place)
+        return self._shapes.check(ask, node=place.node, key=place.key)
+
+    def take(self, place: Place, ask: Ask, *, node: str, key: str) -> Claim | Refusal:
+        """The claim of the pod `key` in the place of its hold, or why it cannot have it."""
+        if node != place.node:
+            return Refusal(kind="Held", message=ELSEWHERE, text=ELSEWHERE)
+        found = self.check(place, ask)
+        if isinstance(found, Refusal):
+            return found
+        self._ledger.release(place.key)
+        # Should the bind come to nothing, the room is held again.
+        self._missing.setdefault(place.node, {})[place] = key
+        return replace(found.claim, key=key)
+
+    # --- holds -------------------------------------------------------------------------------------------------
+
+    def _left(self, pod: Pod) -> None:
+        """The pod holds nothing any more."""
+        if pod.spec.node_name:
+            claim = partial(claim_of_pod, pod, vendors=self._vendors)
+            self.reserved.left(pod.metadata.uid, node=pod.spec.node_name, claim=claim)
+
+    def _take_up(self, plan: _Plan, placement: Placement, *, namespace: str) -> None:
+        try:
+            plan.ask = ask_of(placement.worker, policy=self._policy_of(namespace))
+        except RequestError as error:
+            log.warning("a plan cannot be read", job=plan.name, error=str(error))
+            return
+        plan.nodes = nodes_by_worker(placement)
+        plan.stands = True
+
+    def _withdraw(self, uid: str) -> None:
+        """No hold for that job any more."""
+        for place in self._places(uid):
+            self._ledger.release(place.key)
+            self._forget_missing(place)
+
+    def _places(self, uid: str) -> list[Place]:
+        plan = self._plans.get(uid)
+        return [] if plan is None else [_place(uid, worker, node=node) for worker, node in enumerate(plan.nodes)]
+
+    def _settle(self, pod: Pod, said: PlanOfPod, *, worker: int) -> None:
+        uid, plan = pod.metadata.uid, self._plans.get(said.job)
+        settled = self._settled.setdefault((said.job, said.generation), {})
+        if uid in settled:
+            return
+        settled[uid] = worker, _job_of(pod)
+        if plan is not None and self._stands(plan, said, worker=worker) and _job_of(pod) == plan.name:
+            place = _place(said.job, worker, node=plan.nodes[worker])
+            self._ledger.release(place.key)
+            self._forget_missing(place)
+
+    def _unsettle(self, pod: Pod, said: PlanOfPod) -> None:
+        key, plan = (said.job, said.generation), self._plans.get(said.job)
+        settled = self._settled.get(key, {})
+        gone = settled.pop(pod.metadata.uid, None)
+        if not settled:
+            self._settled.pop(key, None)
+        if plan is not None and gone is not None and self._stands(plan, said, worker=gone[0]):
+            self._hold(_place(said.job, gone[0], node=plan.nodes[gone[0]]))
+
+    def _stands(self, plan: _Plan, said: PlanOfPod, *, worker: int) -> bool:
+        return plan.stands and plan.latest == said.generation and worker < len(plan.nodes)
+
+    def _hold(self, place: Place) -> None:
+        """Hold the room of a place, if it needs that and there is room; else later."""
+        plan = self._plans.get(place.job)
+        if plan is None or plan.ask is None or self._ledger.claim(place.key) is not None:
+            return
+        if (place.worker, plan.name) in self._settled.get((place.job, plan.latest), {}).values():
+            return
+        # What is reserved makes way: the operator has reckoned with both.
+        self.reserved.make_way(place.node)
+        found = self._room(plan.ask, place)
+        if found is None:
+            self._missing.setdefault(place.node, {})[place] = ""
+        else:
+            self._ledger.commit(found, hold_until=FOR_EVER)
+            self._forget_missing(place)
+        self.reserved.refill(place.node)
+
+    def _room(self, ask: Ask, place: Place) -> Claim | None:
+        """Devices that are free for the worker, or will be when those who are leaving its node have left."""
+        found = self._shapes.check(ask, node=place.node, key=place.key)
+        if isinstance(found, Refusal):
+            leaving = [
+                claim
+                for uid in self._nominations.leaving(place.node)
+                if (claim := self._ledger.release(uid)) is not None
+            ]
+            found = self._shapes.check(ask, node=place.node, key=place.key) if leaving else found
+            for claim in leaving:
+                self._ledger.commit(claim)
+        return found.claim if isinstance(found, Fit) else None
+
+    def _room_may_be_on(self, node: str) -> None:
+        for place, binding in list(self._missing.get(node, {}).items()):
+            if not binding or self._ledger.claim(binding) is None:
+                self._hold(place)
+
+    def _forget_missing(self, place: Place) -> None:
+        there = self._missing.get(place.node)
+        if there is not None:
+            there.pop(place, None)
+            if not there:
+                del self._missing[place.node]
+
+
+def _place(job: str, worker: int, *, node: str) -> Place:
+    return Place(key=f"{job}/{worker}", node=node, job=job, worker=worker)
+
+
+def _job_of(pod: Pod) -> str:
+    """The GPUJob (namespace/name) of whose batch Job the pod is; empty where label and owner do not agree."""
+    name = job_of(pod)
+    return f"{pod.metadata.namespace}/{name}" if name else ""

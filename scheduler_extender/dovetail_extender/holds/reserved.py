@@ -1,0 +1,120 @@
+"""Room that is kept free for jobs that wait, from pods that belong to no plan. Pure.
+
+The first job of the queue that does not fit reserves its earliest start, and the operator tells in its status what of
+that room is free now. Its own queue lets nobody take it who would delay that start; pods that are in no queue have to
+be kept off as well. What is planned makes the reserved room smaller, since the operator has reckoned with both.
+
+What others leave on a reserved node is what the job waits for: it is kept too, until the operator has had a look.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from dovetail.api.gpujob import ReservedRoom
+from dovetail.engine.filter.fit import Fit
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.score.fit_cache import Shapes
+from dovetail.gpu.request import RequestError, parse
+from dovetail.jobs.plan import kept_texts
+from dovetail.logs import get_logger
+
+log = get_logger(__name__)
+
+_FOR_EVER: Final = float("inf")
+# The operator looks at its queue within a second; by then it says what is kept of it, or has planned.
+_LOOKED_AT_SECONDS: Final = 5.0
+
+
+class Reserved:
+    """What is reserved, by node and by the UID of the job that waits."""
+
+    def __init__(self, *, ledger: Ledger, shapes: Shapes, clock: Callable[[], float]) -> None:
+        self._ledger = ledger
+        self._shapes = shapes
+        self._clock = clock
+        self._rooms: dict[str, ReservedRoom] = {}
+        self._asks: dict[str, dict[str, Ask]] = {}
+        # Until when what was left by others is kept, by key.
+        self._until: dict[str, float] = {}
+
+    def job_changed(self, uid: str, room: ReservedRoom | None) -> None:
+        """The job waits for this room, or for none any more."""
+        known = self._rooms.get(uid)
+        if room is None and known is None:
+            return
+        if room is not None and known is not None and room.kept == known.kept:
+            return
+        nodes = [] if known is None else _nodes_of(known)
+        for node in nodes:
+            self._drop([key for key in self._asks.get(node, {}) if key.startswith(f"{uid}/")], node=node)
+        self._rooms.pop(uid, None)
+        if room is not None:
+            self._rooms[uid] = room
+            self._note(uid, room)
+            nodes += _nodes_of(room)
+        for node in nodes:
+            self.refill(node)
+
+    def left(self, pod_uid: str, *, node: str, claim: Callable[[], Claim]) -> None:
+        """A pod holds its `claim` on the node no more."""
+        for uid, room in self._rooms.items():
+            if any(each.name == node for each in room.nodes):
+                due = self._clock() + _LOOKED_AT_SECONDS
+                for at, text in enumerate(kept_texts([claim()])):
+                    key = f"{uid}/left/{pod_uid}/{at}"
+                    self._asks.setdefault(node, {})[key] = _ask(text, room)
+                    self._until[key] = due
+                self.refill(node)
+
+    def make_way(self, node: str) -> None:
+        """Hold nothing on the node, until `refill`."""
+        for key in self._asks.get(node, {}):
+            self._ledger.release(key)
+
+    def refill(self, node: str) -> None:
+        """Hold what is reserved on the node as far as there is room."""
+        for key, ask in self._asks.get(node, {}).items():
+            if self._ledger.claim(key) is None:
+                found = self._shapes.check(ask, node=node, key=key)
+                if isinstance(found, Fit):
+                    self._ledger.commit(found.claim, hold_until=_FOR_EVER)
+
+    def review(self) -> None:
+        """Hold what was not to be had before; to be called every second or so."""
+        now = self._clock()
+        for node in list(self._asks):
+            self._drop([key for key in self._asks[node] if self._until.get(key, _FOR_EVER) <= now], node=node)
+            self.refill(node)
+
+    @property
+    def holding(self) -> int:
+        """How many holds there are."""
+        return sum(self._ledger.is_hold(key) for asks in self._asks.values() for key in asks)
+
+    def _note(self, uid: str, room: ReservedRoom) -> None:
+        for each in room.kept:
+            for at, text in enumerate(each.keeps):
+                try:
+                    ask = _ask(text, room)
+                except RequestError as error:
+                    log.warning("a reservation cannot be read", job_uid=uid, error=str(error))
+                    continue
+                self._asks.setdefault(each.name, {})[f"{uid}/kept/{each.name}/{at}"] = ask
+
+    def _drop(self, keys: Iterable[str], *, node: str) -> None:
+        asks = self._asks.get(node, {})
+        for key in keys:
+            self._ledger.release(key)
+            self._until.pop(key, None)
+            del asks[key]
+        if not asks:
+            self._asks.pop(node, None)
+
+
+def _nodes_of(room: ReservedRoom) -> list[str]:
+    return list(dict.fromkeys([*(each.name for each in room.nodes), *(each.name for each in room.kept)]))
+
+
+def _ask(text: str, room: ReservedRoom) -> Ask:
+    return Ask(gpu=parse(text), mode=room.mode, resource=room.resource)

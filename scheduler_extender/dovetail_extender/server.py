@@ -1,0 +1,167 @@
+"""The HTTP face: kube-scheduler's verbs. Reads a request, asks the decisions or the binder, writes the answer.
+
+Only status 200 counts for kube-scheduler; anything else fails the attempt, and the pod is tried again after its backoff
+(nothing is placed, nothing is lost). That is what happens while another extender holds the lease or the caches are not
+there yet (503), and for a body that cannot be read (400).
+"""
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from dovetail.logs import get_logger
+from dovetail_extender.bind.binder import Binder
+from dovetail_extender.decide.filter_score import Decisions, Filtered
+from dovetail_extender.decide.preempt import Preempting
+from dovetail_extender.decide.unschedulable import Waiting
+from dovetail_extender.metrics import Metrics
+from dovetail_extender.protocol import (
+    BindingResult,
+    FilterArgs,
+    FilterResult,
+    HostPriority,
+    PreemptResult,
+    WireError,
+    read_binding_args,
+    read_filter_args,
+    read_preempt_args,
+)
+
+log = get_logger(__name__)
+
+# kube-scheduler sends a pod and the names of all nodes: 5,000 long ones are 300 kB.
+MAX_BODY_BYTES: Final = 32 << 20
+
+_ENCODER: Final = msgspec.json.Encoder()
+Handler = Callable[[bytes], Awaitable[web.Response]]
+
+
+class Verbs:
+    """Answers filter, prioritize, preempt and bind. `obstacle` says why nothing can be answered now, if so;
+    `on_request` is called for each request, answered or not."""
+
+    def __init__(
+        self,
+        *,
+        decisions: Decisions,
+        waiting: Waiting,
+        binder: Binder,
+        preempting: Preempting,
+        obstacle: Callable[[], str],
+        on_request: Callable[[], None],
+        metrics: Metrics,
+    ) -> None:
+        self._decisions = decisions
+        self._waiting = waiting
+        self._binder = binder
+        self._preempting = preempting
+        self._obstacle = obstacle
+        self._on_request = on_request
+        self._metrics = metrics
+
+    def add_to(self, app: web.Application) -> None:
+        """Serve the verbs under their names."""
+        for handler in (self.filter, self.prioritize, self.preempt, self.bind):
+            verb = handler.__name__
+            app.router.add_post(f"/{verb}", self._served(verb, handler))
+
+    async def filter(self, body: bytes) -> web.Response:
+        """Nodes that the pod may go to."""
+        args = self._read(body, verb="filter")
+        found = self._decisions.filter(args.pod, nodes=args.nodes)
+        self._remember(args.pod.metadata.uid, found, nodes=args.nodes)
+        self._metrics.nodes_out.observe(len(found.nodes))
+        self._count(found, nodes=len(args.nodes))
+        return _answer(_wire(found, nodes=args.nodes))
+
+    async def prioritize(self, body: bytes) -> web.Response:
+        """A score for each node."""
+        args = self._read(body, verb="prioritize")
+        scores = self._decisions.prioritize(args.pod, nodes=args.nodes)
+        return _answer([HostPriority(host, score) for host, score in zip(args.nodes, scores, strict=True)])
+
+    async def preempt(self, body: bytes) -> web.Response:
+        """Whom to evict on which node."""
+        args = read_preempt_args(body)
+        self._metrics.nodes_in.labels("preempt").observe(len(args.victims))
+        return _answer(PreemptResult(victims=self._preempting.preempt(args)))
+
+    async def bind(self, body: bytes) -> web.Response:
+        """Bind the pod, or the sentence why not."""
+        args = read_binding_args(body)
+        outcome = await self._binder.bind(args)
+        self._metrics.binds.labels(outcome.result).inc()
+        if outcome.error:
+            log.warning(
+                "not bound",
+                namespace=args.pod_namespace,
+                pod=args.pod_name,
+                node=args.node,
+                result=outcome.result,
+                error=outcome.error,
+            )
+        return _answer(BindingResult(outcome.error))
+
+    def _read(self, body: bytes, *, verb: str) -> FilterArgs:
+        args = read_filter_args(body)
+        self._metrics.nodes_in.labels(verb).observe(len(args.nodes))
+        return args
+
+    def _remember(self, uid: str, found: Filtered, *, nodes: Sequence[str]) -> None:
+        if found.nodes or found.ask is None:
+            self._waiting.forget(uid)
+        else:
+            own, where = ("", nodes) if found.place is None else (found.place.key, [found.place.node])
+            self._waiting.refused(uid, ask=found.ask, nodes=where, key=own)
+
+    def _count(self, found: Filtered, *, nodes: int) -> None:
+        if found.ask is not None:
+            self._metrics.decisions.labels(found.ask.policy, "fits" if found.nodes else "refused").inc()
+        if found.invalid:
+            self._metrics.refusals.labels("Invalid").inc(nodes)
+        for kind, count in Counter(refusal.kind for refusal in found.refusals.values()).items():
+            self._metrics.refusals.labels(kind).inc(count)
+
+    def _served(self, verb: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def serve(request: web.Request) -> web.Response:
+            self._on_request()
+            if obstacle := self._obstacle():
+                return web.Response(status=503, text=f"not ready: {obstacle}\n")
+            body = await request.read()
+            with self._timed(verb):
+                try:
+                    return await handler(body)
+                except WireError as error:
+                    self._metrics.bad_requests.labels(verb).inc()
+                    log.warning("bad request", verb=verb, error=str(error))
+                    return web.Response(status=400, text=f"{error}\n")
+
+        return serve
+
+    @contextmanager
+    def _timed(self, verb: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._metrics.duration.labels(verb).observe(time.perf_counter() - started)
+
+
+def _wire(found: Filtered, *, nodes: Sequence[str]) -> FilterResult:
+    if found.invalid:
+        return FilterResult(node_names=None, failed_and_unresolvable_nodes=dict.fromkeys(nodes, found.invalid))
+    refusals = found.refusals.items()
+    return FilterResult(
+        node_names=found.nodes or None,
+        failed_nodes={name: refusal.text for name, refusal in refusals if not refusal.unresolvable},
+        failed_and_unresolvable_nodes={name: refusal.text for name, refusal in refusals if refusal.unresolvable},
+    )
+
+
+def _answer(value: Any) -> web.Response:
+    return web.Response(body=_ENCODER.encode(value), content_type="application/json")
