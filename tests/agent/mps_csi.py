@@ -19,7 +19,7 @@ from dovetail import names
 from dovetail_agent.kubelet.v1 import csi_pb2 as csi
 from dovetail_agent.kubelet.v1 import pluginregistration_pb2 as registration
 from dovetail_agent.mps import pod_modes
-from tests.agent.mps import fractional
+from tests.agent.mps_machine import fractional
 
 # A user that is not root here is root of a namespace of its own.
 _USER = () if os.geteuid() == 0 else ("--user", "--map-root-user")

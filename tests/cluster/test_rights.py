@@ -26,10 +26,10 @@ SHOWN_ELSEWHERE: Final = {
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_stolen_agent.py"
     ),
     ("dovetail-operator", "patch", "configmaps"): (
-        "what estimates have learned is written every five minutes: tests/operator_/test_lasting.py"
+        "what estimates have learned is written every five minutes: tests/operator_/writes/test_estimate_store.py"
     ),
     ("dovetail-operator", "delete", "historyqueries.dovetail.dev"): (
-        "a question that its asker leaves is deleted after a minute: tests/operator_/test_history.py"
+        "a question that its asker leaves is deleted after a minute: tests/operator_/history/test_history.py"
     ),
     ("dovetail-operator", "watch", "workloads.kueue.x-k8s.io"): (
         "only where Kueue is installed: tests/cluster/test_neighbours.py, in the slow suite"

@@ -1,8 +1,8 @@
 """Answers as bytes into values: pages of lists, and events of watches. Pure: no I/O.
 
 The objects of pages and changes stay undecoded here, so that one object that cannot be read is not taken for a broken
-answer. Where msgspec gives up, because an object is nested deeper than its stack, `dovetail.kube.json_scanner` finds the
-objects and their metadata.
+answer. Where msgspec gives up, because an object is nested deeper than its stack, `json_scanner` finds the objects and
+their metadata.
 """
 
 from collections.abc import Iterable

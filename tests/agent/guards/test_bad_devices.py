@@ -1,0 +1,45 @@
+"""Devices that fall ill, as people are told of them."""
+
+import msgspec
+
+from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail_agent.feature.protocol import Seen
+from dovetail_agent.guards.bad_devices import BadCardsFeature
+from tests.agent.builders import NOON, make_node
+from tests.agent.guards.test_strangers import CARD, OTHER, OWNER, Told
+
+
+def status(reason: str = "") -> GPUNodeStatus:
+    device = Device(index=0, uuid=CARD.uuid, vendor="nvidia", model="V100", memory_mib=32768)
+    if reason:
+        device = msgspec.structs.replace(device, health="Unhealthy", health_reason=reason)
+    return GPUNodeStatus(devices=[device])
+
+
+async def told(now: GPUNodeStatus, *, before: GPUNodeStatus | None) -> Told:
+    teller = Told()
+    gpunode = None if before is None else GPUNode(metadata=ObjectMeta(name="v100-0"), status=before)
+    seen = Seen(node=make_node(), now=NOON, gpunode=gpunode, tenants=(OWNER, OTHER))
+    await BadCardsFeature(teller).act(seen, status=now)  # type: ignore[arg-type]  # as much as it uses
+    return teller
+
+
+async def test_a_card_that_falls_ill_is_told_of_the_node_and_of_the_pods_that_have_it() -> None:
+    teller = await told(status("GpuIsLost"), before=status())
+    sentence = f"GPU 0 ({CARD.uuid}) of v100-0 is unhealthy: GpuIsLost; it takes no new work"
+    assert teller.of_node == [("BadGPU", sentence)]
+    assert teller.of_pods == [("train", "BadGPU")]
+
+
+async def test_a_card_that_is_ill_at_the_first_look_is_told() -> None:
+    assert (await told(status("GpuIsLost"), before=None)).of_node
+
+
+async def test_another_reason_is_told() -> None:
+    assert (await told(status("GpuIsLost"), before=status("RowRemapFailed"))).of_node
+
+
+async def test_what_was_reported_is_not_told_again_nor_is_a_healthy_card() -> None:
+    for now in (status("GpuIsLost"), status()):
+        assert (await told(now, before=status("GpuIsLost"))).of_node == []

@@ -1,0 +1,335 @@
+"""One job: shown, changed, repeated, read."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from dovetail.api.conversion import values_of
+from dovetail.api.gpujob import ArraySpec, GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail_cli.app import run
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.jobs import details, job_events, logs, renew_lease, resubmit, update
+from dovetail_cli.submit import create
+from dovetail_cli.ui import times
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
+from tests.cli.builders import ago, make_job
+from tests.cli.jobs.test_history import asked, record, script
+from tests.core.kube.api import Answer, Api, refusal
+
+JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def shown(job: Any) -> str:
+    return details.text(details.sections(job) if hasattr(job, "status") else details.recorded_sections(job))
+
+
+def listed(*jobs: Any) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [values_of(job) for job in jobs]})
+
+
+def test_a_job_that_waits_is_shown_with_its_reason_and_place() -> None:
+    queue = {"position": 2, "estimatedStart": ago(hours=-1), "basis": "by time limits"}
+    job = make_job("train", number=7, phase="Queued", reason="Resources", message="Need 4 GPUs, only 1 available")
+    status = msgspec.structs.replace(
+        job.status, queue=msgspec.convert(queue, type(job.status).__annotations__["queue"])
+    )
+    text = shown(msgspec.structs.replace(job, status=status))
+    for line in ("JobId=7", "JobState=Queued", "Reason=Resources", "Position=2", "EstimatedStart=2026-11-21T13:00:00Z"):
+        assert f"  {line}\n" in text
+    assert "Place" not in text
+
+
+def test_a_job_that_runs_is_shown_with_its_devices() -> None:
+    job = make_job(number=7, phase="Running", nodes=["a"], devices=[("a", 1, 500)], start_time=ago(hours=1))
+    assert "Worker0=a:1 GPU-a-1 share=0.5 memory=1024MiB" in shown(job)
+
+
+def test_a_job_that_runs_without_the_gpus_that_it_asked_for_is_shown_so() -> None:
+    job = make_job(number=7, phase="Running", request="4(H100)", device="cpu", nodes=["a"], start_time=ago(hours=1))
+    assert "  Gpus=4(H100)\n  Device=cpu\n" in shown(job)
+    assert details.record(job)["device"] == "cpu"
+
+
+def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
+    text = shown(record(waitSeconds=90, gpuSeconds=3600))
+    assert "its object is gone" in text
+    assert "  WaitTime=00:01:30\n" in text
+    assert "  GpuHours=1.000" in text
+
+
+def test_the_tasks_of_an_array_and_who_made_way_for_whom_are_shown() -> None:
+    array = make_job(phase="Running", tasks=Tasks(total=9, running=2, waiting=4, failed=3, failed_indexes="0,4-5"))
+    assert "Tasks\n  Total=9\n  Waiting=4\n  Running=2\n  Succeeded=0\n  Failed=3 (0,4-5)" in shown(array)
+    victim = make_job(phase="Running", preemption=Preemption(at=ago(seconds=-20), message="Makes way for big"))
+    assert "Preemption\n  EndsAt=2026-11-21T12:00:20Z\n  Why=Makes way for big" in shown(victim)
+
+
+EVENTS = "/api/v1/namespaces/default/events"
+HAPPENED = [
+    {"reason": "Running", "message": "Running on a", "type": "Normal", "lastTimestamp": "2026-11-21T11:00:05Z"},
+    {"reason": "Resources", "message": "Need 4 GPUs", "type": "Normal", "eventTime": "2026-11-21T11:00:01.123456Z",
+     "count": 3},
+]  # fmt: skip
+
+
+async def test_what_has_happened_to_a_job_is_shown_from_the_first_event_on(api: Api, cluster: Cluster) -> None:
+    job = make_job(number=7, phase="Running", nodes=["a"])
+    api.answer(f"GET {EVENTS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": HAPPENED}))
+    events = await job_events.events_of(cluster, job)
+    assert details.told(job, events, form="table").endswith(
+        "Events\n  2026-11-21T11:00:01Z  Resources: Need 4 GPUs (×3)\n  2026-11-21T11:00:05Z  Running: Running on a"
+    )
+    wanted = [("2026-11-21T11:00:01Z", "Resources", 3), ("2026-11-21T11:00:05Z", "Running", 1)]
+    for found in (
+        json.loads(details.told(job, events, form="json")),
+        yaml.safe_load(details.told(job, events, form="yaml")),
+    ):
+        assert [(each["time"], each["reason"], each["count"]) for each in found["events"]] == wanted
+    (seen,) = api.of(f"GET {EVENTS}")
+    assert seen.query["fieldSelector"] == f"involvedObject.uid={job.metadata.uid}"
+
+
+async def test_who_may_not_list_events_sees_the_job_all_the_same(api: Api, cluster: Cluster) -> None:
+    job = make_job(number=7, phase="Running", nodes=["a"])
+    api.answer(f"GET {EVENTS}", refusal(403))
+    events = await job_events.events_of(cluster, job)
+    assert events is None
+    assert "not shown: that takes the right to list events" in details.told(job, events, form="table")
+    assert json.loads(details.told(job, events, form="json"))["events"] is None
+
+
+def test_a_job_of_which_no_event_is_left_has_no_such_section() -> None:
+    assert "Events" not in details.told(make_job(number=7, phase="Running"), [], form="table")
+
+
+@pytest.mark.parametrize("word", ["1-3", "1,2", "0", "Bad_Name"])
+def test_one_job_is_named_by_one_number_or_name(word: str) -> None:
+    with pytest.raises(UsageError):
+        details.parse(word)
+
+
+async def test_a_job_that_never_was_is_missing(api: Api, cluster: Cluster) -> None:
+    script(api, asked(answered=True))
+    with pytest.raises(MissingError, match="no job 7"):
+        await details.remembered(cluster, details.parse("7"))
+
+
+def test_what_update_changes_is_what_it_was_told() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("priority", "time", "begin", "max_retries", "max_concurrent"))
+    wanted = update.updated(**nothing | {"priority": 20, "time": "90:00", "max_retries": 0})
+    assert wanted == {"priority": 20, "activeDeadlineSeconds": 5400, "backoffLimit": 0}
+    none = update.updated(**nothing | {"time": "none", "begin": "none"})
+    assert none == {"activeDeadlineSeconds": None, "beginTime": None}
+    with pytest.raises(UsageError, match="say what to change"):
+        update.updated(**nothing)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"array": {"indexes": "0-9"}}, {"array": {"parallelism": 3}}),
+        ({"array": {"indexes": "0-9", "parallelism": 8}}, {"array": {"parallelism": 3}}),
+        ({"array": {"indexes": "0-9:2%8"}}, {"array": {"indexes": "0-9:2%3"}}),
+        ({"sweep": {"parameters": [{"name": "lr", "values": ["1"]}]}}, {"sweep": {"parallelism": 3}}),
+    ],
+)
+def test_how_many_tasks_run_at_a_time_is_changed_where_the_job_says_it(spec: Any, fields: Any) -> None:
+    wanted = update.updated(priority=5, time=None, begin=None, max_retries=None, max_concurrent=3)
+    assert callable(wanted)
+    job = msgspec.structs.replace(make_job(), spec=msgspec.convert(spec, GPUJobSpec))
+    assert wanted(job) == {"priority": 5, **fields}
+
+
+async def test_a_job_without_tasks_is_told_so_and_not_changed_by_half(api: Api, cluster: Cluster) -> None:
+    wanted = update.updated(priority=5, time=None, begin=None, max_retries=None, max_concurrent=3)
+    told, refused = await update._change(cluster, make_job(number=7, phase="Queued"), wanted, done="updated")
+    assert (told, refused) == ("Job 7 is neither an array nor a sweep: --max-concurrent is about tasks", True)
+    assert not api.of(f"PATCH {JOBS}/train")
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Running"])
+async def test_a_job_that_has_begun_is_given_no_time_to_begin(api: Api, cluster: Cluster, phase: str) -> None:
+    job = make_job(number=7, phase=phase)
+    for option, wanted in (
+        ("--at", update.released("now+1h")),
+        ("--begin", update.updated(priority=5, time=None, begin="now+1h", max_retries=None, max_concurrent=None)),
+    ):
+        told = f"Job 7 has begun already: {option} is about jobs that wait"
+        assert await update._change(cluster, job, wanted, done="changed") == (told, True)
+    assert not api.of(f"PATCH {JOBS}/train")
+
+
+def test_a_job_that_waits_is_given_a_time_to_begin_beside_what_else_changes() -> None:
+    wanted = update.updated(priority=5, time=None, begin="2036-01-01T00:00Z", max_retries=None, max_concurrent=None)
+    assert callable(wanted)
+    assert wanted(make_job(phase="Held")) == {"priority": 5, "beginTime": "2036-01-01T00:00:00Z"}
+    released = update.released("2036-01-01T00:00Z")
+    assert callable(released)
+    assert released(make_job(phase="Held")) == {"suspend": False, "beginTime": "2036-01-01T00:00:00Z"}
+
+
+async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:
+    job = make_job(number=7, phase="Running")
+    api.answer(f"PATCH {JOBS}/train", Answer(body=values_of(job)), refusal(422, message="gpu is immutable"))
+    assert await update._change(cluster, job, {"suspend": True}, done="held") == ("Job 7 held.", False)
+    assert await update._change(cluster, job, {"gpu": 2}, done="updated") == ("Job 7: gpu is immutable", True)
+    assert [seen.body for seen in api.of(f"PATCH {JOBS}/train")] == [{"spec": {"suspend": True}}, {"spec": {"gpu": 2}}]
+
+
+async def test_a_job_that_has_ended_is_not_changed(cluster: Cluster) -> None:
+    done = make_job(number=7, phase="Failed")
+    sentence = "Job 7 has ended already (Failed)"
+    assert await update._change(cluster, done, {"suspend": True}, done="held") == (sentence, True)
+
+
+def reserved(**status: Any) -> Any:
+    job = make_job("notebook", number=7, **status)
+    return msgspec.structs.replace(job, spec=GPUJobSpec(gpu="1", reservation=ReservationSpec(duration_seconds=3600)))
+
+
+async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) -> None:
+    job, now = reserved(phase="Running", start_time=ago(hours=1)), times.parse_timestamp(ago())
+    assert now is not None
+    api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)), Answer(body=values_of(job)))
+    told = "Job 7 renewed: it holds its devices until"
+    assert await renew_lease.renewed(cluster, job, seconds=None, now=now) == f"{told} {ago(hours=-1)}."
+    assert await renew_lease.renewed(cluster, job, seconds=7200, now=now) == f"{told} {ago(hours=-2)}."
+    leases = [seen.body["spec"]["reservation"] for seen in api.of(f"PATCH {JOBS}/notebook")]
+    assert leases == [{"renewTime": ago()}, {"renewTime": ago(), "durationSeconds": 7200}]
+
+
+async def test_a_reservation_that_waits_is_told_that_its_time_has_not_begun(api: Api, cluster: Cluster) -> None:
+    job = reserved(phase="Queued")
+    api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)))
+    said = await renew_lease.renewed(cluster, job, seconds=7200, now=times.utc_now())
+    assert said == "Job 7 renewed: it holds its devices for 2h00m once it has started."
+
+
+async def test_only_reservations_that_have_not_ended_are_renewed(api: Api, cluster: Cluster) -> None:
+    with pytest.raises(CommandError, match="Job 7 is no reservation"):
+        await renew_lease.renewed(cluster, make_job(number=7, phase="Running"), seconds=None, now=times.utc_now())
+    with pytest.raises(CommandError, match=r"Job 7 has ended already \(TimedOut\): gjob redo 7"):
+        await renew_lease.renewed(cluster, reserved(phase="TimedOut"), seconds=None, now=times.utc_now())
+    api.answer(f"PATCH {JOBS}/notebook", refusal(403, message="no"))
+    with pytest.raises(CommandError, match="Job 7"):
+        await renew_lease.renewed(cluster, reserved(phase="Running"), seconds=None, now=times.utc_now())
+
+
+@pytest.mark.parametrize("text", ["0", "-1h", "2 hours", "", "99999d", "0.5s"])
+def test_a_renewal_lasts_a_second_at_least(text: str) -> None:
+    with pytest.raises(UsageError, match="--for"):
+        renew_lease.whole_seconds(text)
+
+
+def test_a_job_is_repeated_as_it_was_written_but_not_held_or_cancelled() -> None:
+    job = make_job("train-2", number=7, phase="Cancelled")
+    meta = msgspec.structs.replace(job.metadata, generate_name="train-", annotations={"dovetail.dev/user": "ada"})
+    spec = msgspec.structs.replace(job.spec, suspend=True, cancel=True, begin_time=ago(hours=1))
+    again = resubmit.again(msgspec.structs.replace(job, metadata=meta, spec=spec))
+    assert (again.metadata.name, again.metadata.annotations, again.status.phase) == ("train", {}, None)
+    assert again.spec == job.spec
+
+
+def test_a_reservation_is_repeated_with_a_lease_of_its_own() -> None:
+    job = reserved(phase="TimedOut")
+    lease = ReservationSpec(duration_seconds=3600, renew_time=ago(hours=2))
+    again = resubmit.again(msgspec.structs.replace(job, spec=GPUJobSpec(gpu="1", reservation=lease)))
+    assert again.spec.reservation == ReservationSpec(duration_seconds=3600)
+    assert "template" not in create.as_manifest(again)["spec"]
+
+
+def pod(name: str, *, worker: int, created: str) -> dict[str, Any]:
+    annotations = {"batch.kubernetes.io/job-completion-index": str(worker)}
+    metadata = {"name": name, "namespace": "default", "creationTimestamp": created, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}}
+
+
+async def test_the_log_is_that_of_the_workers_newest_pod(
+    api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    pods = [
+        pod("old", worker=0, created=ago(hours=2)),
+        pod("new", worker=0, created=ago(hours=1)),
+        pod("other", worker=1, created=ago(minutes=1)),
+    ]
+    api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": pods}))
+    api.answer(f"GET {PODS}/new/log", Answer(body=b"loss 0.1\n"))
+    found = await logs.worker_pod(cluster, make_job(phase="Running"), worker=0)
+    assert found is not None
+    assert await logs._read(cluster, found, tail=5) == b"loss 0.1\n"
+    (seen,) = api.of(f"GET {PODS}/new/log")
+    assert seen.query == {"container": "main", "tailLines": "5"}
+
+
+async def test_a_worker_that_cannot_be_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(CommandError, match="--worker 3: this job has 1, counted from 0"):
+        await logs.worker_pod(cluster, make_job(), worker=3)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("container creating", "no log of x: container creating"),
+        ("no preferred addresses found; known addresses: [{Hostname v100-0}]", "simulated nodes keep no logs"),
+    ],
+)
+async def test_a_log_that_kubelet_does_not_give_is_a_sentence(
+    api: Api, cluster: Cluster, message: str, told: str
+) -> None:
+    api.answer(f"GET {PODS}/x/log", refusal(500, message=message))
+    found = msgspec.convert(pod("x", worker=0, created=ago()), type=logs.Pod)
+    with pytest.raises(CommandError, match=told):
+        await logs._read(cluster, found, tail=None)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (
+            make_job(number=7, phase="Queued", reason="Resources", message="Need 4 GPUs"),
+            r"job 7 has no pods now, and so no log: Queued \(Resources: Need 4 GPUs\)",
+        ),
+        (make_job("fresh"), "job fresh has no pods now, and so no log: Queued$"),
+        (
+            msgspec.structs.replace(make_job(number=7), spec=GPUJobSpec(gpu="1", array=ArraySpec(indexes="0-3"))),
+            "job 7 is many tasks, and each has a log of its own",
+        ),
+    ],
+)
+async def test_a_job_that_has_printed_nothing_says_why_and_is_not_taken_for_none(
+    api: Api, cluster: Cluster, job: Any, why: str
+) -> None:
+    api.answer(f"GET {JOBS}", listed(job))
+    api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": []}))
+    with pytest.raises(CommandError, match=why):
+        await logs._pod(cluster, details.parse(job.metadata.name), worker=0)
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"), [(None, b"one\ntwo\nthree\n"), (2, b"two\nthree\n"), (9, b"one\ntwo\nthree\n"), (0, b"")]
+)
+async def test_of_pods_that_are_gone_the_last_lines_are_kept(
+    api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes], tail: int | None, said: bytes
+) -> None:
+    kept = values_of(record(log="one\ntwo\nthree\n"))
+    script(api, asked(answered=True, records=[kept]))
+    await logs._remembered(cluster, details.parse("job-1"), tail=tail)
+    assert capfdbinary.readouterr().out == said
+    assert api.of("POST " + JOBS.replace("gpujobs", "historyqueries"))[0].body["spec"]["logs"] is True
+
+
+def test_gjob_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("gjob", [], prog="gjob") == 2
+    said = capsys.readouterr().out
+    assert all(f" {word} " in said for word in ("show", "log", "hold", "release", "update", "redo", "attach"))
+
+
+def test_a_task_that_is_done_once_more_is_no_task_of_its_array() -> None:
+    task = make_job("arr-t1")
+    labels = {"team": "vision", "dovetail.dev/array": "arr", "dovetail.dev/task": "1"}
+    task = msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, labels=labels))
+    assert resubmit.again(task).metadata.labels == {"team": "vision"}

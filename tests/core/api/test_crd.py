@@ -1,0 +1,94 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.api.crd import (
+    files,
+    gpujob_crd,
+    gpunode_crd,
+    gpunodetenants_crd,
+    gpuquota_crd,
+    historyquery_crd,
+)
+
+ROOT = Path(__file__).parents[3]
+KINDS = {
+    "gpujobs": gpujob_crd(),
+    "gpunodes": gpunode_crd(),
+    "gpunodetenants": gpunodetenants_crd(),
+    "gpuquotas": gpuquota_crd(),
+    "historyqueries": historyquery_crd(),
+}
+
+
+def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, value in schema.get("properties", {}).items():
+        yield from schemas(value, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from schemas(schema[key], f"{path}[]")
+
+
+def root_schema(kind: str) -> dict[str, Any]:
+    return KINDS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_the_written_crds_are_those_of_the_types(name: str) -> None:
+    assert (ROOT / "crds" / name).read_text(encoding="utf-8") == files()[name], "run `make crds`"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_has_a_description(kind: str) -> None:
+    missing = [
+        path
+        for path, schema in schemas(root_schema(kind))
+        if path not in {"", ".metadata"} and not path.endswith("[]") and "description" not in schema
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_is_structural(kind: str) -> None:
+    for path, schema in schemas(root_schema(kind)):
+        assert "type" in schema or "x-kubernetes-int-or-string" in schema, path
+        # In Kubernetes' schemas exclusive bounds are flags of the others, as in OpenAPI 3.0.
+        assert not {"$ref", "anyOf", "title", "exclusiveMinimum", "exclusiveMaximum"} & set(schema), path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_quantities_name_their_unit(kind: str) -> None:
+    units = {"MiB": "MiB", "Seconds": "second", "Celsius": "Celsius", "Watts": "watts", "Milli": "thousandths"}
+    for path, schema in schemas(root_schema(kind)):
+        for suffix, unit in units.items():
+            if path.endswith(suffix):
+                assert unit in schema["description"], path
+
+
+@pytest.mark.parametrize("kind", ["gpujobs", "gpuquotas", "historyqueries"])
+def test_what_a_text_must_look_like_is_said_in_a_sentence(kind: str) -> None:
+    """A `pattern` or a `format` would be answered with the expression, and hide what the rules would say."""
+    spec = root_schema(kind)["properties"]["spec"]
+    assert [path for path, schema in schemas(spec) if {"pattern", "format"} & set(schema)] == []
+
+
+def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
+    columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
+    shown = [column["name"] for column in columns if not column.get("priority")]
+    assert shown == ["State", "Reason", "Position", "GPUs", "Nodes", "Priority", "Elapsed", "Age"]
+
+
+def test_the_spec_which_has_many_fields_is_asked_little_at_each_write() -> None:
+    rules = root_schema("gpujobs")["properties"]["spec"]["x-kubernetes-validations"]
+    assert len(rules) <= 16
+    assert sum(rule["rule"].count("self.") + rule["rule"].count("oldSelf.") for rule in rules) <= 75
+
+
+@pytest.mark.parametrize("name", ["gpu", "mode", "workers", "onNoGPU", "podFailurePolicy"])
+def test_what_cannot_be_changed_is_compared_where_it_stands(name: str) -> None:
+    field = root_schema("gpujobs")["properties"]["spec"]["properties"][name]
+    message = f"{name} cannot be changed: delete the job and submit it anew"
+    assert {"rule": "self == oldSelf", "message": message} in field["x-kubernetes-validations"]

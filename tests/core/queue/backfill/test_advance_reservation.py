@@ -1,0 +1,207 @@
+"""GPUs that are kept for a time: who may have them meanwhile."""
+
+from dataclasses import replace
+
+import pytest
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
+from dovetail.queue.cycle import Look, admit
+from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.model.candidates import Candidate, Leaving
+from dovetail.queue.verdicts import Admitted, Waits
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.backfill.test_backfill import HOUR, make_job, run
+
+SOON = Window(name="class", quota="vision", at_seconds=HOUR, gpus=2, until="2026-01-01T18:00:00Z")
+
+
+def decide(
+    *waiting: Candidate, ledger: Ledger, leaving: tuple[Leaving, ...] = (), own: frozenset[str] = frozenset(),
+    windows: tuple[Window, ...] = (SOON,),
+) -> dict[str, str]:  # fmt: skip
+    """Reasons by name, empty for a job that starts; `own` are the keys of the quota's own jobs."""
+    reservations = placed(windows, ledger=ledger, leaving=leaving)
+    guard = Windows(reservations=reservations, quotas_of=dict.fromkeys(own, frozenset({"vision"})))
+    found = admit(waiting, ledger=ledger.copy(), sites={}, leaving=leaving, windows=guard)
+    return {each.key.removeprefix("uid-"): each.reason if isinstance(each, Waits) else "" for each in found}
+
+
+@pytest.mark.parametrize(
+    ("job", "own", "reason"),
+    [
+        (make_job("x", "2"), False, "Reserved"),
+        (make_job("x", "2", hours=0.9), False, ""),
+        (make_job("x", "2", hours=1.1), False, "Reserved"),
+        (make_job("x", "2"), True, ""),
+        (make_job("x", "1"), False, ""),
+    ],
+    ids=[
+        "without a limit it could run into it", "it ends before", "it ends too late", "it is kept for this one",
+        "there is room beside it",
+    ],
+)  # fmt: skip
+def test_who_may_have_what_is_kept_for_later(job: Candidate, own: bool, reason: str) -> None:
+    assert decide(job, ledger=make_ledger(n=3), own=frozenset({job.key} if own else ())) == {"x": reason}
+
+
+def test_whoever_is_kept_back_is_told_until_when_and_by_which_quota() -> None:
+    ledger = make_ledger(n=2)
+    guard = Windows(reservations=placed([SOON], ledger=ledger, leaving=()))
+    (verdict,) = admit([make_job("x", "1")], ledger=ledger, sites={}, windows=guard)
+    assert isinstance(verdict, Waits)
+    words = "2 GPUs are kept by GPUQuota vision until 2026-01-01T18:00:00Z (reservation class)"
+    assert verdict.message == f"Need 1 GPU, only 0 available; {words}"
+
+
+def test_several_jobs_do_not_take_it_bit_by_bit() -> None:
+    jobs = [make_job(name, "1", at=at) for at, name in enumerate("abc")]
+    assert list(decide(*jobs, ledger=make_ledger(n=4)).values()) == ["", "", "Reserved"]
+
+
+def test_what_is_kept_comes_from_those_who_end_before_where_that_is_known() -> None:
+    ledger = make_ledger(n=4)
+    leaving = tuple(run(ledger, make_job("r", "2", hours=0.5)))
+    assert decide(make_job("x", "2"), ledger=ledger, leaving=leaving) == {"x": ""}
+
+
+def test_nobody_counts_on_the_end_of_a_job_without_a_limit() -> None:
+    ledger = make_ledger(n=4)
+    leaving = tuple(run(ledger, make_job("r", "2")))
+    assert decide(make_job("x", "2"), ledger=ledger, leaving=leaving) == {"x": "Reserved"}
+
+
+def test_two_reservations_are_kept_on_devices_of_their_own() -> None:
+    other = replace(SOON, name="course", quota="nlp", gpus=1)
+    kept = placed([SOON, other], ledger=make_ledger(n=2, m=1), leaving=())
+    devices = [
+        device.uuid for each in kept.values() for one in each for claim in one.claims for device in claim.devices
+    ]
+    assert len(devices) == len(set(devices)) == 3
+
+
+def test_more_than_there_is_keeps_what_there_is() -> None:
+    kept = placed([replace(SOON, gpus=9)], ledger=make_ledger(n=2), leaving=())
+    assert sum(len(claim.devices) for claim in kept["vision"][0].claims) == 2
+
+
+def test_only_nodes_of_its_pool_are_kept() -> None:
+    kept = placed([replace(SOON, nodes=["m"])], ledger=make_ledger(n=4, m=2), leaving=())
+    assert {claim.node for claim in kept["vision"][0].claims} == {"m"}
+
+
+def test_what_is_free_now_of_it_is_told_for_those_who_ask_no_queue() -> None:
+    ledger = make_ledger(n=2)
+    leaving = run(ledger, make_job("r", "1", hours=0.5))
+    kept = placed([SOON], ledger=ledger, leaving=leaving)["vision"]
+    assert sum(len(claim.devices) for claim in kept_of(kept, ledger=ledger, leaving=leaving)) == 1
+
+
+def test_who_may_pass_the_first_that_waits_still_keeps_off_what_is_kept_for_a_time() -> None:
+    ledger = make_ledger(n=4)
+    leaving = tuple(run(ledger, make_job("r", "1", hours=2)))
+    passing = [make_job(name, "1", hours=1.5, at=at) for at, name in enumerate("ab", start=1)]
+    found = decide(make_job("large", "4"), *passing, ledger=ledger, leaving=leaving)
+    assert found == {"large": "Resources", "a": "", "b": "Reserved"}
+
+
+def test_what_the_first_takes_beside_it_the_next_cannot_have() -> None:
+    ledger = make_ledger(n=3)
+    found = admit(
+        [make_job("a", "1", at=0), make_job("b", "1", at=1)],
+        ledger=ledger,
+        sites={},
+        windows=Windows(reservations=placed([SOON], ledger=ledger, leaving=())),
+    )
+    assert [isinstance(each, Admitted) for each in found] == [True, False]
+
+
+# --- several at a time, and one after the other ---------------------------------------------------------------------
+
+LATER = replace(SOON, name="late", quota="nlp", at_seconds=5 * HOUR, until_seconds=7 * HOUR)
+
+
+def test_what_is_kept_at_other_times_may_be_the_same_devices() -> None:
+    first = replace(SOON, until_seconds=3 * HOUR)
+    kept = placed([first, LATER], ledger=make_ledger(n=2), leaving=())
+    assert [len(each.claims) for found in kept.values() for each in found] == [2, 2]
+
+
+def test_whose_time_comes_first_does_not_run_into_the_next() -> None:
+    first = replace(SOON, until_seconds=3 * HOUR)
+    own = frozenset({"uid-x"})
+    ledger, windows = make_ledger(n=2), (first, LATER)
+    assert decide(make_job("x", "2"), ledger=ledger, own=own, windows=windows) == {"x": "Reserved"}
+    assert decide(make_job("x", "2", hours=4), ledger=ledger, own=own, windows=windows) == {"x": ""}
+
+
+def test_devices_that_are_kept_for_several_times_are_told_once() -> None:
+    first = replace(SOON, until_seconds=3 * HOUR)
+    again = replace(LATER, quota="vision")
+    ledger = make_ledger(n=2)
+    kept = placed([first, again], ledger=ledger, leaving=())["vision"]
+    assert sum(len(claim.devices) for claim in kept_of(kept, ledger=ledger, leaving=())) == 2
+
+
+def test_a_reservation_that_any_node_serves_leaves_the_nodes_of_a_pool_to_one_that_needs_them() -> None:
+    anywhere = replace(SOON, name="a", gpus=2)
+    in_pool = replace(SOON, name="z", quota="nlp", gpus=2, nodes=["m"])
+    kept = placed([anywhere, in_pool], ledger=make_ledger(m=2, n=2), leaving=())
+    assert {quota: {claim.node for each in found for claim in each.claims} for quota, found in kept.items()} == {
+        "vision": {"n"},
+        "nlp": {"m"},
+    }
+
+
+def test_a_job_that_only_a_reservation_keeps_back_is_foreseen_to_start_when_that_is_over() -> None:
+    ledger = make_ledger(n=2)
+    window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
+    windows = Windows(reservations=placed([window], ledger=ledger, leaving=()), wanted=[window])
+    starts = foresee_with_range([make_job("x", "2")], ledger=ledger, sites={}, leaving=(), windows=windows)
+    assert [start.in_seconds for start in starts if start is not None] == [2 * HOUR]
+
+
+def test_who_is_kept_back_by_a_reservation_is_not_passed_for_ever() -> None:
+    """It has its own earliest start beside what is kept, and jobs without a limit do not pass it for what ends."""
+    ledger = make_ledger(n=4)
+    leaving = [*run(ledger, make_job("r", "1", hours=0.5)), *run(ledger, make_job("s", "1", hours=0.6))]
+    waiting = [make_job("large", "2", at=1), make_job("small", "1", at=2)]
+    kept = placed([SOON], ledger=ledger, leaving=())
+    windows = Windows(reservations=kept, wanted=[SOON])
+    look = Look(ledger, sites={}, leaving=leaving, windows=windows)
+    for job in waiting:
+        assert isinstance(look.at(job), Waits)
+    assert look.reservation is not None
+    assert look.reservation.job.name == waiting[0].name
+    look.advance()
+    small = look.at(waiting[1])
+    assert isinstance(small, Waits), "what has ended is kept for the one before"
+
+
+@pytest.mark.parametrize(
+    ("begun", "small"), [(True, "Reserved"), (False, "")], ids=["it has begun", "it is yet to begin"]
+)
+def test_a_job_that_starts_when_a_reservation_is_over_keeps_that_start(begun: bool, small: str) -> None:
+    """For one that is yet to begin nothing stands idle so long before."""
+    window = replace(SOON, at_seconds=0.0 if begun else HOUR, until_seconds=2 * HOUR)
+    waiting = [make_job("large", "4", at=1), make_job("small", "1", at=2), make_job("short", "1", hours=1, at=3)]
+    found = decide(*waiting, ledger=make_ledger(n=4), windows=(window,))
+    assert found == {"large": "Reserved", "small": small, "short": ""}
+
+
+def test_those_for_whom_it_is_kept_start_whoever_waits_for_its_end() -> None:
+    window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
+    waiting = [make_job("large", "4", at=1, priority=50), make_job("theirs", "2", at=2)]
+    found = decide(*waiting, ledger=make_ledger(n=4), windows=(window,), own=frozenset({"uid-theirs"}))
+    assert found == {"large": "Reserved", "theirs": ""}
+
+
+def test_what_a_start_rests_on_names_the_reservation_that_is_over() -> None:
+    ledger = make_ledger(n=4)
+    leaving = run(ledger, make_job("r", "2", hours=0.5))
+    window = replace(SOON, at_seconds=0.0, until_seconds=2 * HOUR)
+    windows = Windows(reservations=placed([window], ledger=ledger, leaving=leaving), wanted=[window])
+    starts = foresee_with_range([make_job("x", "4")], ledger=ledger, sites={}, leaving=leaving, windows=windows)
+    assert [(start.in_seconds, start.basis) for start in starts if start is not None] == [
+        (2 * HOUR, "1 job has ended on n by then at the latest, by the time limits, and a reservation is over by then")
+    ]

@@ -1,0 +1,90 @@
+"""How sure a start is that is foreseen."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.estimates.monte_carlo import foresee_with_range, nobody
+from dovetail.queue.estimates.simulation import Start
+from dovetail.queue.model.candidates import Candidate, Leaving
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.backfill.test_backfill import HOUR, LARGE, make_job, run
+
+
+def foreseen(*waiting: Candidate, ledger: Ledger, leaving: list[Leaving], **more: object) -> dict[str, Start]:
+    seen = foresee_with_range(waiting, ledger=ledger, sites={}, leaving=leaving, **more)  # type: ignore[arg-type]  # coming
+    return {start.key.removeprefix("uid-"): start for start in seen if start is not None}
+
+
+def may_end(leaving: list[Leaving], *hours: float) -> list[Leaving]:
+    reach = tuple(hour * HOUR for hour in hours)
+    return [
+        msgspec.structs.replace(each, likely_seconds=reach[len(reach) // 2], likely_range=reach) for each in leaving
+    ]
+
+
+def test_a_range_reaches_from_early_ends_to_late_ones() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2, 3)
+    start = foreseen(make_job("first", "4"), ledger=ledger, leaving=leaving)["first"]
+    early, late = start.range_seconds or (0, 0)
+    assert HOUR <= early < start.in_seconds < late <= 3 * HOUR
+
+
+def test_a_later_start_is_less_sure() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2, 3)
+    first = replace(make_job("first", "4", hours=4), likely_seconds=2 * HOUR, likely_range=(HOUR, 2 * HOUR, 4 * HOUR))
+    found = foreseen(first, make_job("then", "4", at=1), ledger=ledger, leaving=leaving)
+    (early, late), (earlier, later) = (found[name].range_seconds or (0, 0) for name in ("first", "then"))
+    assert late - early < later - earlier
+    assert early < earlier
+
+
+def test_where_nothing_is_known_of_run_times_there_is_no_range() -> None:
+    ledger = make_ledger(a=4)
+    start = foreseen(LARGE, ledger=ledger, leaving=run(ledger, make_job("r", "4", hours=3)))["large"]
+    assert (start.gpus, start.in_seconds, start.range_seconds) == (LARGE.gpus, 3 * HOUR, None)
+
+
+def test_the_same_queue_is_foreseen_alike_whenever_it_is() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2, 3)
+    assert foreseen(LARGE, ledger=ledger, leaving=leaving) == foreseen(LARGE, ledger=ledger, leaving=leaving)
+
+
+def test_the_ledger_is_as_before() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2)
+    foreseen(LARGE, ledger=ledger, leaving=leaving)
+    assert [claim.key for claim in ledger.claims_on("a")] == [leaving[0].key]
+
+
+def test_jobs_of_higher_priority_that_are_yet_to_come_go_before() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=2)), 2)
+
+    def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
+        assert above == 10
+        job = make_job(f"comes{play}", "4", hours=3, priority=50)
+        return [(HOUR, job)] if play % 5 else []
+
+    alone = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=nobody)["it"]
+    start = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=coming)["it"]
+    assert alone.range_seconds == (2 * HOUR, 2 * HOUR)
+    assert start.in_seconds == 5 * HOUR
+    assert start.range_seconds == pytest.approx((2 * HOUR, 5 * HOUR))
+
+
+def test_one_that_others_pass_until_the_play_is_over_starts_then_at_the_earliest() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=2)), 2)
+
+    def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
+        return ((number * HOUR, make_job(f"c{number}", "4", hours=1, priority=50)) for number in range(10_000))
+
+    start = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=coming)["it"]
+    assert start.in_seconds > 100 * HOUR

@@ -1,0 +1,248 @@
+"""Limits of GPUQuotas and of groups: whom they bind, what they say, and what they let go."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.queue.cycle import admit
+from dovetail.queue.estimates.simulation import foresee
+from dovetail.queue.limits.limits import LimitGate, Subject, Terms, binds, group_limit, limits_of, milli_of, whom
+from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.verdicts import Admitted, Waits
+from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.queue.backfill.test_backfill import make_job, run
+
+
+def make_quota(name: str = "vision", **spec: Any) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota)
+
+
+def gate_over(
+    *quotas: GPUQuota, jobs: dict[str, tuple[Candidate, Subject]], running: tuple[str, ...] = ()
+) -> LimitGate:
+    terms = {
+        job.key: limits_of(quotas, subject, milli=milli_of(job.ask, workers=job.workers))
+        for job, subject in jobs.values()
+    }
+    return LimitGate(terms, running=[jobs[name][0].key for name in running])
+
+
+VISION = Subject(namespace="vision", user="ada")
+NAMELESS, POD = Subject(namespace="vision", user=""), Subject(namespace="vision")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whom:
+    says: str
+    spec: dict[str, Any]
+    subject: Subject
+    counted: str | None
+    bound: bool = True
+
+
+CASES = (
+    Whom(says="nobody is named, so all are bound", spec={}, subject=VISION, counted=""),
+    Whom(says="of its namespace", spec={"namespaces": ["vision"]}, subject=VISION, counted=""),
+    Whom(says="of another namespace", spec={"namespaces": ["nlp"]}, subject=VISION, counted="", bound=False),
+    Whom(says="of another user", spec={"users": ["bob"]}, subject=VISION, counted="", bound=False),
+    Whom(says="each user apart", spec={"per": "User"}, subject=VISION, counted="ada"),
+    Whom(says="each namespace apart", spec={"per": "Namespace"}, subject=VISION, counted="vision"),
+    Whom(says="those without a name together", spec={"per": "User"}, subject=NAMELESS, counted=""),
+    Whom(says="a pod is no user's", spec={"per": "User"}, subject=POD, counted=None),
+    Whom(says="a pod is none of the users", spec={"users": ["ada"]}, subject=POD, counted="", bound=False),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_whom_a_quota_binds(case: Whom) -> None:
+    spec = make_quota(**case.spec).spec
+    assert binds(spec, case.subject) == case.bound
+    assert whom(spec, case.subject) == case.counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    says: str
+    spec: dict[str, Any]
+    message: str
+    name: str = "vision"
+    running: tuple[str, ...] = ("1", "1")
+    asks: str = "4"
+    user: str = "ada"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+SENTENCES = (
+    Told(
+        says="GPUs of a namespace",
+        spec={"namespaces": ["vision"], "gpus": 5},
+        message="Namespace vision may run 5 GPUs, 2 run, this job needs 4 (GPUQuota vision)",
+    ),
+    Told(
+        says="GPUs of each user",
+        spec={"per": "User", "gpus": 1},
+        running=("0.5",),
+        asks="0.75",
+        message="User ada may run 1 GPU, 0.5 run, this job needs 0.75 (GPUQuota vision)",
+    ),
+    Told(
+        says="more than there ever is",
+        spec={"per": "Namespace", "gpus": 3},
+        running=(),
+        message="Namespace vision may run 3 GPUs, 0 run, this job would never fit, it needs 4 (GPUQuota vision)",
+    ),
+    Told(
+        says="jobs of all together",
+        spec={"runningJobs": 2},
+        message="GPUQuota vision: all whom it binds may run 2 jobs at a time, 2 run",
+    ),
+    Told(
+        says="jobs of one user",
+        spec={"users": ["ada"], "runningJobs": 1},
+        message="User ada may run 1 job at a time, 2 run (GPUQuota vision)",
+    ),
+    Told(
+        says="users without a name",
+        spec={"per": "User", "runningJobs": 1},
+        user="",
+        message="A user without a name may run 1 job at a time, 2 run (GPUQuota vision)",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", SENTENCES, ids=lambda case: case.says)
+def test_the_sentence_has_the_numbers(case: Told) -> None:
+    subject = Subject(namespace="vision", user=case.user)
+    jobs = {f"r{number}": (make_job(f"r{number}", gpu), subject) for number, gpu in enumerate(case.running)}
+    jobs["x"] = (make_job("x", case.asks), subject)
+    gate = gate_over(make_quota(case.name, **case.spec), jobs=jobs, running=tuple(set(jobs) - {"x"}))
+    refused = gate.refusal(jobs["x"][0])
+    assert refused is not None
+    assert (refused.reason, refused.message) == ("Quota", case.message)
+
+
+def test_what_pods_hold_counts_beside_the_jobs() -> None:
+    quota = make_quota(namespaces=["vision"], gpus=4)
+    job = make_job("x", "2")
+    (limit,) = limits_of([quota], Subject(namespace="vision"), milli=3000, jobs=0).start
+    gate = LimitGate({job.key: limits_of([quota], VISION, milli=2000)}, used=Counter({limit.counter: limit.need}))
+    refused = gate.refusal(job)
+    assert refused is not None
+    assert "3 run, this job needs 2" in refused.message
+
+
+def test_a_job_beyond_the_queues_limit_waits_outside_it_whatever_is_free() -> None:
+    jobs = {"a": (make_job("a", "4"), VISION), "b": (make_job("b", "1", at=1), VISION)}
+    ledger = make_ledger(n=4)
+    run(ledger, make_job("r", "1"))
+    gate = gate_over(make_quota(queuedJobs=1), jobs=jobs)
+    first, second = admit([job for job, _ in jobs.values()], ledger=ledger, sites={}, gate=gate)
+    assert isinstance(first, Waits)
+    assert isinstance(second, Waits)
+    assert (first.reason, second.reason) == ("Resources", "Quota")
+
+
+def test_a_job_without_terms_is_let_through() -> None:
+    assert LimitGate({}).refusal(make_job("x")) is None
+
+
+def test_the_one_beyond_the_queue_is_told_how_long_it_is() -> None:
+    jobs = {name: (make_job(name, "1", at=at), VISION) for at, name in enumerate("abc")}
+    gate = gate_over(make_quota(queuedJobs=2), jobs=jobs)
+    ledger = make_ledger(n=1)
+    run(ledger, make_job("r", "1"))
+    verdict = list(admit([job for job, _ in jobs.values()], ledger=ledger, sites={}, gate=gate))[-1]
+    assert isinstance(verdict, Waits)
+    sentence = "GPUQuota vision: all whom it binds may have 2 jobs in the queue, 2 are before this one"
+    assert (verdict.reason, verdict.message) == ("Quota", sentence)
+
+
+def test_jobs_of_a_group_run_side_by_side_up_to_the_number_of_each() -> None:
+    jobs = [make_job(name, "1", at=at) for at, name in enumerate("abc")]
+    terms = {
+        job.key: Terms(start=(group_limit("team", "sweep", most=most),))
+        for job, most in zip(jobs, [2, None, 2], strict=True)
+    }
+    found = list(admit(jobs, ledger=make_ledger(n=4), sites={}, gate=LimitGate(terms)))
+    assert [isinstance(verdict, Admitted) for verdict in found] == [True, True, False]
+    last = found[2]
+    assert isinstance(last, Waits)
+    assert last.message == "Group sweep may run 2 jobs at a time, 2 run"
+
+
+def test_a_job_is_foreseen_to_start_when_its_quota_is_free() -> None:
+    running, waiting = make_job("r", "2", hours=1), make_job("w", "2", hours=1)
+    ledger = make_ledger(n=8)
+    leaving = run(ledger, running)
+    jobs = {"r": (running, VISION), "w": (waiting, VISION)}
+    gate = gate_over(make_quota(gpus=2), jobs=jobs, running=("r",))
+    (start,) = [each for each in foresee([waiting], ledger=ledger, sites={}, leaving=leaving, gate=gate) if each]
+    assert start.in_seconds == leaving[0].at_seconds
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+people = st.builds(Subject, namespace=st.sampled_from("ab"), user=st.sampled_from(["", "ada", "bob"]))
+specs = st.fixed_dictionaries(
+    {"per": st.sampled_from(["Together", "Namespace", "User"])},
+    optional={
+        "gpus": st.integers(0, 6),
+        "runningJobs": st.integers(0, 4),
+        "queuedJobs": st.integers(0, 3),
+        "namespaces": st.sampled_from([[], ["a"]]),
+        "users": st.sampled_from([[], ["ada"]]),
+    },
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(specs, max_size=3),
+    st.lists(st.tuples(st.sampled_from(["1", "2", "0.5"]), people, st.booleans()), max_size=12),
+)
+def test_no_quota_is_ever_exceeded_and_nobody_waits_for_one_that_has_room(
+    drawn: list[dict[str, Any]], asked: list[tuple[str, Subject, bool]]
+) -> None:
+    quotas = [make_quota(f"q{number}", **spec) for number, spec in enumerate(drawn)]
+    jobs = {
+        f"j{number:02d}": (make_job(f"j{number:02d}", gpu, at=number), who)
+        for number, (gpu, who, _) in enumerate(asked)
+    }
+    running = tuple(name for name, (_, _, runs) in zip(jobs, asked, strict=True) if runs)
+    waiting = [job for name, (job, _) in jobs.items() if name not in running]
+    gate = gate_over(*quotas, jobs=jobs, running=running)
+    verdicts = list(admit(waiting, ledger=make_ledger(n=64), sites={}, gate=gate))
+    started = {verdict.key for verdict in verdicts if isinstance(verdict, Admitted)}
+    before = {jobs[name][0].key for name in running}
+    for quota in quotas:
+        within(quota, jobs=jobs, before=before, after=before | started)
+    assert [verdict.key for verdict in verdicts] == [job.key for job in order(waiting)]
+
+
+def within(quota: GPUQuota, *, jobs: dict[str, tuple[Candidate, Subject]], before: set[str], after: set[str]) -> None:
+    """Whatever started did not take anybody beyond the quota."""
+    bound = [(job, whom(quota.spec, who)) for job, who in jobs.values() if binds(quota.spec, who)]
+    for most, gpus in ((quota.spec.gpus, True), (quota.spec.running_jobs, False)):
+        used, had = (weights(bound, among=keys, gpus=gpus) for keys in (after, before))
+        if most is not None:
+            assert all(amount <= max(1000 * most, had[who]) for who, amount in used.items())
+
+
+def weights(bound: list[tuple[Candidate, str | None]], *, among: set[str], gpus: bool) -> Counter[str | None]:
+    """Thousandths of GPUs, or of jobs, by whom they count for."""
+    total: Counter[str | None] = Counter()
+    for job, who in bound:
+        weight = milli_of(job.ask, workers=1) if gpus else 1000
+        total[who] += weight if job.key in among else 0
+    return total
+
+
+def test_thousandths_of_all_containers_and_workers_count() -> None:
+    assert milli_of(make_ask("2x8G,0.5"), workers=3) == 3000
+    assert milli_of(None, workers=3) == 0

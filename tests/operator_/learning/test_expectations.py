@@ -1,0 +1,130 @@
+"""What waiting jobs may expect, out of the GPUJobs that are there."""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from dovetail.queue.estimates.simulation import Start
+from dovetail_operator.learning.expectations import Expectations, groups_of
+from dovetail_operator.queue.cycle import estimates, survey
+from dovetail_operator.state.state import State
+from tests.core.queue.backfill.test_backfill import make_job as make_candidate
+from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
+
+
+def has_run(expectations: Expectations, number: int, *, seconds: float, phase: str = "Succeeded") -> None:
+    status = {"phase": phase, "startTime": at(0), "completionTime": at(seconds), "request": "1"}
+    expectations.put(make_job(f"r{number}", status=status, activeDeadlineSeconds=1000))
+
+
+def test_jobs_that_have_ended_tell_how_long_those_like_them_run() -> None:
+    expectations = Expectations()
+    job = make_job(status={"request": "1"}, activeDeadlineSeconds=2000)
+    assert expectations.run_seconds(job) is None
+    for number in range(10):
+        has_run(expectations, number, seconds=250)
+    assert expectations.run_seconds(job) == 500
+    assert expectations.run_seconds(make_job(status={"request": "1"})) is None
+
+
+def test_jobs_that_somebody_ended_tell_nothing_and_none_counts_twice() -> None:
+    expectations = Expectations()
+    for _ in range(20):
+        has_run(expectations, 0, seconds=250)
+    for number in range(20):
+        has_run(expectations, number, seconds=1, phase="Cancelled")
+    assert expectations.run_seconds(make_job(status={"request": "1"}, activeDeadlineSeconds=2000)) is None
+
+
+def start(key: str, seconds: float) -> Start:
+    return Start(key=key, in_seconds=seconds, basis="because")
+
+
+def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
+    expectations, ranged = Expectations(), replace(start("uid-y", 1940), range_seconds=(1500, 2500))
+    before = expectations.place(ranged, now=NOW)
+    for number in range(30):
+        expectations.place(start(f"uid-x{number}", 940), now=NOW)
+        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(930)}))
+    after = expectations.place(ranged, now=NOW)
+    assert (after.estimated_start, after.basis) == (at(1940), "because")
+    assert before.estimated_start_earliest is not None
+    assert after.estimated_start_earliest is not None
+    assert before.estimated_start_earliest < after.estimated_start_earliest
+
+
+def test_a_job_that_is_gone_before_it_starts_teaches_nothing() -> None:
+    expectations = Expectations()
+    wide = expectations.place(start("uid-y", 1940), now=NOW)
+    for number in range(10):
+        job = make_job(f"x{number}", status={"phase": "Running", "startTime": at(740)})
+        expectations.place(start(f"uid-x{number}", 940), now=NOW)
+        expectations.drop(job)
+        expectations.put(job)
+    assert expectations.place(start("uid-y", 1940), now=NOW) == wide
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [("train-17", "train-18"), ("train.3", "train.44"), ("train", "train-7x2kp"), ("train-large", "train-large-1")],
+)
+def test_runs_of_the_same_work_are_known_by_their_names(name: str, alike: str) -> None:
+    assert groups_of(make_job(name))[0] == groups_of(make_job(alike))[0]
+
+
+def test_other_work_other_users_and_other_limits_are_told_apart() -> None:
+    jobs = [
+        make_job("train-small"),
+        make_job("train-large"),
+        make_job("train-large", meta={"annotations": {"dovetail.dev/user": "ada"}}),
+        make_job("train-large", activeDeadlineSeconds=60),
+    ]
+    assert len({groups_of(job)[0] for job in jobs}) == len(jobs)
+
+
+def test_jobs_of_higher_priority_that_came_before_are_reckoned_with() -> None:
+    expectations = Expectations()
+    first, second = (
+        make_job(name, meta={"creationTimestamp": at(seconds)}) for name, seconds in (("a", -7200), ("b", -3600))
+    )
+    assert [job.metadata.name for job in expectations.new([second, first])] == ["a", "b"]
+    assert expectations.new([first]) == []
+    for job in (first, second):
+        expectations.came(job, make_candidate(job.metadata.name, priority=50))
+    expectations.came(first, None)
+    coming = expectations.coming(now=NOW)
+    assert [at_seconds for at_seconds, _ in islice(coming(play=0, above=10), 3)] == [0, 3600, 7200]
+    assert list(coming(play=0, above=50)) == []
+
+
+def one_runs_and_one_waits() -> State:
+    state = make_state(a=4)
+    runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
+    state.put_job(runs)
+    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    state.pod_changed("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
+    state.put_job(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
+    return state
+
+
+def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
+    state = one_runs_and_one_waits()
+    for number in range(10):
+        has_run(state.expectations, number, seconds=500)
+    ((key, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
+    assert key == "uid-waits"
+    assert place.estimated_start == at(2000)
+    assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
+
+
+def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and_the_bounds_are_wide() -> None:
+    state = one_runs_and_one_waits()
+    for number in range(20):
+        has_run(state.expectations, number, seconds=50 * (number + 1))
+    ((_, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
+    start, latest = place.estimated_start, place.estimated_start_latest
+    assert start is not None
+    assert latest is not None
+    assert at(1000) < start < at(3600)
+    assert latest > at(3000)

@@ -1,0 +1,113 @@
+"""Jobs on which our own code fails: told so at once, tried again after a while, and never without a status."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail_operator.controller import reconciler
+from dovetail_operator.job.observation import Observed
+from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.queue import cycle
+from dovetail_operator.state import state
+from dovetail_operator.state.failing_jobs import Failing
+from tests.core.kube.api import Api
+from tests.operator_ import test_controller
+from tests.operator_.builders import NOW, make_job, make_state, see
+from tests.operator_.controller.test_controller import Rig, created, numbered, until_phase, until_status
+
+__all__ = ["rig"]
+
+rig = test_controller.rig
+FAULT = AttributeError("'str' object has no attribute 'get'")
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def test_it_is_tried_again_later_each_time_and_minutes_later_at_most() -> None:
+    failing, job, now, waits = Failing(), make_job(), NOW, []
+    for _ in range(6):
+        assert failing.note(job, FAULT)
+        assert not failing.note(job, FAULT)
+        obstacle = failing.obstacle_of(job, now=now)
+        assert obstacle is not None
+        assert obstacle.until is not None
+        waits.append((obstacle.until - now).total_seconds())
+        now = obstacle.until
+        assert failing.obstacle_of(job, now=now) is None
+    assert waits == [30, 60, 120, 240, 300, 300]
+
+
+def test_another_generation_of_the_job_is_tried_at_once() -> None:
+    failing = Failing()
+    failing.note(make_job(), FAULT)
+    edited = make_job(meta={"generation": 2})
+    assert failing.obstacle_of(edited, now=NOW) is None
+    assert failing.note(edited, FAULT)
+
+
+def test_a_job_that_waits_for_another_try_is_looked_at_when_it_is_due() -> None:
+    failing, job = Failing(), numbered()
+    failing.note(job, FAULT)
+    outcome = reconcile(see(job, obstacle=failing.obstacle_of(job, now=NOW)))
+    assert (outcome.status.phase, outcome.status.reason) == ("Queued", "Invalid")
+    assert outcome.wake_at == later(30)
+
+
+def test_a_request_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, job = make_state(a=1), numbered()
+    known.put_job(job)
+    whole = state._read_job
+    monkeypatch.setattr(state, "_read_job", _raising)
+
+    def seen(seconds: float) -> Observed:
+        found = known.observe("team/x", now=later(seconds))
+        assert found is not None
+        return found
+
+    assert seen(0).obstacle is not None
+    # It still fails, and the job is still told so.
+    assert seen(30).obstacle is not None
+    monkeypatch.setattr(state, "_read_job", whole)
+    assert seen(89).obstacle is not None
+    assert seen(90).obstacle is None
+    assert seen(90).ask is not None
+
+
+def _raising(*_: Any, **__: Any) -> Any:
+    raise FAULT
+
+
+@pytest.mark.parametrize("fails", ["the queue's look", "what follows for a job"])
+async def test_a_job_starts_once_what_the_operator_failed_on_has_passed(
+    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    job = numbered()
+    module, name = (cycle, "_survey_one") if fails == "the queue's look" else (reconciler, "reconcile")
+    whole = getattr(module, name)
+
+    def failing(about: Any, *args: Any, **options: Any) -> Any:
+        if getattr(about, "obstacle", None) is None:
+            raise FAULT
+        return whole(about, *args, **options)
+
+    monkeypatch.setattr(module, name, failing)
+    rig.accept_status(job, number=1, phase="Queued", reason="Invalid")
+    rig.accept_status(job, version=13, number=1, phase="Starting")
+    rig.accept_status(job, version=14, number=1, phase="Starting")
+    api.answer(f"POST {test_controller.JOBS}", created(job))
+    rig.controller.changes.job_changed(job)
+    async with rig.running():
+        await until_status(api)
+        assert rig.status_of()["reason"] == "Invalid"
+        monkeypatch.setattr(module, name, whole)
+        monkeypatch.setattr(test_controller, "NOW", later(30))
+        rig.controller.changes.job_changed(_seen_again(job))
+        await until_phase(rig, "Starting")
+
+
+def _seen_again(job: GPUJob) -> GPUJob:
+    return make_job(job.metadata.name, status={"number": 1, "phase": "Queued"}, meta={"resourceVersion": "12"})
