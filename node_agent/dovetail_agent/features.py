@@ -16,7 +16,6 @@ from dovetail_agent.checkpoint.helper_process import HelperCalls
 from dovetail_agent.checkpoint.node_state import SeenWorld
 from dovetail_agent.checkpoint.probe import probed
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
-from dovetail_agent.devices.process_identity import PROC
 from dovetail_agent.feature.enforcement import Discovery
 from dovetail_agent.feature.events import Teller
 from dovetail_agent.feature.protocol import Feature
@@ -27,6 +26,7 @@ from dovetail_agent.guards.strangers_feature import StrangersFeature
 from dovetail_agent.mps.devices import NvmlCards
 from dovetail_agent.mps.feature import MpsFeature
 from dovetail_agent.mps.state_file import clients_in
+from dovetail_agent.processes.identity import PROC
 from dovetail_agent.startup_tree import StartupTree
 from dovetail_agent.turns.cgroup_freezer import freezer_at
 from dovetail_agent.turns.feature import TurnsFeature

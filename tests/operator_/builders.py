@@ -17,8 +17,8 @@ from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAlloc
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.observation import COMPLETION_INDEX, Observed, Obstacle
+from dovetail_operator.job.owner_reference import owner_reference
 from dovetail_operator.job.retries import inner_backoff_limit
-from dovetail_operator.manifests.owner_reference import owner_reference
 from dovetail_operator.state.state import State
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail_agent.devices.cgroups import owner_in
-from dovetail_agent.devices.process_identity import PROC
+from dovetail_agent.processes.cgroups import owner_in
+from dovetail_agent.processes.identity import PROC
 from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at, group_of_pod
 from dovetail_sandbox import realnode
 from dovetail_sandbox.installed import chart

@@ -18,13 +18,13 @@ from dovetail.config.settings import Settings
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError
-from dovetail.gpu.device_plugins import asks_by_kind
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import nodes_by_worker, worker_of_plan
 from dovetail.jobs.runs import workers_of
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.reflector import key_of
 from dovetail.kube.resource_slices import list_slices
+from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, written_spec
 from dovetail.queue.limits.pools import pools_of
 from dovetail.queue.limits.quotas import spec_in_pools, subject_of

@@ -6,12 +6,11 @@ the pod got.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dovetail.engine.model.claims import Ask
 from dovetail.gpu import models
-from dovetail.gpu.request import GPURequest, RequestError
+from dovetail.gpu.request import GPURequest
 
 # What NVIDIA's plugin puts between a card and the number of its replica, where several pods take turns on it.
 _REPLICA: Final = "::"
@@ -37,11 +36,10 @@ KNOWN_RESOURCES: Final[Mapping[str, str]] = {
     "intel": "gpu.intel.com/i915",
     "npu": "huawei.com/npu",
 }
-_MANAGED_VENDOR: Final = "nvidia"
+MANAGED_VENDOR: Final = "nvidia"
 _VENDOR_OF_DOMAIN: Final = {"nvidia.com": "nvidia", "amd.com": "amd", "intel.com": "intel", "huawei.com": "ascend"}
 _NVIDIA_DOMAIN: Final = "nvidia.com/"
 _MIG: Final = f"{_NVIDIA_DOMAIN}mig-"
-_NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +92,7 @@ DEFAULT_VENDORS: Final = Vendors()
 def may_set_visible_devices(resource: str) -> bool:
     """Whether a plugin of that resource may set NVIDIA_VISIBLE_DEVICES: all but those of the other known vendors."""
     domain = resource.partition("/")[0]
-    others = (known for known, vendor in _VENDOR_OF_DOMAIN.items() if vendor != _MANAGED_VENDOR)
+    others = (known for known, vendor in _VENDOR_OF_DOMAIN.items() if vendor != MANAGED_VENDOR)
     return not any(domain == known or domain.endswith(f".{known}") for known in others)
 
 
@@ -106,36 +104,3 @@ def is_mig(resource: str) -> bool:
 def is_nvidias(resource: str) -> bool:
     """Whether a resource has NVIDIA's domain; not each is a GPU (`nvidia.com/hostdev` is a network card)."""
     return resource.startswith(_NVIDIA_DOMAIN)
-
-
-def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:
-    """The ways in which a job's ask may be met, the preferred first: on managed nodes, and by a vendor's resource.
-
-    Raises `RequestError` for what only managed nodes have, of a vendor whose devices are never managed.
-    """
-    gpu = ask.gpu
-    if gpu is None:
-        return (ask,)
-    managed = (ask,) if _may_be_managed(gpu) else ()
-    feature = only_managed(ask)
-    if feature:
-        if not managed:
-            whole = GPURequest(count=gpu.count, models=gpu.models, vendor=gpu.vendor)
-            raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(whole))
-        return managed
-    by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))
-    return (*managed, *by_vendor) if vendors.first == "Managed" else (*by_vendor, *managed)
-
-
-def only_managed(ask: Ask) -> str:
-    """What in the ask exists on managed nodes only; empty when a vendor's plugin can meet it."""
-    gpu = ask.gpu
-    if gpu is not None and (ask.mode != "Exclusive" or not gpu.whole):
-        return f"a share (mode {ask.mode})" if gpu.whole else "a share"
-    return "" if gpu is None or gpu.device_index is None else f"the device cuda:{gpu.device_index}"
-
-
-def _may_be_managed(request: GPURequest) -> bool:
-    if request.vendor is not None:
-        return request.vendor == _MANAGED_VENDOR
-    return not request.models or any(models.vendor_of(name) in {None, _MANAGED_VENDOR} for name in request.models)

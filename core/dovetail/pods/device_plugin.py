@@ -7,8 +7,9 @@ from dovetail import names
 from dovetail.api.builtin import Container, Pod, PodSpec
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import Quantity, QuantityError, whole
-from dovetail.gpu.device_plugins import Vendors, asks_by_kind, is_mig, is_nvidias
+from dovetail.gpu.device_plugins import Vendors, is_mig, is_nvidias
 from dovetail.gpu.request import GPURequest, RequestError, parse
+from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of
 from dovetail.pods.effective_request import peak
 from dovetail.pods.errors import quantity_error

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from dovetail_agent.checkpoint.admission import Candidate, CardMemory, OnCard
 from dovetail_agent.checkpoint.pod_memory import pod_free_mib
-from dovetail_agent.devices import process_identity
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.mps.devices import Cards, CardsUnreadable
+from dovetail_agent.processes import identity
 from dovetail_agent.report import node_status
 from dovetail_agent.tenants import Tenant, promised_mib
 
@@ -59,8 +59,8 @@ class SeenWorld:
 
     def started(self, pid: int, *, pod_uid: str = "") -> int | None:
         """As the protocol says."""
-        began = process_identity.started(pid, proc=self._proc)
-        if not pod_uid or process_identity.is_same(pid, began=began, pod_uid=pod_uid, proc=self._proc):
+        began = identity.started(pid, proc=self._proc)
+        if not pod_uid or identity.is_same(pid, began=began, pod_uid=pod_uid, proc=self._proc):
             return began
         return None
 

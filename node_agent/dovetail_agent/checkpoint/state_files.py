@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from dovetail.decoding import UnreadableError, decode
-from dovetail_agent.devices.process_identity import started
+from dovetail_agent.processes.identity import started
 
 _SUFFIX: Final = ".json"
 

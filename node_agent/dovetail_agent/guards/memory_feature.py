@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from dovetail.api.gpunode import GPUNodeStatus, Overuse
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Process
-from dovetail_agent.devices.process_identity import KillResult, kill_same
 from dovetail_agent.feature.events import Teller
 from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.guards.memory import GuardRules, overuses, sentence
+from dovetail_agent.processes.identity import KillResult, kill_same
 from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)

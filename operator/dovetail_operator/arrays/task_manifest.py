@@ -12,7 +12,7 @@ from dovetail.api.gpujob import KIND, MAX_TASKS, GPUJob
 from dovetail.jobs.array_tasks import TASK_IDS, Task, filled
 from dovetail.pods.demand import template_spec
 from dovetail_operator.arrays.task_updates import noted_fields
-from dovetail_operator.manifests.owner_reference import owner_reference
+from dovetail_operator.job.owner_reference import owner_reference
 
 Manifest = dict[str, Any]
 

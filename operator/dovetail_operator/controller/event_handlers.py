@@ -14,11 +14,11 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.reflector import EventType, key_of
 from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.arrays.task_index import parent_key
 from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import Queueing
 from dovetail_operator.state.state import State
-from dovetail_operator.state.task_index import parent_key
 from dovetail_operator.state.usage import departed
 from dovetail_operator.writes.evictions import PodEvictions
 

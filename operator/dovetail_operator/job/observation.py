@@ -15,7 +15,7 @@ from dovetail.formats.quantities import read_whole
 from dovetail.pods.allocation import AllocatedDevice, AllocationError, allocation_in
 from dovetail.queue.verdicts import Verdict
 from dovetail_operator.devices.bad_devices import BadCard
-from dovetail_operator.manifests.owner_reference import is_owned
+from dovetail_operator.job.owner_reference import is_owned
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 # What belongs to the job goes, or is let go of, and then these are taken off.

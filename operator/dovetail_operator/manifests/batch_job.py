@@ -22,9 +22,9 @@ from dovetail.pods.device_plugin import with_devices
 from dovetail.pods.injection import completed
 from dovetail.queue.limits.pools import in_pools
 from dovetail_operator.job import cpu_fallback, retries
+from dovetail_operator.job.owner_reference import owner_reference
 from dovetail_operator.job.plan import with_plan
 from dovetail_operator.manifests import rendezvous
-from dovetail_operator.manifests.owner_reference import owner_reference
 from dovetail_operator.manifests.preemption_notice import with_notice
 
 Manifest = dict[str, Any]

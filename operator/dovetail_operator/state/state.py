@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
@@ -13,16 +13,18 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
 from dovetail.formats.durations import moment
-from dovetail.gpu.device_plugins import Vendors, asks_by_kind
+from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.reflector import EventType, key_of
+from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.model.candidates import Standing
 from dovetail.queue.preemption.negative_cache import InVain
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict
+from dovetail_operator.arrays.task_index import TaskIndex, parent_key
 from dovetail_operator.devices.bad_devices import BadCards
 from dovetail_operator.devices.enforcement import Enforcements
 from dovetail_operator.devices.idleness import tells_utilization
@@ -38,7 +40,6 @@ from dovetail_operator.job.time_limits import RunTimes, too_early
 from dovetail_operator.learning.expectations import Expectations
 from dovetail_operator.learning.memory_use import Learning, peaks_in
 from dovetail_operator.learning.utilization import Utilization
-from dovetail_operator.notifications.notifier import Notifier
 from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.dependency_index import Dependencies
 from dovetail_operator.state.due_records import Dues
@@ -46,11 +47,20 @@ from dovetail_operator.state.failing_jobs import Failing
 from dovetail_operator.state.pods import JobPods
 from dovetail_operator.state.refused_pods import RefusedPods
 from dovetail_operator.state.running import Runs
-from dovetail_operator.state.task_index import TaskIndex, parent_key
 from dovetail_operator.state.usage import Counts
 
 # A report that is older says nothing of what a device does now: agents report every 300 s at least.
 _STALE: Final = 660.0
+
+
+class FollowsJobs(Protocol):
+    """Follows the versions of GPUJobs as they are observed, such as the notifier."""
+
+    def put(self, job: GPUJob) -> None:
+        """A version of a GPUJob was observed."""
+
+    def drop(self, job: GPUJob) -> None:
+        """A GPUJob's object is deleted; `job` is its last version."""
 
 
 class State:
@@ -87,7 +97,7 @@ class State:
         # Records of jobs that are due; None where nobody keeps any.
         self.dues: Dues | None = None
         # Who tells people what becomes of jobs; None where nobody does.
-        self.notifier: Notifier | None = None
+        self.notifier: FollowsJobs | None = None
         self.verdicts: dict[str, Verdict] = {}
         self.candidacies = Candidacies()
         self.runs = Runs()

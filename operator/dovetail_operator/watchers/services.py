@@ -20,8 +20,8 @@ from dovetail.logs import get_logger
 from dovetail.names import LABEL_JOB
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.observation import has_ended, is_finished, is_going, is_ours, is_past
+from dovetail_operator.job.owner_reference import is_owned
 from dovetail_operator.manifests import rendezvous
-from dovetail_operator.manifests.owner_reference import is_owned
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import services
 from dovetail_operator.writes.services import Named

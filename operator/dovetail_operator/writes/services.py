@@ -8,8 +8,8 @@ from dovetail.api.resources import SERVICES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, StatusError, TooManyRequests, Unauthorized
 from dovetail_operator.job.observation import Obstacle
+from dovetail_operator.job.owner_reference import is_of_an_earlier_one, is_owned
 from dovetail_operator.job.retries import as_users_rules
-from dovetail_operator.manifests.owner_reference import is_of_an_earlier_one, is_owned
 
 
 class Named(Described, frozen=True, kw_only=True):

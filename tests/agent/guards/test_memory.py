@@ -15,11 +15,11 @@ import pytest
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Overuse
 from dovetail.api.meta import ObjectMeta
 from dovetail_agent.devices.model import DeviceSample, Process, Sample
-from dovetail_agent.devices.process_identity import KillResult, kill_same, started
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.guards.memory import GuardRules, Policy, overuses, sentence
 from dovetail_agent.guards.memory_feature import MemoryGuardFeature
+from dovetail_agent.processes.identity import KillResult, kill_same, started
 from dovetail_agent.report.publishing import Pace, worth_publishing
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant

@@ -4,8 +4,9 @@ import pytest
 
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Ask
-from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, asks_by_kind
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.request import RequestError, parse
+from dovetail.pods.alternatives import asks_by_kind
 from tests.core.engine.builders import make_ask
 
 

@@ -13,8 +13,8 @@ from dovetail_operator.queue import cycle
 from dovetail_operator.state import state
 from dovetail_operator.state.failing_jobs import Failing
 from tests.core.kube.api import Api
-from tests.operator_ import test_controller
 from tests.operator_.builders import NOW, make_job, make_state, see
+from tests.operator_.controller import test_controller
 from tests.operator_.controller.test_controller import Rig, created, numbered, until_phase, until_status
 
 __all__ = ["rig"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail_agent.devices.cgroups import Owner, owner_in
+from dovetail_agent.processes.cgroups import Owner, owner_in
 
 POD = "0f2a9c1e-7d3b-4c55-9e10-6b1f2d3c4a5b"
 SLICE_POD = POD.replace("-", "_")

@@ -15,7 +15,7 @@ from dovetail.jobs.array_indexes import indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.kube.reflector import key_of
 from dovetail_operator.job.observation import Obstacle, is_going, is_parent
-from dovetail_operator.manifests.owner_reference import controlling_gpujob, is_of_an_earlier_one
+from dovetail_operator.job.owner_reference import controlling_gpujob, is_of_an_earlier_one
 
 
 class TaskIndex:

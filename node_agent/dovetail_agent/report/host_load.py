@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from dovetail_agent.devices.process_identity import PROC
+from dovetail_agent.processes.identity import PROC
 
 
 class HostLoad(NamedTuple):

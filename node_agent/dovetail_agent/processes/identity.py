@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Final, Literal
 
-from dovetail_agent.devices.cgroups import owner_in
+from dovetail_agent.processes.cgroups import owner_in
 
 PROC: Final = Path("/proc")
 KillResult = Literal["Killed", "Gone", "Replaced"]

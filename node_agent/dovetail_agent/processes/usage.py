@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from dovetail_agent.devices.cgroups import Owner, owner_in
 from dovetail_agent.devices.model import Process
-from dovetail_agent.devices.process_identity import PROC, started
+from dovetail_agent.processes.cgroups import Owner, owner_in
+from dovetail_agent.processes.identity import PROC, started
 
 # The kernel's number of the first PID namespace (PROC_PID_INIT_INO): drivers name processes as that one counts them.
 _HOST_NAMESPACE: Final = "pid:[4026531836]"

@@ -1,0 +1,44 @@
+"""The ways in which a request may be met: on nodes that Dovetail manages, and by a vendor's device plugin. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu import models
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, MANAGED_VENDOR, Vendors
+from dovetail.gpu.request import GPURequest, RequestError
+
+_NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs"
+
+
+def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:
+    """The ways in which a job's ask may be met, the preferred first: on managed nodes, and by a vendor's resource.
+
+    Raises `RequestError` for what only managed nodes have, of a vendor whose devices are never managed.
+    """
+    gpu = ask.gpu
+    if gpu is None:
+        return (ask,)
+    managed = (ask,) if _may_be_managed(gpu) else ()
+    feature = only_managed(ask)
+    if feature:
+        if not managed:
+            whole = GPURequest(count=gpu.count, models=gpu.models, vendor=gpu.vendor)
+            raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(whole))
+        return managed
+    by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))
+    return (*managed, *by_vendor) if vendors.first == "Managed" else (*by_vendor, *managed)
+
+
+def only_managed(ask: Ask) -> str:
+    """What in the ask exists on managed nodes only; empty when a vendor's plugin can meet it."""
+    gpu = ask.gpu
+    if gpu is not None and (ask.mode != "Exclusive" or not gpu.whole):
+        return f"a share (mode {ask.mode})" if gpu.whole else "a share"
+    return "" if gpu is None or gpu.device_index is None else f"the device cuda:{gpu.device_index}"
+
+
+def _may_be_managed(request: GPURequest) -> bool:
+    if request.vendor is not None:
+        return request.vendor == MANAGED_VENDOR
+    return not request.models or any(models.vendor_of(name) in {None, MANAGED_VENDOR} for name in request.models)
