@@ -25,10 +25,11 @@ from queue_plane import NAMESPACE
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, JOBS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail_sandbox.cluster import Cluster
 
 KUEUE = 43.0  # admissions a second in Kueue's own test of 15,000 workloads

@@ -24,9 +24,9 @@ from queue_plane import NAMESPACE
 from queue_running import until_reported
 
 from dovetail.api.builtin import Pod
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType
 from dovetail_sandbox.cluster import Cluster
 
 KAI_SECONDS = 49.0

@@ -20,9 +20,9 @@ from queue_plane import NAMESPACE
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, GPUNODES, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType
 from dovetail_sandbox.cluster import Cluster
 
 KAI_SECONDS = 398.0

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 import structlog
 from structlog.typing import Processor
 
-from dovetail.config.errors import ConfigError, suggestion
+from dovetail.formats.suggestions import suggestion
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 FORMATS: Final = ("auto", "json", "console")
@@ -25,7 +25,7 @@ _SHARED: Final[Sequence[Processor]] = (
 def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None = None) -> None:
     """Set up logging for this process, once or anew. `auto` is console on a terminal, else JSON.
 
-    Raises `ConfigError` for a level or a format that does not exist.
+    Raises `ValueError` for a level or a format that does not exist.
     """
     _one_of("log_level", value=level, allowed=LEVELS)
     _one_of("log_format", value=fmt, allowed=FORMATS)
@@ -75,6 +75,4 @@ def _rendering(*, console: bool, colors: bool) -> list[Processor]:
 def _one_of(key: str, *, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         hint = suggestion(value, known=allowed)
-        raise ConfigError(
-            "logging", problem=f'{key} is "{value}", but must be {", ".join(allowed[:-1])} or {allowed[-1]}{hint}'
-        )
+        raise ValueError(f'{key} is "{value}", but must be {", ".join(allowed[:-1])} or {allowed[-1]}{hint}')

@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUNODES, NODES
 from dovetail.cluster.node_kind import serving
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Provider

@@ -10,10 +10,11 @@ from typing import Any
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunodetenants import GPUNodeTenants
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUNODETENANTS, PODS
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail_agent.tenants import Tenant, tenant_from, tenant_of
 
 

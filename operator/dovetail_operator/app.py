@@ -15,6 +15,7 @@ from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.gpujob import GPUJob, MemoryStrategy, Policy
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.cluster.staleness import Freshness
@@ -26,7 +27,7 @@ from dovetail.jobs.idle import IdleRules
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail.pods.assumed_allocation import assumed_pod

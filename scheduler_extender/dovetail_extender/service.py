@@ -9,6 +9,7 @@ from typing import Final
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ReservedRoom
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import EventType
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers
 from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
@@ -17,7 +18,6 @@ from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
-from dovetail.kube.reflector import EventType
 from dovetail.logs import get_logger
 from dovetail.process import serving
 from dovetail.process.guarded_loops import Guard, repeat

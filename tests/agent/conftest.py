@@ -8,7 +8,7 @@ import pytest
 
 from dovetail_agent.devices.nvidia.driver import NvmlDriver
 from dovetail_agent.devices.poller import Known, Paces, Watch
-from dovetail_agent.processes.usage import sees_host_processes
+from dovetail_agent.devices.process_memory import sees_host_processes
 from tests.agent.builders import NOON
 from tests.agent.nvml_stub import Scenario, Stub
 from tests.agent.procfs import make_proc

@@ -11,11 +11,12 @@ import pytest
 
 from dovetail.api.builtin import ConfigMap, Node, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import EventType
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS, NODES, PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unreachable
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 
 pytestmark = pytest.mark.cluster
 

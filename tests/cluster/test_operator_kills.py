@@ -11,9 +11,10 @@ import pytest
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, JOBS, PODS
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.names import LABEL_JOB
 from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history

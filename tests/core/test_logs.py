@@ -9,7 +9,6 @@ import pytest
 import structlog
 
 from dovetail import logs
-from dovetail.config.errors import ConfigError
 
 
 class Terminal(io.StringIO):
@@ -104,5 +103,5 @@ def test_auto_is_console_on_a_terminal_and_json_elsewhere(stream: io.StringIO, i
     ],
 )
 def test_an_unknown_level_or_format_is_one_sentence(options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ValueError, match=sentence):
         logs.configure(**options)

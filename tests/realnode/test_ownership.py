@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_agent.devices.process_memory import owner_of
 from dovetail_agent.processes.cgroups import Owner
 from dovetail_agent.processes.identity import PROC
-from dovetail_agent.processes.usage import owner_of
 from tests.realnode.conftest import RealSandbox
 
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.meta import key_of
 from dovetail.formats.timestamps import moment, timestamp
-from dovetail.kube.reflector import key_of
 from dovetail.queue.limits.priorities import bound_of, within
 from dovetail.queue.limits.quotas import subject_of
 from dovetail.queue.preemption.budget import rules_now, rules_of

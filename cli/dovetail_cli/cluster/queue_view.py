@@ -8,11 +8,11 @@ from typing import Final
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import nodes_by_worker
-from dovetail.kube.reflector import key_of
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
 from dovetail.pods.tenancy import Child, child_of, job_of

@@ -11,6 +11,7 @@ from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import key_of
 from dovetail.api.resources import GPUNODES, GPUQUOTAS, NODES, PODS, Resource
 from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
@@ -22,7 +23,6 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import nodes_by_worker, worker_of_plan
 from dovetail.jobs.runs import workers_of
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.reflector import key_of
 from dovetail.kube.resource_slices import list_slices
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, written_spec

@@ -8,6 +8,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
+from dovetail.api.meta import key_of
 from dovetail.engine.score.live_fragmentation import Fragments
 from dovetail.engine.score.warm_start import learned_here
 from dovetail.explain.answer import Answer
@@ -15,7 +16,6 @@ from dovetail.explain.nodes import answer
 from dovetail.explain.question import Holder, Question
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.kube.reflector import key_of
 from dovetail.pods.allocation import AllocationError, allocation_in
 from dovetail.pods.device_plugin import vendor_devices
 from dovetail_cli.cluster.snapshot import Picture, asks_of_pods, claim_for_starting, in_one_way

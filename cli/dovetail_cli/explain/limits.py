@@ -7,9 +7,9 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
 from dovetail.explain.answer import Answer, Change
 from dovetail.gpu.request import RequestError
-from dovetail.kube.reflector import key_of
 from dovetail.queue.limits import limits
 from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.priorities import bound_of

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from dovetail.api.meta import key_of
 from dovetail.api.resources import PODS
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import key_of
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.snapshot import Picture

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.gpunode import Device, GPUNode
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, GPUNODES, NAMESPACES
 from dovetail.audit.allocations import Report
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail_cli.cluster import audit
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.replay.tally import Standing, Tally

@@ -8,10 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import typed
 from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError

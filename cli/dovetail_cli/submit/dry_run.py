@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.timestamps import timestamp
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import planned_nodes
-from dovetail.kube.reflector import key_of
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.simulation import Start, play
 from dovetail.queue.limits.quota_usage import Counted

@@ -4,6 +4,8 @@ Ten thousand pods so read take some 27 MiB, where generic dictionaries take ten 
 something reads it.
 """
 
+from typing import Literal
+
 from msgspec import field
 from msgspec.structs import force_setattr
 
@@ -230,6 +232,9 @@ class ObjectReference(_Read, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
+
+
+Severity = Literal["Normal", "Warning"]
 
 
 class Event(_Read, frozen=True, kw_only=True):

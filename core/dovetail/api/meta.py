@@ -5,6 +5,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+# What a watch reports of an object.
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+
 _SPELT: Final = {"mib": "MiB", "gpu": "GPU"}
 
 
@@ -63,3 +66,8 @@ class Condition(Described, frozen=True, kw_only=True, omit_defaults=False):
 def find_condition(conditions: list[Condition], type: str) -> Condition | None:  # noqa: A002 - metav1's word
     """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == type), None)
+
+
+def key_of(meta: ObjectMeta) -> str:
+    """`namespace/name`, or just the name of an object that has no namespace."""
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

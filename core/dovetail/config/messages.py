@@ -8,7 +8,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from dovetail.config.errors import ConfigError, suggestion
+from dovetail.config.errors import ConfigError
+from dovetail.formats.suggestions import suggestion
 
 Location = Sequence[int | str]
 

@@ -17,7 +17,7 @@ from pydantic_settings import (
 
 from dovetail.api.gpujob import ADDRESS_PATTERN, MemoryStrategy, Policy
 from dovetail.config.credentials import exposed
-from dovetail.config.errors import ConfigError, suggestion
+from dovetail.config.errors import ConfigError
 from dovetail.config.groups import (
     IdlePolicy,
     JobSizes,
@@ -32,6 +32,7 @@ from dovetail.config.groups import (
 from dovetail.config.messages import Source, explain
 from dovetail.engine.model.claims import GUARD_FRACTIONS
 from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
+from dovetail.formats.suggestions import suggestion
 from dovetail.gpu import models
 from dovetail.gpu.device_plugins import KNOWN_RESOURCES, NodeKind, Vendors
 from dovetail.jobs.size_limits import JobLimits

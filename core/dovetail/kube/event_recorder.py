@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-Severity = Literal["Normal", "Warning"]
+from dovetail.api.builtin import Severity
 
 # What the API server takes.
 _LONGEST_MESSAGE: Final = 1024

@@ -6,11 +6,11 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.api.resources import Resource
 from dovetail.decoding import problem_of
 from dovetail.kube import retry, watch_stream
@@ -20,7 +20,6 @@ from dovetail.kube.unreadable_objects import OnUnreadable, Unreadable, Unreadabl
 
 log = logging.getLogger("dovetail.kube.reflector")
 
-EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 # The API server ends a watch by itself after this time, and sends a bookmark about every minute.
 _WATCH_SECONDS: Final = 300
 _SILENCE_SECONDS: Final = 150.0
@@ -35,11 +34,6 @@ class KubeObject(Protocol):
 
 
 T = TypeVar("T", bound=KubeObject)
-
-
-def key_of(meta: ObjectMeta) -> str:
-    """`namespace/name`, or just the name of an object that has no namespace."""
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 class Reflector(Generic[T]):

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from dovetail.api.builtin import ResourceSlice
+from dovetail.api.meta import EventType
 from dovetail.api.resources import RESOURCESLICES, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 
 log = get_logger("dovetail.kube.slices")

@@ -56,7 +56,7 @@ def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _G
     gc.set_threshold(*_COLLECTED_AFTER)
     try:
         settings = load_settings(args.config, overrides={"log_level": args.log_level})
-        logs.configure(level=settings.log_level, fmt=settings.log_format)
+        _configure_logs(settings)
         uvloop.run(_until_told(program, args=args, settings=settings, grace_seconds=grace_seconds))
     except (ConfigError, KubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
@@ -126,6 +126,13 @@ async def listening(
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
+
+
+def _configure_logs(settings: Settings) -> None:
+    try:
+        logs.configure(level=settings.log_level, fmt=settings.log_format)
+    except ValueError as error:
+        raise ConfigError("logging", problem=str(error)) from error
 
 
 async def _until_told(program: Program, *, args: argparse.Namespace, settings: Settings, grace_seconds: float) -> None:

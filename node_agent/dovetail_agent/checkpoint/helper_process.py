@@ -1,8 +1,8 @@
 """The checkpoint calls in a process of their own: one that hangs or crashes in the driver is ended, and we go on.
 
 The helper (`python -m dovetail_agent.checkpoint.helper_process`) reads one call from each line and answers with one
-line of JSON. CUDA also needs a process that keeps the driver initialised while another process is restored: the helper is
-that process, so the agent stays small.
+line of JSON. CUDA also needs a process that keeps the driver initialised while another process is restored. The
+helper is that process, so the agent stays small.
 """
 
 import json

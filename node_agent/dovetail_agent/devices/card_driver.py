@@ -11,7 +11,7 @@ from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import CardLost
 from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Inventory
 from dovetail_agent.devices.pci import SYS, numa_node
-from dovetail_agent.processes.usage import owned, used_by_pod
+from dovetail_agent.devices.process_memory import owned, used_by_pod
 
 log = get_logger(__name__)
 

@@ -17,9 +17,9 @@ from dovetail_agent.devices.multi_vendor import ManyProvider
 from dovetail_agent.devices.no_library import NoLibraryProvider
 from dovetail_agent.devices.polled_provider import MeasuredProvider
 from dovetail_agent.devices.poller import Paces, Watch
+from dovetail_agent.devices.process_memory import sees_host_processes
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.processes.identity import PROC
-from dovetail_agent.processes.usage import sees_host_processes
 
 log = get_logger(__name__)
 

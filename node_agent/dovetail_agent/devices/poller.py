@@ -15,8 +15,8 @@ from typing import Final
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import Driver, LibraryError, LibraryGone
 from dovetail_agent.devices.model import DeviceSample, Inventory
+from dovetail_agent.processes.host_load import HostLoad, HostMeter
 from dovetail_agent.processes.identity import PROC
-from dovetail_agent.report.host_load import HostLoad, HostMeter
 
 log = get_logger(__name__)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from dovetail.api.builtin import Event, Node
+from dovetail.api.builtin import Event, Node, Severity
 from dovetail.api.resources import EVENTS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail.kube.event_recorder import Severity, event, namespace_of
+from dovetail.kube.event_recorder import event, namespace_of
 from dovetail.logs import get_logger
 from dovetail_agent.tenants import Tenant
 

@@ -13,11 +13,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from dovetail.api.gpunode import Device, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition
 from dovetail.config.settings import StrangerPolicy
+from dovetail_agent.devices.process_memory import command_of
 from dovetail_agent.feature.events import Teller
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.guards.strangers import MOST, pairs, sentence, strangers_on
 from dovetail_agent.processes.identity import PROC
-from dovetail_agent.processes.usage import command_of
 from dovetail_agent.report.node_status import condition
 
 CONDITION: Final = "ProcessesSeen"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dovetail.logs import get_logger
+from dovetail_agent.devices.process_memory import owner_of
 from dovetail_agent.mps.control import Control, ControlError
 from dovetail_agent.mps.daemon import Daemon
 from dovetail_agent.mps.devices import Card, Cards, CardsUnreadable
@@ -20,7 +21,6 @@ from dovetail_agent.mps.limits import Limits, commands, limits_of, others_cards
 from dovetail_agent.mps.probe import Verdict, size_mib
 from dovetail_agent.mps.state_file import State
 from dovetail_agent.processes.identity import PROC
-from dovetail_agent.processes.usage import owner_of
 from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)

@@ -1,1 +1,1 @@
-"""Processes of a node: which pod owns each of them, and how much of a device it uses. Reads `/proc`, nothing else."""
+"""What the kernel says of processes: identity, cgroup, load of the host. Reads `/proc` and nothing else."""

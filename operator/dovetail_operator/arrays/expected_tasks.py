@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
 from dovetail.jobs.array_tasks import TasksError, tasks_of
-from dovetail.kube.reflector import key_of
 
 
 def has_tasks(job: GPUJob) -> bool:

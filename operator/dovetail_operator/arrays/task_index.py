@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.formats.quantities import read_whole
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
-from dovetail.kube.reflector import key_of
 from dovetail_operator.job.observation import Obstacle, is_going, is_parent
 from dovetail_operator.job.owner_reference import controlling_gpujob, is_of_an_earlier_one
 

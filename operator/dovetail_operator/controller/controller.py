@@ -17,11 +17,11 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.process.guarded_loops import repeat
 from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.controller.reconciler import Settler
+from dovetail_operator.controller.refused_pods import refusals
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.loop import Queueing
-from dovetail_operator.state.refused_pods import refusals
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.evictions import PodEvictions
 from dovetail_operator.writes.job_numbers import Numbers

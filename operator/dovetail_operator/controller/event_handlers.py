@@ -11,8 +11,7 @@ from dovetail.api.builtin import Event, Job, Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.meta import ObjectMeta
-from dovetail.kube.reflector import EventType, key_of
+from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
 from dovetail_operator.job.observation import Obstacle

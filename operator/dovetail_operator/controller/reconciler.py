@@ -9,11 +9,11 @@ from typing import Final
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import key_of
 from dovetail.api.resources import GPUJOBS, JOBS
 from dovetail.formats.durations import moment
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound, StatusError
-from dovetail.kube.reflector import key_of
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail_operator.controller.event_handlers import Changes
@@ -36,11 +36,11 @@ from dovetail_operator.job.plan import is_told_first
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.lifecycle.preemption import is_due
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
-from dovetail_operator.manifests import preemption_notice
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.loop import Queueing
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs, tasks
+from dovetail_operator.writes.pods import announce_preemption
 
 
 class Straying:
@@ -136,7 +136,7 @@ class Settler:
             # What the status says now is what the pods are to say next.
             self._queue.add(key)
         for notice in outcome.notify:
-            await preemption_notice.notify(self._client, notice.pod, at=notice.at)
+            await announce_preemption(self._client, notice.pod, at=notice.at)
         if outcome.wake_at is not None:
             self._queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
-from dovetail.kube.event_recorder import Severity
 
 _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
 _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})

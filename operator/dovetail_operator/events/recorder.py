@@ -16,12 +16,11 @@ from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import KIND
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.api.resources import EVENTS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, ServerFault, TooManyRequests, Unreachable
 from dovetail.kube.event_recorder import event
-from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import Backoff
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger

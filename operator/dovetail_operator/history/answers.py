@@ -18,10 +18,11 @@ from dovetail.api.historyquery import (
     HistorySums,
     JobRecord,
 )
+from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import HISTORYQUERIES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError, TooManyRequests, Unauthorized
-from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 from dovetail_operator.history.store import HistoryError, HistoryStore
 

@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.api.gpujob import FINISHED
 from dovetail.api.historyquery import JobRecord
+from dovetail.api.meta import key_of
 from dovetail.jobs.records import cut_short, record_of
 from dovetail.jobs.runs import end_of_run
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import Backoff
 from dovetail.logs import get_logger
 from dovetail_operator.history import deleted_namespaces

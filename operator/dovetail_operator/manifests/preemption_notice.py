@@ -1,27 +1,12 @@
-"""The notice that a job is about to make way, in its pods: an annotation, and a file that shows it."""
+"""The file in a pod that shows when the pod is going to be preempted. Pure."""
 
 from typing import Any, Final
 
 from dovetail import names
-from dovetail.api.builtin import Pod
-from dovetail.api.resources import PODS
-from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, NotFound
 
 Manifest = dict[str, Any]
 
 _FILE: Final = "preempting-at"
-
-
-async def notify(client: Client, pod: Pod, *, at: str | None) -> None:
-    """Let the pod say when it is going to be ended, or that it is not; one that is gone need not know."""
-    meta = pod.metadata
-    patch = {"metadata": {"uid": meta.uid, "annotations": {names.PREEMPTING_AT: at}}}
-    try:
-        # By the status: whoever may patch a pod itself may run another image in it.
-        await client.patch(PODS, meta.name, patch, as_type=Pod, namespace=meta.namespace, subresource="status")
-    except (NotFound, Conflict):
-        return
 
 
 def with_notice(spec: Manifest) -> Manifest:

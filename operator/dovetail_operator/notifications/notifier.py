@@ -14,10 +14,10 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
-from dovetail.kube.reflector import key_of
 from dovetail.kube.retry import Backoff
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from dovetail.api.gpujob import QueuePlace, Reason
-from dovetail.kube.reflector import key_of
+from dovetail.api.meta import key_of
 from dovetail.kube.retry import BACKOFF
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Admitted, Verdict, Waits

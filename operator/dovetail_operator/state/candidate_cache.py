@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.reflector import key_of
+from dovetail.api.meta import key_of
 from dovetail.pods.demand import written_spec
 from dovetail.queue.limits.priorities import Rank
 from dovetail.queue.limits.quotas import spec_in_pools

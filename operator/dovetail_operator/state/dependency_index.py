@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dovetail.api.gpujob import FINISHED, DependencyStatus, GPUJob
-from dovetail.kube.reflector import key_of
+from dovetail.api.meta import key_of
 from dovetail.queue.dependencies import Needs, circles, states_of, unmet
 from dovetail_operator.arrays import expected_tasks
 from dovetail_operator.job.observation import Obstacle

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.reflector import key_of
+from dovetail.api.meta import key_of
 from dovetail.logs import get_logger
 from dovetail_operator.job.observation import Obstacle
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
+from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import DeviceClaim
-from dovetail.kube.reflector import EventType
 from dovetail.pods.tenancy import job_it_was_of
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -5,15 +5,13 @@ Job controller tells is an event about the batch Job.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import GPUJob, Reason
-from dovetail.api.resources import EVENTS
+from dovetail.api.meta import EventType
 from dovetail.formats.timestamps import moment
-from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType, Reflector
 from dovetail_operator.job.observation import is_external, is_on_the_way, true_condition, worker_of
 from dovetail_operator.job.plan import Doubt
 
@@ -21,7 +19,7 @@ from dovetail_operator.job.plan import Doubt
 _PATIENCE_SECONDS: Final = 4.0
 _REST_SECONDS: Final = 30.0
 _LONGEST_REST_SECONDS: Final = 300.0
-_REASON: Final = "FailedCreate"
+FAILED_CREATE: Final = "FailedCreate"
 # Of the words: that several events are meant, and the name of a pod, which is another one each time.
 _AROUND: Final = re.compile(r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is )?')
 
@@ -46,7 +44,7 @@ def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> s
     told = [
         (at, event.message)
         for event in events
-        if event.reason == _REASON
+        if event.reason == FAILED_CREATE
         and event.involved_object.uid == child.metadata.uid
         and (at := event.last_timestamp or event.event_time) is not None
         and start is not None
@@ -93,10 +91,3 @@ class RefusedPods:
             return None
         words = refusal_in(tuple(told.values()), child=child, pods=pods)
         return doubt_of(job, words=words) if words else None
-
-
-def refusals(client: Client, *, on_event: Callable[[EventType, Event], None]) -> Reflector[Event]:
-    """Follows what is told of pods that cannot be made."""
-    # Not asked for by the job: the API server would walk over all events there are each time.
-    chosen = f"reason={_REASON},involvedObject.kind=Job"
-    return Reflector(client, EVENTS, Event, on_event=on_event, field_selector=chosen)

@@ -9,14 +9,13 @@ from dovetail import names
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
 from dovetail.formats.durations import moment
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.size_limits import JobLimits
-from dovetail.kube.reflector import EventType, key_of
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
 from dovetail.queue.limits.quotas import Quotas

@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.meta import find_condition
+from dovetail.api.meta import find_condition, key_of
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import moment
 from dovetail.jobs.idle import IdleRules, IdleTimes
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
-from dovetail.kube.reflector import key_of
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import Guard, repeat
 from dovetail_operator.devices.idleness import CONDITION, sentence

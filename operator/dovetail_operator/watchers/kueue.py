@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.builtin import Condition
-from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.meta import EventType, ObjectMeta, OwnerReference, key_of
 from dovetail.api.resources import Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 from dovetail_operator.job.observation import is_external
 from dovetail_operator.state.state import State

@@ -16,14 +16,14 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpunodetenants import MOST_TENANTS, GPUNodeTenants, GPUNodeTenantsSpec, NodeTenant
-from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.meta import EventType, ObjectMeta, OwnerReference
 from dovetail.api.resources import GPUNODETENANTS, PODS
 from dovetail.cluster.node_kind import serving
 from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 

@@ -10,9 +10,10 @@ from typing import Final
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import SERVICES
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType, Reflector, key_of
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.retry import Backoff
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue

@@ -17,8 +17,8 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
+from dovetail.process.rate_limit import Allowance, Spending
 from dovetail_operator.devices.overuse_check import EndingRules, Refusal, refusal
-from dovetail_operator.notifications.rate_limit import Allowance, Spending
 
 log = get_logger("dovetail.operator")
 _HANDS: Final = 4

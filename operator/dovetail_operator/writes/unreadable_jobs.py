@@ -13,12 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpujob import FINISHED, GPUJob
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.api.resources import GPUJOBS
 from dovetail.jobs.size_limits import MAX_DEPTH
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, Invalid, NotFound, Undecodable
-from dovetail.kube.reflector import key_of
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.events.announcement import Announcement

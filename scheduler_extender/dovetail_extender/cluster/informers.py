@@ -13,10 +13,11 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, NODES, PODS
 from dovetail.cluster.view import ClusterView
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType, KubeObject, Reflector
+from dovetail.kube.reflector import KubeObject, Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
 from dovetail_extender.holds.planned_workers import PlannedJob

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
+from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.kube.reflector import EventType
 from dovetail.queue.limits.limits import Subject, binds, limits_of, milli_of
 from dovetail.queue.limits.pools import pools_of
 from dovetail.queue.limits.priorities import bound_of

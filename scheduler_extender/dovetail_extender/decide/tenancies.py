@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import EventType, key_of
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import worker_of_plan
-from dovetail.kube.reflector import EventType, key_of
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
 from dovetail.queue.limits.limits import Subject

@@ -13,7 +13,7 @@ from typing import Final
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Placement, Policy, QueuePlace
-from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.meta import Described, ObjectMeta, key_of
 from dovetail.cluster.view import claim_of_pod
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
@@ -23,7 +23,6 @@ from dovetail.engine.score.fit_cache import Shapes
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import PlanOfPod, ask_of, nodes_by_worker, worker_of_plan
-from dovetail.kube.reflector import key_of
 from dovetail.logs import get_logger
 from dovetail.pods.tenancy import DEFAULT_PRIORITY, job_of
 from dovetail_extender.holds.nominations import Nominations

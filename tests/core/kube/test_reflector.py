@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from dovetail.api.builtin import ConfigMap
+from dovetail.api.meta import EventType
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, bookmark, line, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK

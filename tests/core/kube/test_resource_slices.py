@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dovetail.api.builtin import ResourceSlice
+from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.reflector import EventType
 from dovetail.kube.resource_slices import SliceWatch, list_slices
 from tests.core.kube.api import Answer, Api, Stream, line, listing, refusal
 

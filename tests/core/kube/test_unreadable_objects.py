@@ -12,12 +12,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.builtin import ConfigMap
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube import watch_stream
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Undecodable
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from tests.core.kube.api import Answer, Api, Stream, line, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK

@@ -6,11 +6,11 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Container, Pod, PodSpec
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.api.resources import PODS
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType, Reflector
+from dovetail.kube.reflector import Reflector
 from dovetail.pods.assumed_allocation import assumed_pod
 from tests.core import hostile
 

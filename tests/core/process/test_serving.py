@@ -85,7 +85,7 @@ async def test_when_one_part_fails_all_end() -> None:
 
 def start(body: str, *options: str) -> subprocess.Popen[str]:
     """A process that runs `body` as its program."""
-    code = "import asyncio, sys\nfrom dovetail import serving\nasync def program(args, settings, stop):\n"
+    code = "import asyncio, sys\nfrom dovetail.process import serving\nasync def program(args, settings, stop):\n"
     code += textwrap.indent(textwrap.dedent(body), "    ")
     code += "\noptions = serving.parser('x', description='d')\n"
     code += "sys.exit(serving.run(program, args=options.parse_args(), grace_seconds=0.1))"

@@ -11,8 +11,8 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Overuse
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail.process.rate_limit import Allowance, Spending
 from dovetail_operator.devices.overuse_check import EndingRules, refusal
-from dovetail_operator.notifications.rate_limit import Allowance, Spending
 
 RULES = EndingRules(ends=True, exempt_namespaces=frozenset({"kube-system", "dovetail-system", "gpu-operator"}))
 OVERUSE = Overuse(

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.builtin import Severity
 from dovetail.api.meta import ObjectMeta
 from dovetail.kube.client import Client
-from dovetail.kube.event_recorder import Severity
 from dovetail.kube.retry import Backoff
 from dovetail_operator.events import recorder
 from dovetail_operator.events.announcement import Announcement

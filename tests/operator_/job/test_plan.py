@@ -10,8 +10,8 @@ import pytest
 from dovetail.api.builtin import Node
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
+from dovetail.api.meta import key_of
 from dovetail.engine.model.claims import Claim
-from dovetail.kube.reflector import key_of
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from dovetail.api.builtin import Event, Job, Pod
+from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
-from dovetail.kube.reflector import EventType
+from dovetail_operator.controller.refused_pods import refusals
 from dovetail_operator.job.plan import Doubt
 from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.state.refused_pods import doubt_of, lacks_pods, refusal_in, refusals
+from dovetail_operator.state.refused_pods import doubt_of, lacks_pods, refusal_in
 from dovetail_operator.state.state import State
 from tests.core.kube.api import Answer, Api
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state

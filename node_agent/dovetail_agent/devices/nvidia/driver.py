@@ -18,7 +18,7 @@ from dovetail_agent.devices.nvidia.inventory import Found, Part, find
 from dovetail_agent.devices.nvidia.process_utilization import Busyness
 from dovetail_agent.devices.nvidia.sample import load_of, processes_of, signs_of
 from dovetail_agent.devices.pci import SYS
-from dovetail_agent.processes.usage import owned, used_by_pod
+from dovetail_agent.devices.process_memory import owned, used_by_pod
 
 log = get_logger(__name__)
 

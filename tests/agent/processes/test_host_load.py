@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_agent.report.host_load import HostLoad, HostMeter
+from dovetail_agent.processes.host_load import HostLoad, HostMeter
 from tests.agent.procfs import write_load
 
 

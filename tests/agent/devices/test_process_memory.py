@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from dovetail_agent.devices.model import Process
+from dovetail_agent.devices.process_memory import owned, owner_of, sees_host_processes, used_by_pod
 from dovetail_agent.processes.cgroups import Owner
-from dovetail_agent.processes.usage import owned, owner_of, sees_host_processes, used_by_pod
 from tests.agent.procfs import make_proc
 
 A, B = "0f2a9c1e-7d3b-4c55-9e10-6b1f2d3c4a5b", "11111111-2222-4333-8444-555555555555"
