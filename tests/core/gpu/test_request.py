@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dovetail.requests import MAX_MEMORY_MIB, PATTERN, GPURequest, RequestError, parse
+from dovetail.gpu.request import MAX_MEMORY_MIB, PATTERN, GPURequest, RequestError, parse
 
 MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
 
