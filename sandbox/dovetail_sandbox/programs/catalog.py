@@ -15,7 +15,7 @@ _MACHINES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "ar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One program. `release` and `checksum` are addresses, "" where the project publishes no checksum."""
+    """One program. `release`, `checksum` and `digests` are addresses; "" for what the project does not publish."""
 
     name: str
     version: str
@@ -25,7 +25,8 @@ class Tool:
     package: str
     ldflags: str = ""
     release: str = ""
-    checksum: str = ""
+    checksum: str = ""  # of a text that names the release's SHA-256
+    digests: str = ""  # of GitHub's API about the release, where there is no such text
     member: str = ""  # in the release's archive; "": the release is the program itself
     chart: str = ""  # the project's Helm chart, a folder of its Go module that is kept beside the program
     version_arguments: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> To
         ldflags=text("ldflags"),
         release=text("release"),
         checksum=text("checksum"),
+        digests=text("digests"),
         member=text("member"),
         chart=text("chart"),
         version_arguments=tuple(module.get("version_arguments", ())),

@@ -1,27 +1,47 @@
-"""Official releases, each verified by the checksum that its project publishes beside it."""
+"""Official releases, each verified by the SHA-256 that its project publishes, or that GitHub computed at its upload."""
 
 import hashlib
+import http.client
 import io
 import re
 import tarfile
 import threading
+import urllib.error
 import urllib.request
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from dovetail_sandbox.errors import DownloadError
+import msgspec
+
+from dovetail.decoding import decode
+from dovetail_sandbox.errors import DownloadError, UnreachableError
 from dovetail_sandbox.programs.catalog import Tool
 
 CONNECT_SECONDS: Final = 4.0
 _READ_SECONDS: Final = 30.0
+# Some hosts refuse a request that names no program, or Python's own name.
+_HEADERS: Final = {"User-Agent": "dovetail-sandbox"}
 _SHA256: Final = re.compile(r"\b[0-9a-fA-F]{64}\b")
+
+
+class Asset(msgspec.Struct, frozen=True):
+    """A file of a release, as GitHub's API describes it."""
+
+    name: str
+    digest: str | None = None  # `sha256:…`; null for files from before June 2025
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A release, as GitHub's API answers `GET /repos/{owner}/{repository}/releases/tags/{tag}`."""
+
+    assets: tuple[Asset, ...] = ()
 
 
 def fetch(tool: Tool, *, target: Path, first_answer_seconds: float = CONNECT_SECONDS) -> None:
     """Writes the program of a release to `target`. Raises `DownloadError`, quickly where there is no network."""
-    checksum = published_checksum(
-        _first_answer(tool.checksum, seconds=first_answer_seconds).decode(), file=PurePosixPath(tool.release).name
-    )
+    file = PurePosixPath(tool.release).name
+    published = _first_answer(tool.digests or tool.checksum, seconds=first_answer_seconds)
+    checksum = asset_digest(published, file=file) if tool.digests else published_checksum(published, file=file)
     payload = _get(tool.release, seconds=_READ_SECONDS)
     found = hashlib.sha256(payload).hexdigest()
     if found != checksum:
@@ -30,9 +50,9 @@ def fetch(tool: Tool, *, target: Path, first_answer_seconds: float = CONNECT_SEC
     target.chmod(0o755)
 
 
-def published_checksum(text: str, *, file: str) -> str:
+def published_checksum(published: bytes, *, file: str) -> str:
     """The SHA-256 of `file` in a published text: the line that names the file, or the only one there is."""
-    lines = [line for line in text.splitlines() if _SHA256.search(line)]
+    lines = [line for line in published.decode(errors="replace").splitlines() if _SHA256.search(line)]
     named = [line for line in lines if file in line.replace("*", " ").split()]
     chosen = named or (lines if len(lines) == 1 else [])
     if not chosen:
@@ -40,6 +60,19 @@ def published_checksum(text: str, *, file: str) -> str:
     match = _SHA256.search(chosen[0])
     assert match, "lines without one are left out above"
     return match[0].lower()
+
+
+def asset_digest(answer: bytes, *, file: str) -> str:
+    """The SHA-256 of `file` in the answer of GitHub's API about a release. Raises `DownloadError`."""
+    try:
+        assets = decode(answer, as_type=Release).assets
+    except ValueError as error:
+        raise DownloadError(f"the answer about the release of {file} cannot be read: {error}") from error
+    digest = next((asset.digest or "" for asset in assets if asset.name == file), "")
+    algorithm, _, value = digest.partition(":")
+    if algorithm != "sha256" or not _SHA256.fullmatch(value):
+        raise DownloadError(f"no SHA-256 for {file} is published")
+    return value.lower()
 
 
 def _first_answer(url: str, *, seconds: float) -> bytes:
@@ -56,7 +89,7 @@ def _first_answer(url: str, *, seconds: float) -> bytes:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(seconds + 1)
-    answer = answers[0] if answers else DownloadError(f"{url} does not answer within {seconds:g} s")
+    answer = answers[0] if answers else UnreachableError(f"{url} does not answer within {seconds:g} s")
     if isinstance(answer, DownloadError):
         raise answer
     return answer
@@ -64,10 +97,14 @@ def _first_answer(url: str, *, seconds: float) -> bytes:
 
 def _get(url: str, *, seconds: float) -> bytes:
     try:
-        with urllib.request.urlopen(url, timeout=seconds) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=_HEADERS), timeout=seconds) as response:
             return bytes(response.read())
-    except OSError as error:
-        raise DownloadError(f"{url}: {error}") from error
+    except urllib.error.HTTPError as error:
+        # It is the open response too.
+        with error:
+            raise DownloadError(f"{url}: {error}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise UnreachableError(f"{url}: {error}") from error
 
 
 def _member(payload: bytes, *, name: str) -> bytes:

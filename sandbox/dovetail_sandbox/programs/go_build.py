@@ -1,7 +1,6 @@
 """Programs out of Go modules: the module files in gomod/ pin every version, and go.sum what each must be."""
 
 import os
-import shutil
 import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,14 +14,14 @@ from dovetail_sandbox.programs.catalog import Tool
 _TAIL_LINES: Final = 25
 
 
-def compiler() -> str | None:
-    """The Go command, or None where none is installed."""
-    return shutil.which("go")
-
-
 def module_folder(folder: str) -> Path:
     """Where the module files of some tools lie, in a checkout as in an installed wheel."""
     return Path(str(resources.files("dovetail_sandbox").joinpath("gomod", folder)))
+
+
+def module_files() -> list[Path]:
+    """The go.mod of every module."""
+    return sorted(module_folder("").glob("*/go.mod"))
 
 
 def build(
@@ -44,7 +43,7 @@ def build(
     with subprocess.Popen(
         command,
         cwd=module or module_folder(tools[0].folder),
-        env=_environment(),
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -65,7 +64,7 @@ def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None)
     found = subprocess.run(
         [go, "list", "-f={{.Module.Dir}}", tool.package],
         cwd=module or module_folder(tool.folder),
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -80,8 +79,13 @@ def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None)
             (target / path.relative_to(source)).write_bytes(path.read_bytes())
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
+def environment() -> dict[str, str]:
+    """What a `go` command of ours sees of the environment.
+
+    A GOROOT that was set for one Go misleads another one; each finds its own.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "GOROOT"}
+    return {**inherited, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
 
 
 def _rename(target: Path, *, tool: Tool) -> None:

