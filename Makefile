@@ -22,7 +22,7 @@ demo-down: $(STAMP) ## End the demo: no process and no file stays
 	$(BIN)/dovetail demo --down
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e bench bench-queue bench-agent hardware simulate
+.PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
@@ -39,6 +39,8 @@ cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
 e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
 	$(BIN)/pytest -m cluster
+mutants: $(STAMP) ## Bugs put in one by one, and whether tests find them: make mutants OF=dovetail.queue SAMPLE=100
+	$(BIN)/python -m tools.mutants $(OF) --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) $(ARGS)
 bench: $(STAMP) ## The benchmarks, a quarter of an hour on two cores; results as tables and JSON in out/
 	@mkdir -p out
 	@for each in extender_http kube_cache extender_scale end_to_end "replay_pack --limit-nodes 40"; do \

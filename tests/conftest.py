@@ -21,6 +21,16 @@ settings.register_profile("steady", derandomize=True, **_UNHURRIED)
 settings.register_profile("search", derandomize=False, **_UNHURRIED)
 settings.load_profile("steady")
 
+LONG_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that waits for programs, builds or pulls has more time than `timeout` in pyproject.toml."""
+    for item in items:
+        is_long = any(item.get_closest_marker(name) for name in ("cluster", "realnode", "slow"))
+        if is_long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
+
 
 @pytest.fixture(autouse=True)
 def _logs_to_nobody_later() -> Iterator[None]:
