@@ -23,6 +23,7 @@ from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.observation import is_finished, wants_admission
 from dovetail_operator.job.plan import Doubt, doubt_about, doubt_of_refusal, placement_of, reserved_room, sized
 from dovetail_operator.job.time_limits import leaving_soon
+from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.state.running import AtWork
 from dovetail_operator.state.state import State
@@ -50,6 +51,7 @@ class Cycle:
     """
 
     now: datetime
+    caches: CycleCaches = field(compare=False, repr=False)
     foresees: bool = False
     waiting: list[Candidate] = field(default_factory=list)
     on_the_way: list[Candidate] = field(default_factory=list)
@@ -64,12 +66,14 @@ class Cycle:
     at_work: int = 0
 
 
-def survey(state: State, *, now: datetime, foresees: bool = False) -> Cycle:
+def survey(state: State, *, now: datetime, foresees: bool = False, caches: CycleCaches | None = None) -> Cycle:
     """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way.
 
-    When those that run are likely to end is told only to one that `foresees` starts.
+    When those that run are likely to end is told only to one that `foresees` starts. `caches` are those of the cycle
+    before.
     """
-    cycle, running = Cycle(now=now, foresees=foresees), set[str]()
+    caches = caches or caches_for(state)
+    cycle, running = Cycle(now=now, foresees=foresees, caches=caches), set[str]()
     for key, job in state.jobs.items():
         if is_finished(job):
             continue
@@ -78,8 +82,8 @@ def survey(state: State, *, now: datetime, foresees: bool = False) -> Cycle:
         except Exception as error:  # noqa: BLE001 - one job stops nobody else
             if state.fails_on(job, error):
                 cycle.failed.append(key)
-    state.candidacies.forget_others()
-    state.runs.forget_others()
+    caches.candidates.forget_others()
+    caches.running.forget_others()
     soon = leaving_soon(state.pods.leaving(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
@@ -88,12 +92,12 @@ def survey(state: State, *, now: datetime, foresees: bool = False) -> Cycle:
 
 def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: set[str]) -> None:
     """Note what one job is to the queue, and the UID of its batch Job where that is at work."""
-    waiting = state.candidacies.still_waiting(job, key=key, state=state, sites=cycle.sites)
+    waiting = cycle.caches.candidates.still_waiting(job, key=key, state=state, sites=cycle.sites)
     if waiting is not None:
         cycle.keys[job.metadata.uid] = key
         cycle.waiting.append(waiting)
         return
-    at_work = state.runs.of(job, key=key, state=state, running=running)
+    at_work = cycle.caches.running.of(job, key=key, state=state, running=running)
     if at_work is not None:
         _note_at_work(at_work, key=key, state=state, cycle=cycle)
         return
@@ -102,7 +106,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
         return
     verdict = state.verdicts.get(job.metadata.uid)
     workers = sized(job, child=child, verdict=verdict).spec.workers
-    candidate = state.candidacies.of(job, state=state, sites=cycle.sites, workers=workers, waits=True)
+    candidate = cycle.caches.candidates.of(job, state=state, sites=cycle.sites, workers=workers, waits=True)
     if candidate is None or state.number_of(job) is None:
         return
     cycle.keys[job.metadata.uid] = key
@@ -121,7 +125,7 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
     if not at_work.workers:
         return
     job, workers, nodes = at_work.job, at_work.workers, at_work.nodes
-    candidate = state.candidacies.of(job, state=state, sites=cycle.sites, workers=workers, nodes=nodes)
+    candidate = cycle.caches.candidates.of(job, state=state, sites=cycle.sites, workers=workers, nodes=nodes)
     if candidate is not None:
         cycle.planned[job.metadata.uid] = key
         cycle.on_the_way.append(candidate)
@@ -147,8 +151,8 @@ def decide(
     ledger, leaving = _with_those_on_the_way(state, cycle)
     running = running_jobs(state, now=cycle.now)
     rules = rules_now(state.preemption, state.jobs.values(), now=cycle.now)
-    evictor = Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=state.in_vain)
-    counted = counted_jobs(state, waiting=cycle.keys)
+    evictor = Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=cycle.caches.in_vain)
+    counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
     gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0
     windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)
     verdicts = admit(
@@ -200,7 +204,7 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     None now and then, so that the work can be done in parts.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    counted, children = counted_jobs(state, waiting=cycle.keys), children_of_jobs(state)
+    counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
     gate = partial(state.quotas.gate, counted, children=children)
     yield from _note_arrivals(state, cycle)
     coming = state.expectations.coming(now=cycle.now)
@@ -224,7 +228,7 @@ def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
     """Learn what came, the oldest first."""
     for job in state.expectations.new(state.jobs.values()):
         state.expectations.came(
-            job, state.candidacies.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
+            job, cycle.caches.candidates.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
         )
         yield None
 
@@ -233,7 +237,7 @@ def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Lea
     """A copy of the ledger in which those have their room that were let go, and all ends that are known."""
     ledger = state.view.ledger.copy()
     claimed = claim_on_the_way(
-        cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=state.standing
+        cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=cycle.caches.standing
     )
     for uid in claimed.late:
         # kube-scheduler is meant to refuse it until those have left that are leaving.

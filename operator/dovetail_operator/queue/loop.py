@@ -32,6 +32,7 @@ from dovetail_operator.queue.cycle import (
     estimates,
     survey,
 )
+from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.preemption_candidates import notices_of
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
@@ -111,6 +112,7 @@ class Queueing:
         self._let_go = let_go
         self._now = now
         self._rng = rng
+        self._caches = caches_for(state)
         self._teller = Teller()
         self._doubts = Doubts()
         self._unsettled = asyncio.Event()
@@ -197,7 +199,7 @@ class Queueing:
     async def _admit(self) -> float:
         """One look at all jobs that wait; those whose verdict is news get dirty. The CPU time that it took."""
         breath = Breath()
-        cycle = survey(self._state, now=self._now())
+        cycle = survey(self._state, now=self._now(), caches=self._caches)
         for key in cycle.failed:
             self._dirty(key)
         self._state.at_work = cycle.at_work
@@ -230,7 +232,7 @@ class Queueing:
 
     def still_makes_way(self, seen: Observed) -> bool:
         """Whether the start for which the job is about to be ended is proven as things are at this moment."""
-        cycle = survey(self._state, now=self._now())
+        cycle = survey(self._state, now=self._now(), caches=self._caches)
         for _ in decide(self._state, cycle):
             pass
         order = cycle.orders.get(seen.job.metadata.uid)
@@ -285,7 +287,7 @@ class Queueing:
         """Reckon when the waiting jobs are going to start; those for whom that is news get dirty."""
         if not self._somebody_waits:
             return
-        cycle = survey(self._state, now=self._now(), foresees=True)
+        cycle = survey(self._state, now=self._now(), foresees=True, caches=self._caches)
         if not cycle.waiting:
             return
         foreseen: dict[str, QueuePlace] = {}

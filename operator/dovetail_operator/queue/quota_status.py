@@ -17,7 +17,7 @@ from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import repeat
 from dovetail_operator.state.state import State
-from dovetail_operator.state.usage import children_of_jobs, counted_jobs
+from dovetail_operator.state.usage import Counts, children_of_jobs, counted_jobs
 from dovetail_operator.writes.jobs import difference
 
 log = get_logger("dovetail.operator.quotas")
@@ -33,6 +33,7 @@ class QuotaNotes:
         self._client = client
         self._state = state
         self._now = now
+        self._usage = Counts()
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
@@ -52,7 +53,8 @@ class QuotaNotes:
         # Times are written in whole seconds: what is used is reckoned up to one of them.
         now = self._now().replace(microsecond=0)
         children = children_of_jobs(self._state)
-        statuses = quotas.reckon(counted_jobs(self._state, waiting=self._state.verdicts), now=now, children=children)
+        counted = counted_jobs(self._state, waiting=self._state.verdicts, cache=self._usage)
+        statuses = quotas.reckon(counted, now=now, children=children)
         for quota in quotas.all:
             status = statuses[quota.metadata.name]
             if is_news(quota.status, status, now=now):

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
@@ -21,9 +21,7 @@ from dovetail.queue.model.gate import Refused
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.time_limits import is_limited
 from dovetail_operator.state.generation_cache import Remembered
-
-if TYPE_CHECKING:
-    from dovetail_operator.state.state import State
+from dovetail_operator.state.state import State
 
 _WHERE: Final = ("nodeSelector", "tolerations")
 _Sites = dict[str, list[str]]
@@ -52,7 +50,7 @@ class Candidacies(Remembered[_Kept]):
         self,
         job: GPUJob,
         *,
-        state: "State",
+        state: State,
         sites: _Sites,
         workers: int,
         nodes: tuple[str, ...] = (),
@@ -84,7 +82,7 @@ class Candidacies(Remembered[_Kept]):
         _note_nodes(job, state=state, site=made.site, sites=sites)
         return made
 
-    def still_waiting(self, job: GPUJob, *, key: str, state: "State", sites: _Sites) -> Candidate | None:
+    def still_waiting(self, job: GPUJob, *, key: str, state: State, sites: _Sites) -> Candidate | None:
         """The job for the queue where it waited before and nothing has changed that could end that, or make another
         candidate of it; else None: then it has to be looked at."""
         uid = job.metadata.uid
@@ -104,7 +102,7 @@ class Candidacies(Remembered[_Kept]):
         return known.candidate
 
 
-def _note_nodes(job: GPUJob, *, state: "State", site: str, sites: _Sites) -> None:
+def _note_nodes(job: GPUJob, *, state: State, site: str, sites: _Sites) -> None:
     """Note the nodes that the job's pods may go to, where those of its site are not known yet in this look."""
     if site not in sites:
         sites[site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), state.quotas.pools_of(job)))
@@ -114,13 +112,13 @@ def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None
     return known.job is job and known.child is child and known.plan is plan and known.values == values
 
 
-def _is_for_itself(job: GPUJob, *, state: "State") -> bool:
+def _is_for_itself(job: GPUJob, *, state: State) -> bool:
     """Whether neither time nor any other job has a say in whether it may start, and with what."""
     held = job.spec.begin_time is not None or job.status.attempts or job.spec.dependencies
     return not held and not state.learning.estimates(job)
 
 
-def _expecting(made: Candidate, job: GPUJob, *, state: "State") -> Candidate:
+def _expecting(made: Candidate, job: GPUJob, *, state: State) -> Candidate:
     """The same candidate with the run time that is expected by now."""
     likely, within = state.expectations.run_seconds(job), state.expectations.range_seconds(job)
     if (made.likely_seconds, made.likely_range) == (likely, within):
@@ -132,7 +130,7 @@ def _made(
     job: GPUJob,
     child: Job | None,
     *,
-    state: "State",
+    state: State,
     pools: tuple[str, ...] | Refused,
     rank: Rank,
     workers: int,

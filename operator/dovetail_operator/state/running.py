@@ -4,7 +4,7 @@ Each look at the queue takes all of them, and of thousands that run hardly one h
 was made of a job is kept as long as it, its batch Job and its pods are the very same objects.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
@@ -12,9 +12,7 @@ from dovetail_operator.job.observation import is_child, is_on_the_way, workers_w
 from dovetail_operator.job.plan import open_nodes, refused_since, sized
 from dovetail_operator.job.time_limits import Run
 from dovetail_operator.state.generation_cache import Remembered
-
-if TYPE_CHECKING:
-    from dovetail_operator.state.state import State
+from dovetail_operator.state.state import State
 
 
 class AtWork(NamedTuple):
@@ -33,7 +31,7 @@ class AtWork(NamedTuple):
 class Runs(Remembered[AtWork]):
     """The jobs at work from look to look, by UID."""
 
-    def of(self, job: GPUJob, *, key: str, state: "State", running: set[str]) -> AtWork | None:
+    def of(self, job: GPUJob, *, key: str, state: State, running: set[str]) -> AtWork | None:
         """The job of that key at work, None where it is not; the UID of its batch Job is noted in `running`."""
         child = state.child_named(key)
         if child is None:
@@ -50,7 +48,7 @@ class Runs(Remembered[AtWork]):
         return known
 
 
-def _made(job: GPUJob, child: Job, pods: tuple[Pod, ...], *, state: "State") -> AtWork:
+def _made(job: GPUJob, child: Job, pods: tuple[Pod, ...], *, state: State) -> AtWork:
     workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
     nodes = open_nodes(job, pods, workers=workers) if workers else ()
     return AtWork(

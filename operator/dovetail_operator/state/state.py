@@ -19,8 +19,6 @@ from dovetail.jobs.size_limits import JobLimits
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
 from dovetail.queue.limits.quotas import Quotas
-from dovetail.queue.model.candidates import Standing
-from dovetail.queue.preemption.negative_cache import InVain
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.arrays.task_index import TaskIndex, parent_key
@@ -39,14 +37,11 @@ from dovetail_operator.job.time_limits import RunTimes, too_early
 from dovetail_operator.learning.expectations import Expectations
 from dovetail_operator.learning.memory_use import Learning, peaks_in
 from dovetail_operator.learning.utilization import Utilization
-from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.dependency_index import Dependencies
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.failing_jobs import Failing
 from dovetail_operator.state.pods import JobPods
 from dovetail_operator.state.refused_pods import RefusedPods
-from dovetail_operator.state.running import Runs
-from dovetail_operator.state.usage import Counts
 
 # A report that is older says nothing of what a device does now: agents report every 300 s at least.
 _STALE: Final = 660.0
@@ -84,12 +79,9 @@ class State:
         self.preemption = preemption or Rules()
         # What jobs that make way are told, by UID: the queue's finding, as the verdicts are.
         self.notices: dict[str, Notice] = {}
-        # For whom nobody can make way, as was proven in looks before.
-        self.in_vain = InVain()
         self.run_times = run_times or RunTimes()
         self.learning = learning or Learning()
         self.expectations = Expectations()
-        self.standing = Standing(view.ledger.changed_at)
         self.jobs: dict[str, GPUJob] = {}
         self.pods = JobPods()
         self.dependencies = Dependencies(self.jobs)
@@ -98,9 +90,6 @@ class State:
         # Who tells people what becomes of jobs; None where nobody does.
         self.notifier: FollowsJobs | None = None
         self.verdicts: dict[str, Verdict] = {}
-        self.candidacies = Candidacies()
-        self.runs = Runs()
-        self.counts = Counts()
         # How many jobs run or start, as the queue last saw them.
         self.at_work = 0
         # Why Kueue has not let batch Jobs go, by their UID, in Kueue's words.

@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
@@ -16,14 +16,16 @@ from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.observation import is_finished, is_on_the_way
 from dovetail_operator.job.plan import sized
 from dovetail_operator.state.generation_cache import Remembered
-
-if TYPE_CHECKING:
-    from dovetail_operator.state.state import State
+from dovetail_operator.state.state import State
 
 
-def counted_jobs(state: "State", *, waiting: Container[str]) -> list[Counted]:
-    """Jobs that run, start or wait, and those whose end is not yet noted where use counts. `waiting` are UIDs."""
+def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None" = None) -> list[Counted]:
+    """Jobs that run, start or wait, and those whose end is not yet noted where use counts. `waiting` are UIDs.
+
+    With a `cache`, jobs that have not changed since the last call with it are not counted again.
+    """
     found = []
+    cache = Counts() if cache is None else cache
     # Many thousands of jobs are looked at in each cycle: not where there is nothing to count.
     anyone = bool(state.quotas.all)
     for key, job in state.jobs.items():
@@ -32,10 +34,10 @@ def counted_jobs(state: "State", *, waiting: Container[str]) -> list[Counted]:
         if is_finished(job):
             each = _ended(state, job)
         else:
-            each = state.counts.of(job, key=key, state=state, waits=job.metadata.uid in waiting)
+            each = cache.of(job, key=key, state=state, waits=job.metadata.uid in waiting)
         if each is not None:
             found.append(each)
-    state.counts.forget_others()
+    cache.forget_others()
     return found
 
 
@@ -53,7 +55,7 @@ class _Known(NamedTuple):
 class Counts(Remembered[_Known]):
     """What jobs take that are not over, from count to count, by their UIDs."""
 
-    def of(self, job: GPUJob, *, key: str, state: "State", waits: bool) -> Counted | None:
+    def of(self, job: GPUJob, *, key: str, state: State, waits: bool) -> Counted | None:
         """What the job of that key takes or waits for; None where it does neither."""
         uid, child, version = job.metadata.uid, state.child_named(key), state.quotas.version
         verdict = state.verdicts.get(uid)
@@ -72,7 +74,7 @@ class Counts(Remembered[_Known]):
         return known.counted
 
 
-def _counted_now(state: "State", job: GPUJob, *, plan: Admitted | None, waits: bool) -> Counted | None:
+def _counted_now(state: State, job: GPUJob, *, plan: Admitted | None, waits: bool) -> Counted | None:
     if is_on_the_way(job, child := state.child_of(job)):
         return _counted(state, job, child=child)
     if not waits:
@@ -80,14 +82,14 @@ def _counted_now(state: "State", job: GPUJob, *, plan: Admitted | None, waits: b
     return _counted(state, sized(job, child=None, verdict=plan), child=None, queued=plan is None)
 
 
-def children_of_jobs(state: "State") -> frozenset[Child]:
+def children_of_jobs(state: State) -> frozenset[Child]:
     """The batch Jobs that are GPUJobs' own; none where no quota needs them."""
     if not state.quotas.all:
         return frozenset()
     return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.children())
 
 
-def _counted(state: "State", job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
+def _counted(state: State, job: GPUJob, *, child: Job | None, queued: bool = False) -> Counted:
     start = job.status.start_time
     workers = child.spec.parallelism if child is not None else None
     return Counted(
@@ -104,7 +106,7 @@ def _counted(state: "State", job: GPUJob, *, child: Job | None, queued: bool = F
     )
 
 
-def _ended(state: "State", job: GPUJob) -> Counted | None:
+def _ended(state: State, job: GPUJob) -> Counted | None:
     """A job whose use is not noted yet."""
     start, end = job.status.start_time, job.status.completion_time
     if start is None or end is None or not state.quotas.wants_use_until(moment(end)):
@@ -118,7 +120,7 @@ def _ended(state: "State", job: GPUJob) -> Counted | None:
     )
 
 
-def departed(state: "State", job: GPUJob, *, now: datetime) -> Counted | None:
+def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
     """What a job has used that is deleted now; None where nobody counts it."""
     if job.status.start_time is None or not state.quotas.wants_use_until(now):
         return None

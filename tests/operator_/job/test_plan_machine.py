@@ -23,8 +23,7 @@ from dovetail_operator.job.observation import worker_of
 from dovetail_operator.job.plan import Doubts, is_told_first
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.state.candidate_cache import Candidacies
-from dovetail_operator.state.running import Runs
+from dovetail_operator.queue.cycle_caches import caches_for
 from tests.operator_.builders import NOW, at, condition, make_job, make_pod, make_state
 
 NODES = {"a": 4, "b": 4, "c": 2}
@@ -41,6 +40,7 @@ class PlanMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state = make_state(**NODES)
+        self.caches = caches_for(self.state)
         self.now = NOW
         self.versions = 100
         self.submitted = 0
@@ -114,7 +114,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0, 1, 5, 30]))
     def the_operator_looks(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
-        cycle = survey(self.state, now=self.now)
+        cycle = survey(self.state, now=self.now, caches=self.caches)
         self.state.verdicts = {uid: held for uid, held in self.state.verdicts.items() if uid in cycle.keys}
         for verdict in decide(self.state, cycle):
             self.state.verdicts[verdict.key] = verdict
@@ -283,8 +283,7 @@ class PlanMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_of_jobs_is_as_if_it_were_made_anew(self) -> None:
-        kept = survey(self.state, now=self.now)
-        self.state.candidacies, self.state.runs = Candidacies(), Runs()
+        kept = survey(self.state, now=self.now, caches=self.caches)
         assert survey(self.state, now=self.now) == kept
 
     @invariant()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,10 +15,14 @@ from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.queue.cycle import Cycle, survey
+from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import counted_jobs
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_state
+
+# The caches of the queue over a state, from one cycle of a test to the next.
+caches_of = lru_cache(maxsize=1)(caches_for)
 
 
 def put(state: State, name: str = "train", *, version: int = 1, **spec: Any) -> GPUJob:
@@ -28,8 +33,8 @@ def put(state: State, name: str = "train", *, version: int = 1, **spec: Any) -> 
 
 def look(state: State, job: GPUJob) -> Candidate:
     """The candidate as it is kept, which has to be as one that is made anew."""
-    kept = state.candidacies.of(job, state=state, sites={}, workers=1)
-    state.candidacies.forget_others()
+    kept = caches_of(state).candidates.of(job, state=state, sites={}, workers=1)
+    caches_of(state).candidates.forget_others()
     assert kept is not None
     assert kept == Candidacies().of(job, state=state, sites={}, workers=1)
     return kept
@@ -44,7 +49,7 @@ def test_a_job_that_has_not_changed_is_the_same_candidate_and_its_nodes_are_name
     job = put(state)
     first = look(state, job)
     sites: dict[str, list[str]] = {}
-    assert state.candidacies.of(job, state=state, sites=sites, workers=1) is first
+    assert caches_of(state).candidates.of(job, state=state, sites=sites, workers=1) is first
     assert sites == {first.site: ["a"]}
 
 
@@ -52,7 +57,7 @@ def test_other_workers_and_another_plan_make_another_candidate() -> None:
     state = make_state(a=2)
     job = put(state, workers=2)
     look(state, job)
-    one = state.candidacies.of(job, state=state, sites={}, workers=2, nodes=("a", "a"))
+    one = caches_of(state).candidates.of(job, state=state, sites={}, workers=2, nodes=("a", "a"))
     assert one is not None
     assert (one.workers, one.nodes) == (2, ("a", "a"))
 
@@ -142,7 +147,7 @@ def test_the_share_that_was_used_is_as_it_was_last_reckoned() -> None:
 def test_a_request_that_cannot_be_read_is_no_candidate_until_it_can() -> None:
     state = make_state(a=2)
     wrong = put(state, gpu="8X,0.5")
-    assert state.candidacies.of(wrong, state=state, sites={}, workers=1) is None
+    assert caches_of(state).candidates.of(wrong, state=state, sites={}, workers=1) is None
     right = make_job("train", meta={"resourceVersion": "2", "generation": 2}, gpu=1)
     state.put_job(right)
     assert look(state, right).gpus == 1
@@ -152,8 +157,8 @@ def test_nothing_is_kept_of_a_job_that_the_queue_does_not_look_at_any_more() -> 
     state = make_state(a=2)
     job = put(state)
     first = look(state, job)
-    state.candidacies.forget_others()
-    again = state.candidacies.of(job, state=state, sites={}, workers=1)
+    caches_of(state).candidates.forget_others()
+    again = caches_of(state).candidates.of(job, state=state, sites={}, workers=1)
     assert again == first
     assert again is not first
 
@@ -255,10 +260,9 @@ CHANGES = (
 
 def look_at_all(state: State, *, seconds: float = 0) -> Cycle:
     """A look of the queue, which has to be as one by an operator that has just begun."""
-    found = survey(state, now=NOW + timedelta(seconds=seconds))
-    kept, state.candidacies = state.candidacies, Candidacies()
-    assert survey(state, now=NOW + timedelta(seconds=seconds)) == found
-    state.candidacies = kept
+    now = NOW + timedelta(seconds=seconds)
+    found = survey(state, now=now, caches=caches_of(state))
+    assert survey(state, now=now) == found
     return found
 
 
@@ -282,6 +286,6 @@ def test_a_job_that_goes_on_waiting_is_looked_at_again_when(change: Change) -> N
 def test_a_job_that_goes_on_waiting_is_the_same_candidate_and_its_nodes_are_named_each_time() -> None:
     state = make_state(a=2)
     put(state)
-    first, second = survey(state, now=NOW), survey(state, now=NOW)
+    first, second = (survey(state, now=NOW, caches=caches_of(state)) for _ in range(2))
     assert second == first
     assert second.waiting[0] is first.waiting[0]

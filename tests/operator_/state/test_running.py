@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 import pytest
 
 from dovetail_operator.queue.cycle import Cycle, survey
-from dovetail_operator.state.running import Runs
+from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
@@ -15,13 +16,14 @@ JOB = make_job(workers=2, status={"number": 1})
 CHILD = make_child(JOB, status={"startTime": at(-60)})
 FIRST, SECOND = make_pod(0, node="a"), make_pod(1, node="a")
 
+# The caches of the queue over a state, from one cycle of a test to the next.
+caches_of = lru_cache(maxsize=1)(caches_for)
+
 
 def look(state: State) -> Cycle:
     """A look of the queue, which has to be as one by an operator that has just begun."""
-    found = survey(state, now=NOW)
-    kept, state.runs = state.runs, Runs()
+    found = survey(state, now=NOW, caches=caches_of(state))
     assert survey(state, now=NOW) == found
-    state.runs = kept
     return found
 
 
