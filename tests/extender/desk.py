@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
-from dovetail.cluster import ClusterView
-from dovetail.engine.claims import Ask, Claim
-from dovetail.engine.ledger import Ledger
-from dovetail.engine.refusals import Refusal
-from dovetail.kube.objects import Node, Pod
-from dovetail_extender.decisions import Decisions, Rules
-from dovetail_extender.plans import Place, PlannedJob
-from dovetail_extender.preempting import Preempting
-from dovetail_extender.wire import MetaPod, MetaVictims, PreemptArgs, ScheduledPod
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail_extender.decide.filter_score import Decisions, Rules
+from dovetail_extender.decide.preempt import Preempting
+from dovetail_extender.holds.planned_workers import Place, PlannedJob
+from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs, ScheduledPod
 from tests.extender.builders import make_gpunode, make_node
 from tests.extender.harness import Clock
 

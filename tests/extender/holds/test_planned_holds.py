@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.engine.claims import Claim
-from dovetail.engine.refusals import Refusal
-from dovetail_extender.plans import ELSEWHERE, OVERTAKEN
+from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.refusals import Refusal
+from dovetail_extender.holds.planned_workers import ELSEWHERE, OVERTAKEN
 from tests.extender.builders import make_pod
 from tests.extender.desk import Desk
-from tests.extender.test_plans import make_job, make_worker
+from tests.extender.holds.test_planned_workers import make_job, make_worker
 
 FIRST, SECOND = "job-train/0", "job-train/1"
 

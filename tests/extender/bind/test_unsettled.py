@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.engine.claims import Claim
-from dovetail.engine.ledger import Ledger
+from dovetail.api.builtin import Pod
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
 from dovetail.kube.errors import DeadlineExceeded, KubeError, NotFound, Status
-from dovetail.kube.objects import Pod
-from dovetail_extender.settling import READ_SECONDS, SETTLE_SECONDS, Settling
+from dovetail_extender.bind.unsettled import READ_SECONDS, SETTLE_SECONDS, Settling
 from tests.extender.builders import make_pod
 from tests.extender.harness import Clock
 
