@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from dovetail_operator.job.plan import Doubt
 from dovetail_operator.queue.cycle import Cycle
+from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.loop import Breath, Queueing, seconds_until_next_foresight
 from tests.operator_.builders import make_state
 
@@ -50,7 +51,8 @@ async def test_a_plan_may_be_overtaken_of_a_job_that_has_just_gone() -> None:
         rng=random.Random(7),
     )
     refused = Doubt(why="refused", patience_seconds=0.0, rest_seconds=30.0, words="no node")
-    queueing._doubt(Cycle(now=NOON, doubts={"uid-x": refused}, planned={"uid-x": "team/x"}))
+    cycle = Cycle(now=NOON, caches=caches_for(queueing._state), doubts={"uid-x": refused}, planned={"uid-x": "team/x"})
+    queueing._doubt(cycle)
     assert dirty == ["team/x"]
     # So that it is looked at again, another timer runs.
     assert queueing._renewal is not None
