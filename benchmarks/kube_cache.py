@@ -52,7 +52,12 @@ def make_pod(number: int) -> dict[str, Any]:
         "status": {
             "phase": "Running", "startTime": "2026-01-01T00:00:00Z",
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-            "containerStatuses": [{"name": "train", "ready": True, "restartCount": 0, "state": {"running": {}}}],
+            "containerStatuses": [
+                {
+                    "name": "train", "ready": True, "restartCount": 0, "state": {"running": {}},
+                    "image": "registry.example.com/train:1", "imageID": "registry.example.com/train@sha256:0",
+                }
+            ],
         },
     }  # fmt: skip
 
