@@ -77,10 +77,10 @@ def serve(pipe: Pipe, pods: int) -> None:
 def dovetail() -> Callable[[str], Any]:
     """The cache that the deployables have: a reflector that has listed."""
     client = importlib.import_module("dovetail.kube.client")
-    connection = importlib.import_module("dovetail.kube.connection")
-    objects = importlib.import_module("dovetail.kube.objects")
+    connection = importlib.import_module("dovetail.kube.auth.connection")
+    objects = importlib.import_module("dovetail.api.builtin")
     reflector = importlib.import_module("dovetail.kube.reflector")
-    resources = importlib.import_module("dovetail.kube.resources")
+    resources = importlib.import_module("dovetail.api.resources")
 
     async def follow(server: str) -> object:
         async with client.Client(connection.Connection(server=server)) as api:
@@ -172,7 +172,8 @@ def measure(pipe: Pipe, library: str, server: str) -> None:
     kept = read(server)
     seconds = time.perf_counter() - clock
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    pipe.send((len(kept), imported, begun - base, seconds, time.process_time() - began_at, resident_mib() - begun, peak))
+    cpu = time.process_time() - began_at
+    pipe.send((len(kept), imported, begun - base, seconds, cpu, resident_mib() - begun, peak))
 
 
 def resident_mib() -> float:

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -29,10 +29,12 @@ _TOKEN_LIFE: Final = timedelta(minutes=5)
 class Process:
     """What the handlers share: kopf's memo.
 
-    `work` runs until `stop` is set. `said` is what the liveness probe shows; it fails no probe.
+    `work` runs until `stop` is set. `said` is what the liveness probe shows; it fails no probe. `standard_login` says
+    that the connection is from $KUBECONFIG or the pod's service account, which kopf's own login reads too.
     """
 
     connection: Connection
+    standard_login: bool = False
     work: Callable[[], Coroutine[Any, Any, None]]
     stop: asyncio.Event
     said: Callable[[], Mapping[str, str]] = dict
@@ -78,8 +80,13 @@ async def start(*, settings: kopf.OperatorSettings, memo: Process, **_: Any) -> 
 
 
 @kopf.on.login(registry=registry)
-async def login(*, memo: Process, **_: Any) -> kopf.ConnectionInfo:
-    """Give kopf the credentials that the rest of the operator uses."""
+def login(*, memo: Process, logger: kopf.Logger, settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionInfo:
+    """Log in by kopf's own `login_via_client` if that leads to the operator's API server, else as the operator does.
+
+    kopf runs this in a thread: a login may run a program.
+    """
+    if memo.standard_login and (found := _by_official_client(memo.connection, logger=logger, settings=settings)):
+        return found
     connection = memo.connection
     return kopf.ConnectionInfo(
         server=connection.server,
@@ -92,6 +99,23 @@ async def login(*, memo: Process, **_: Any) -> kopf.ConnectionInfo:
         proxy_url=connection.proxy_url,
         expiration=datetime.now(UTC) + _TOKEN_LIFE if connection.changing_token else None,
     )
+
+
+def _by_official_client(
+    connection: Connection, *, logger: kopf.Logger, settings: kopf.OperatorSettings
+) -> kopf.ConnectionInfo | None:
+    """kopf's login, or None without the `kubernetes` package, or if it fails or finds another API server.
+
+    It prefers the pod's service account to $KUBECONFIG, and of several files takes the last one's current context.
+    """
+    try:
+        found = kopf.login_via_client(logger=logger, settings=settings)
+    except Exception as error:  # noqa: BLE001 - the package has errors of many kinds; the operator is logged in already
+        logger.debug("kopf's own login failed: %s", error)
+        return None
+    if found is None or found.server != connection.server or not (found.token or found.certificate_path):
+        return None
+    return replace(found, default_namespace=connection.namespace, proxy_url=connection.proxy_url)
 
 
 @kopf.on.probe(registry=registry, id="operator")

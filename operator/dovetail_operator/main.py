@@ -112,7 +112,13 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
         async with lease_client, client, serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
             await leader.act(office, operator.run, stop=stop)
 
-    process = handlers.Process(connection=connection, work=work, stop=stop, said=partial(_said, office, operator))
+    process = handlers.Process(
+        connection=connection,
+        standard_login=args.kubeconfig is None and not {"KUBECONFIG", "KUBERNETES_SERVICE_HOST"}.isdisjoint(os.environ),
+        work=work,
+        stop=stop,
+        said=partial(_said, office, operator),
+    )
     await handlers.run(process, liveness_port=args.liveness_port)
 
 

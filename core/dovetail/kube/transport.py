@@ -20,7 +20,6 @@ from dovetail.kube.errors import (
     Status,
     StatusError,
     TooLarge,
-    Unauthorized,
     Unreachable,
     status_error,
 )
@@ -117,8 +116,6 @@ class Transport:
             except KubeError as error:
                 if not retry.may_retry(error, method=method, attempt=attempt):
                     raise
-                if isinstance(error, Unauthorized):
-                    self._token.forget()
                 wait = max(self._backoff.seconds(attempt, rng=self._rng), retry.requested_wait_seconds(error))
             await asyncio.sleep(wait)
         raise AssertionError("may_retry ends the attempts")
@@ -152,6 +149,8 @@ class Transport:
                 **options,
             )
         async with response:
+            if response.status == 401:
+                self._token.reject(token)
             if response.status >= 400:
                 with self._reaching():
                     payload = await response.read()

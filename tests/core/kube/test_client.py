@@ -260,8 +260,16 @@ async def test_a_rotated_token_is_read_again(api: Api, tmp_path: Path) -> None:
     assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer old", "Bearer new"]
 
 
+async def test_a_rejected_token_is_renewed_by_a_login(api: Api) -> None:
+    api.answer(f"GET {ONE}", refusal(401), Answer(body=make_object("a", version=1)))
+    source = {False: "expired", True: "renewed"}
+    async with Client(Connection(server=api.url, token_source=lambda *, renew: source[renew]), backoff=QUICK) as client:
+        await get(client)
+    assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer expired", "Bearer renewed"]
+
+
 async def test_a_login_program_is_asked_for_the_token(api: Api) -> None:
     api.answer(f"GET {ONE}", Answer(body=make_object("a", version=1)))
-    async with Client(Connection(server=api.url, token_source=lambda: "from-login")) as client:
+    async with Client(Connection(server=api.url, token_source=lambda *, renew: "from-login")) as client:
         await get(client)
     assert api.seen[0].headers["Authorization"] == "Bearer from-login"

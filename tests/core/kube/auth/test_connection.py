@@ -1,4 +1,5 @@
-import base64
+"""Which API server a process talks to, and what its credentials are."""
+
 import ssl
 import subprocess
 import sys
@@ -6,32 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from dovetail import kube
 from dovetail.kube.auth.connection import Connection, default_kubeconfigs, load_connection
 from dovetail.kube.errors import KubeconfigError
-
-
-def make_kubeconfig(path: Path, *, name: str = "main", user: Any = None, **cluster: Any) -> Path:
-    """A kubeconfig with one context, cluster and user, all of one name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"ns-{name}"}}],
-        "clusters": [{"name": name, "cluster": {"server": f"https://{name}:6443", **cluster}}],
-        "users": [{"name": name, "user": {"token": f"token-{name}"} if user is None else user}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    return path
-
-
-def encode(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
-def load(path: Path, context: str | None = None) -> Connection:
-    return load_connection(path, context, environ={})
+from tests.core.kube.auth.kubeconfigs import encode, make_kubeconfig, make_plugin
 
 
 def test_the_given_file_wins_over_everything(tmp_path: Path) -> None:
@@ -44,10 +23,9 @@ def test_the_given_file_wins_over_everything(tmp_path: Path) -> None:
     )
 
 
-def test_listed_files_are_merged_and_the_first_leads(tmp_path: Path) -> None:
+def test_kubeconfig_lists_files_of_which_some_may_be_missing(tmp_path: Path) -> None:
     first, second = make_kubeconfig(tmp_path / "1", name="a"), make_kubeconfig(tmp_path / "2", name="b")
-    third = make_kubeconfig(tmp_path / "3", name="a", server="https://hidden")
-    environ = {"KUBECONFIG": f"{first}:{tmp_path}/missing:{second}:{third}"}
+    environ = {"KUBECONFIG": f"{first}:{tmp_path}/missing::{second}"}
     assert load_connection(environ=environ).server == "https://a:6443"
     assert load_connection(context="b", environ=environ).server == "https://b:6443"
 
@@ -60,14 +38,47 @@ def make_service_account(path: Path) -> Path:
     return path
 
 
-def test_in_a_pod_the_service_account_is_used_and_its_token_read_afresh(tmp_path: Path) -> None:
+def in_pod(account: Path, **environ: str) -> Connection:
+    found = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/nowhere", **environ}
+    return load_connection(environ=found, service_account=account)
+
+
+def test_a_pod_uses_its_service_account_and_reads_the_rotated_token(tmp_path: Path) -> None:
     account = make_service_account(tmp_path / "sa")
-    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443", "HOME": str(tmp_path)}
-    connection = load_connection(environ=environ, service_account=account)
-    assert (connection.server, connection.namespace) == ("https://[fd00::1]:443", "dovetail-system")
+    connection = in_pod(account, KUBERNETES_SERVICE_HOST="fd00::1")
+    assert (connection.server, connection.namespace, connection.ca) == (
+        "https://[fd00::1]:443",
+        "dovetail-system",
+        "PEM",
+    )
     assert connection.read_token() == "first"
     (account / "token").write_text("second\n")
     assert connection.read_token() == "second"
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            lambda account: (account / "ca.crt").unlink(),
+            "ca.crt: the service account's CA cannot be read: No such file",
+        ),
+        (lambda account: (account / "token").write_text("\n"), "token: the token is empty"),
+        (lambda account: (account / "token").write_text("caf\u00e9"), "token: the token is not ASCII text"),
+    ],
+)
+def test_a_service_account_that_cannot_be_used_is_one_sentence(tmp_path: Path, damage: Any, sentence: str) -> None:
+    account = make_service_account(tmp_path / "sa")
+    damage(account)
+    with pytest.raises(KubeconfigError, match=sentence):
+        in_pod(account).read_token()
+
+
+def test_a_named_context_means_a_kubeconfig_even_in_a_pod(tmp_path: Path) -> None:
+    make_kubeconfig(default_kubeconfigs({"HOME": str(tmp_path)})[1], name="users")
+    environ = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    found = load_connection(context="users", environ=environ, service_account=make_service_account(tmp_path / "sa"))
+    assert found.server == "https://users:6443"
 
 
 def test_the_default_sandbox_comes_before_the_users_file(tmp_path: Path) -> None:
@@ -84,26 +95,53 @@ def test_the_state_folder_may_be_elsewhere(tmp_path: Path) -> None:
 
 
 def test_without_any_configuration_the_sentence_says_what_was_tried(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigError, match=r"\.kube/config: no such file, and neither \$KUBECONFIG nor a running"):
+    with pytest.raises(
+        KubeconfigError, match=r"\.kube/config: no such file, and neither \$KUBECONFIG, a pod's service"
+    ):
         load_connection(environ={"HOME": str(tmp_path)})
 
 
-def test_certificates_stand_in_the_file_or_beside_it(tmp_path: Path) -> None:
+def test_certificates_are_data_or_files_next_to_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "client.crt").write_text("CERT")
     user = {"client-certificate": "client.crt", "client-key-data": encode("KEY")}
-    path = make_kubeconfig(tmp_path / "k", user=user, **{"certificate-authority-data": encode("CA")})
-    connection = load(path)
+    connection = load_connection(
+        make_kubeconfig(tmp_path / "k", user=user, **{"certificate-authority-data": encode("CA")})
+    )
     assert (connection.ca, connection.client_certificate, connection.client_key) == ("CA", "CERT", "KEY")
 
 
 def test_what_a_cluster_says_about_tls_and_proxy_is_kept(tmp_path: Path) -> None:
     said = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
-    connection = load(make_kubeconfig(tmp_path / "k", **said))
+    connection = load_connection(make_kubeconfig(tmp_path / "k", **said))
     assert (connection.insecure, connection.tls_server_name, connection.proxy_url) == (
         True,
         "kubernetes",
         "http://proxy:3128",
     )
+
+
+def test_a_token_file_comes_before_a_token_and_is_read_each_time(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("one\n")
+    connection = load_connection(make_kubeconfig(tmp_path / "k", user={"token": "old", "tokenFile": "token"}))
+    assert (connection.changing_token, connection.read_token()) == (True, "one")
+    (tmp_path / "token").write_text("two\n")
+    assert connection.read_token() == "two"
+
+
+def test_a_token_comes_before_a_login(tmp_path: Path) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "missing"}
+    connection = load_connection(make_kubeconfig(tmp_path / "k", user={"token": "t", "exec": plugin}))
+    assert connection.read_token() == "t"
+
+
+def test_a_context_without_a_user_sends_no_credentials(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    path.write_text(
+        "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://x/'}}]"
+    )
+    connection = load_connection(path)
+    assert (connection.server, connection.namespace, connection.read_token()) == ("https://x", "default", None)
 
 
 def test_an_insecure_connection_checks_no_certificate() -> None:
@@ -116,14 +154,16 @@ def test_plain_http_needs_no_tls() -> None:
     assert Connection(server="http://x").ssl_context() is None
 
 
-def test_secrets_are_not_printed(tmp_path: Path) -> None:
-    connection = Connection(server="https://x", token="hidden", client_key="hidden", ca="hidden")
+def test_secrets_are_not_printed() -> None:
+    proxy = "http://me:hidden@proxy:3128"
+    connection = Connection(server="https://x", token="hidden", client_key="hidden", ca="hidden", proxy_url=proxy)
     assert "hidden" not in repr(connection)
 
 
-def test_a_ca_that_is_none_is_one_sentence() -> None:
+@pytest.mark.parametrize("wrong", [{"ca": "no PEM"}, {"client_certificate": "no PEM", "client_key": "no PEM"}])
+def test_a_certificate_that_is_none_is_one_sentence(wrong: dict[str, str]) -> None:
     with pytest.raises(KubeconfigError, match="https://x: its certificates cannot be used"):
-        Connection(server="https://x", ca="no PEM").ssl_context()
+        Connection(server="https://x", **wrong).ssl_context()  # type: ignore[arg-type]  # texts alone
 
 
 def test_a_token_file_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
@@ -131,86 +171,25 @@ def test_a_token_file_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
         Connection(server="https://x", token_file=tmp_path / "gone").read_token()
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("{", "is not YAML: while parsing"),
-        ("clusters: 3", r"is not a kubeconfig: Expected `array \| null`, got `int` - at `\$.clusters`"),
-        ("contexts: [{name: a}]", "no current-context is set; contexts are a"),
-        ("current-context: b\ncontexts: [{name: a}]", 'no context "b"; contexts are a'),
-        ("", "no current-context is set; contexts are none"),
-        (
-            "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]",
-            'context "a" names the unknown cluster "c"',
-        ),
-        (
-            (
-                "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
-                "clusters: [{name: c, cluster: {server: 'https://x'}}]"
-            ),
-            'context "a" names the unknown user "u"',
-        ),
-        (
-            "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c}]",
-            'cluster "c" has the server ""; it must begin with https:// or http://',
-        ),
-    ],
-)
-def test_a_wrong_file_is_one_sentence_with_the_field(tmp_path: Path, text: str, sentence: str) -> None:
-    path = tmp_path / "config"
-    path.write_text(text)
-    with pytest.raises(KubeconfigError, match=f"{path}: {sentence}"):
-        load(path)
-
-
-@pytest.mark.parametrize(
-    ("user", "sentence"),
-    [
-        ({"client-certificate-data": "%%"}, "client-certificate-data is not a PEM text in base64"),
-        ({"client-key": "missing.key"}, "missing.key: client-key of .* cannot be read: No such file"),
-        ({"username": "me", "password": "x"}, 'user "main" logs in by username'),
-        ({"token": "t", "as": "root"}, 'user "main" uses "as"'),
-    ],
-)
-def test_wrong_credentials_are_one_sentence(tmp_path: Path, user: dict[str, str], sentence: str) -> None:
-    with pytest.raises(KubeconfigError, match=sentence):
-        load(make_kubeconfig(tmp_path / "k", user=user))
-
-
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigError, match="no such kubeconfig"):
-        load(tmp_path / "missing")
-
-
-def make_login(tmp_path: Path, *, script: str) -> Path:
-    """A kubeconfig whose user runs `script` to log in."""
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": ["-c", script]}
-    return make_kubeconfig(tmp_path / "k", user={"exec": {**plugin, "interactiveMode": "Never"}})
-
-
-def test_a_login_program_gives_the_token(tmp_path: Path) -> None:
-    credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t1"}}'
-    connection = load(make_login(tmp_path, script=f"echo '{credential}'"))
-    assert (connection.read_token(), connection.namespace) == ("t1", "ns-main")
-
-
-def test_a_login_program_that_fails_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigError, match='the login of context "main"'):
-        load(make_login(tmp_path, script="exit 3"))
-
-
-def test_a_login_without_the_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kubernetes", None)
-    monkeypatch.delitem(sys.modules, "dovetail.kube.auth.exec_login", raising=False)
-    monkeypatch.delattr(kube, "login", raising=False)
-    with pytest.raises(KubeconfigError, match=r'pip install "dovetail-gpu\[login\]"'):
-        load(make_login(tmp_path, script="exit 0"))
+def imported(code: str, *, environ: dict[str, str] | None = None) -> str:
+    """Which of the large packages a fresh interpreter has imported after `code`."""
+    large = ("kubernetes", "pydantic", "numpy", "prometheus_client")
+    code = f"import sys; {code}; print([name for name in {large} if name in sys.modules])"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ
+    ).stdout.strip()
 
 
 def test_connecting_imports_neither_the_official_client_nor_pydantic() -> None:
-    code = (
-        "import sys, dovetail.kube.client, dovetail.kube.auth.connection, dovetail.config.errors; "
-        "print([name for name in ('kubernetes', 'pydantic', 'numpy', 'prometheus_client') if name in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    code = "import dovetail.kube.client, dovetail.kube.auth.connection, dovetail.config.errors"
+    assert imported(code) == "[]"
+
+
+def test_only_a_login_imports_the_official_client(tmp_path: Path) -> None:
+    load = "from dovetail.kube.auth.connection import load_connection; load_connection()"
+    static, plugin = make_kubeconfig(tmp_path / "a"), make_plugin(tmp_path / "b", args=["-c", TOKEN])
+    assert imported(load, environ={"KUBECONFIG": f"{static}:{plugin}"}) == "[]"
+    assert "kubernetes" in imported(load, environ={"KUBECONFIG": str(plugin), "PATH": "/usr/bin:/bin"})
+
+
+TOKEN = """echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}'"""
