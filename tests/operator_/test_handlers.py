@@ -2,17 +2,24 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import kopf
 import pytest
 
 from dovetail.kube.auth.connection import Connection
 from dovetail_operator import handlers
 from tests.background import free_ports
 from tests.core.kube.api import Answer, Api
+from tests.core.kube.auth.kubeconfigs import make_kubeconfig
 
 JSON = {"Content-Type": "application/json"}
 
@@ -97,13 +104,14 @@ async def answered(port: int) -> str:
                 await asyncio.sleep(0.01)
 
 
-async def login(connection: Connection) -> handlers.kopf.ConnectionInfo:
-    handler: Callable[..., Awaitable[handlers.kopf.ConnectionInfo]] = handlers.login
-    return await handler(memo=Work().process(connection))
+def login(connection: Connection, *, standard_login: bool = False) -> kopf.ConnectionInfo:
+    process = replace(Work().process(connection), standard_login=standard_login)
+    handler: Callable[..., kopf.ConnectionInfo] = handlers.login
+    return handler(memo=process, logger=logging.getLogger("kopf"), settings=kopf.OperatorSettings())
 
 
-async def test_kopf_logs_in_as_the_connection_says() -> None:
-    found = await login(Connection(server="https://api:6443", namespace="gpu", token="secret", insecure=True))
+def test_kopf_logs_in_as_the_connection_says() -> None:
+    found = login(Connection(server="https://api:6443", namespace="gpu", token="secret", insecure=True))
     assert (found.server, found.default_namespace, found.token, found.insecure) == (
         "https://api:6443",
         "gpu",
@@ -113,10 +121,66 @@ async def test_kopf_logs_in_as_the_connection_says() -> None:
     assert found.expiration is None
 
 
-async def test_a_token_that_changes_is_read_again() -> None:
-    found = await login(Connection(server="https://api:6443", token_source=lambda: "fresh"))
+def test_a_token_that_changes_is_read_again() -> None:
+    found = login(Connection(server="https://api:6443", token_source=lambda *, renew: "fresh"))
     assert found.token == "fresh"
     assert found.expiration is not None
+
+
+OURS = Connection(server="https://main:6443", namespace="gpu", token="ours", proxy_url="http://proxy:3128")
+
+
+def by_kopf(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> kopf.ConnectionInfo:
+    """What the operator's handler gives where kopf's own login reads that kubeconfig."""
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+    return login(OURS, standard_login=True)
+
+
+def test_kopfs_own_login_is_used_where_it_finds_the_same_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = by_kopf(monkeypatch, make_kubeconfig(tmp_path / "k"))
+    assert (found.token, found.default_namespace, found.proxy_url) == ("token-main", "gpu", "http://proxy:3128")
+
+
+@pytest.mark.parametrize(
+    "kubeconfig",
+    [
+        {"name": "other"},
+        {"user": {}},
+        {"user": {"exec": {"apiVersion": "v1", "command": "missing"}}},
+        {"user": {"client-certificate": "gone"}},
+    ],
+    ids=["another API server", "no credentials", "a login that is only logged", "a login that fails"],
+)
+def test_the_operators_credentials_are_used_where_kopfs_login_finds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubeconfig: Any
+) -> None:
+    assert by_kopf(monkeypatch, make_kubeconfig(tmp_path / "k", **kubeconfig)).token == "ours"
+
+
+def test_an_image_without_the_official_client_uses_the_operators_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.config", None)
+    assert login(OURS, standard_login=True).token == "ours"
+
+
+def test_a_named_kubeconfig_is_not_looked_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_kubeconfig(tmp_path / "k")
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    assert login(OURS).token == "ours"
+
+
+async def test_kopf_sends_what_its_login_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api, connection: Connection
+) -> None:
+    path = make_kubeconfig(tmp_path / "k", server=api.url)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    work = Work()
+    running = asyncio.create_task(handlers.run(replace(work.process(connection), standard_login=True)))
+    await api.until("GET /api", count=1)
+    work.stop.set()
+    await asyncio.wait_for(running, 20)
+    assert api.of("GET /api")[0].headers["Authorization"] == "Bearer token-main"
 
 
 def test_kopf_follows_no_objects() -> None:

@@ -1,6 +1,7 @@
 """Kubeconfigs for tests: one context, cluster and user of one name in a file."""
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,17 @@ def make_kubeconfig(path: Path, *, name: str = "main", user: Any = None, **clust
     return path
 
 
-def make_plugin(path: Path, *, command: str = "/bin/sh", args: list[str] | None = None, **plugin: Any) -> Path:
+def make_plugin(
+    path: Path,
+    *,
+    command: str = "/bin/sh",
+    args: list[str] | None = None,
+    cluster: Mapping[str, Any] | None = None,
+    **plugin: Any,
+) -> Path:
     """A kubeconfig whose user logs in by an exec plugin."""
     entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never", **plugin}
-    return make_kubeconfig(path, user={"exec": entry if args is None else {**entry, "args": args}})
+    return make_kubeconfig(path, user={"exec": entry if args is None else {**entry, "args": args}}, **cluster or {})
 
 
 def encode(text: str) -> str:
