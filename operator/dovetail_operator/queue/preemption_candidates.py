@@ -7,10 +7,11 @@ from typing import Final
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.formats.durations import moment
+from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Order
 from dovetail.queue.preemption.victims import Running
-from dovetail_operator.job.observation import Notice, is_external, is_on_the_way, true_condition
+from dovetail_operator.job.observation import Notice
 from dovetail_operator.state.state import State
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -14,12 +14,12 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.pods.demand import written_spec
+from dovetail.queue.inputs.run_ends import is_limited
 from dovetail.queue.limits.priorities import Rank
 from dovetail.queue.limits.quotas import spec_in_pools
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Refused
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.job.time_limits import is_limited
 from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
 

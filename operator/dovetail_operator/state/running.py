@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail_operator.job.observation import is_child, is_on_the_way, workers_without_node
-from dovetail_operator.job.plan import open_nodes, refused_since, sized
-from dovetail_operator.job.time_limits import Run
+from dovetail.jobs.batch_job import is_child, is_on_the_way, refused_since, workers_without_node
+from dovetail.jobs.plan import open_nodes
+from dovetail.queue.inputs.run_ends import Run
+from dovetail.queue.inputs.workers import sized
 from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.durations import moment
+from dovetail.jobs.batch_job import is_finished, is_on_the_way
 from dovetail.jobs.runs import end_of_run, workers_of
 from dovetail.pods.tenancy import Child
+from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.limits import milli_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import subject_of
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.job.observation import is_finished, is_on_the_way
-from dovetail_operator.job.plan import sized
 from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
 
