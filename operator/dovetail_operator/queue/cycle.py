@@ -15,6 +15,7 @@ from dovetail.jobs.batch_job import is_finished, wants_admission
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.inputs.at_work import AtWork
 from dovetail.queue.inputs.run_ends import leaving_soon
 from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quota_reservations import windows_of
@@ -26,7 +27,6 @@ from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.plan import Doubt, doubt_about, doubt_of_refusal, placement_of, reserved_room
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.preemption_candidates import running_jobs
-from dovetail_operator.state.running import AtWork
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 

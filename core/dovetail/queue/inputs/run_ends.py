@@ -1,4 +1,4 @@
-"""When jobs may begin, and how long they are taken to hold their devices: by their limits, or as configured. Pure."""
+"""When what running jobs hold ends: by their limits and leases, as configured, or because their pods leave. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
