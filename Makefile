@@ -1,4 +1,4 @@
-# Two commands are all that a newcomer needs: `make demo` and `make test`. `make help` tells the rest.
+# A newcomer needs two commands: `make demo` and `make test`. `make help` lists the others.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ help: ## Show this help
 .PHONY: demo demo-down
 demo: $(STAMP) ## A real control plane with simulated GPUs, and a mix of jobs on it
 	$(BIN)/dovetail demo
-demo-down: $(STAMP) ## End the demo: no process and no file stays
+demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 	$(BIN)/dovetail demo --down
 
 ## Prove it
@@ -33,7 +33,7 @@ lint: $(STAMP) ## Formatting, ruff and the import contracts
 	$(BIN)/lint-imports
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
-unit: $(STAMP) ## Only what needs no cluster (seconds)
+unit: $(STAMP) ## Only the tests without a cluster (seconds)
 	$(BIN)/pytest -m "not cluster and not slow"
 cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
@@ -54,12 +54,12 @@ bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, p
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 
-bench-agent: $(STAMP) ## The agent: what it costs its node, and 5,000 of them the API server
+bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 agents for the API server
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
 
-hardware: $(STAMP) ## On a machine with NVIDIA cards, as root: what they really do, for docs/hardware.md
+hardware: $(STAMP) ## As root on a machine with NVIDIA devices: measure what they really do, for docs/hardware.md
 	$(BIN)/python benchmarks/hardware.py
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
@@ -68,7 +68,7 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 
 ## Work on it
 .PHONY: install format crds proto lock hooks clean
-install: $(STAMP) ## The virtual environment with everything in it
+install: $(STAMP) ## Create the virtual environment with all dependencies
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -80,16 +80,16 @@ $(STAMP): pyproject.toml requirements.lock
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
-format: $(STAMP) ## Format the code, and mend what ruff can mend
+format: $(STAMP) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-crds: $(STAMP) ## Write the CRDs anew from the API types
+crds: $(STAMP) ## Generate the CRDs from the API types
 	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
-proto: $(STAMP) ## Write kubelet's messages anew from their .proto
+proto: $(STAMP) ## Generate kubelet's messages from their .proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
 		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \
 		podresources.proto pluginregistration.proto csi.proto
-lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
+lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock
 hooks: $(STAMP) ## Let git run the fast checks before each commit
