@@ -1,4 +1,4 @@
-# A newcomer needs two commands: `make demo` and `make test`. `make help` lists the others.
+# Two commands are all that a newcomer needs: `make demo` and `make test`. `make help` tells the rest.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -7,6 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Python keeps what it compiled, also where an image switches that off: each of some hundred short processes of a test
+# run would compile all it imports again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## Show this help
@@ -18,22 +21,25 @@ help: ## Show this help
 .PHONY: demo demo-down
 demo: $(STAMP) ## A real control plane with simulated GPUs, and a mix of jobs on it
 	$(BIN)/dovetail demo
-demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
+demo-down: $(STAMP) ## End the demo: no process and no file stays
 	$(BIN)/dovetail demo --down
+
+# Two wait on a control plane each most of the time; the third computes. See docs/testing.md.
+WORKERS ?= 3
 
 ## Prove it
 .PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope
 lint: $(STAMP) ## Formatting, ruff and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
-unit: $(STAMP) ## Only the tests without a cluster (seconds)
+unit: $(STAMP) ## Only what needs no cluster (seconds)
 	$(BIN)/pytest -m "not cluster and not slow"
 cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
@@ -54,12 +60,12 @@ bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, p
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 
-bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 agents for the API server
+bench-agent: $(STAMP) ## The agent: what it costs its node, and 5,000 of them the API server
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
 
-hardware: $(STAMP) ## As root on a machine with NVIDIA devices: measure what they really do, for docs/hardware.md
+hardware: $(STAMP) ## On a machine with NVIDIA cards, as root: what they really do, for docs/hardware.md
 	$(BIN)/python benchmarks/hardware.py
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
@@ -68,7 +74,7 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 
 ## Work on it
 .PHONY: install format crds proto lock hooks clean
-install: $(STAMP) ## Create the virtual environment with all dependencies
+install: $(STAMP) ## The virtual environment with everything in it
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -80,16 +86,16 @@ $(STAMP): pyproject.toml requirements.lock
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
-format: $(STAMP) ## Format the code, and fix what ruff can fix
+format: $(STAMP) ## Format the code, and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-crds: $(STAMP) ## Generate the CRDs from the API types
+crds: $(STAMP) ## Write the CRDs anew from the API types
 	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
-proto: $(STAMP) ## Generate kubelet's messages from their .proto files
+proto: $(STAMP) ## Write kubelet's messages anew from their .proto
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
 		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \
 		podresources.proto pluginregistration.proto csi.proto
-lock: $(STAMP) ## Resolve the dependencies into requirements.lock
+lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock
 hooks: $(STAMP) ## Let git run the fast checks before each commit

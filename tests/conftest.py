@@ -1,19 +1,21 @@
-"""How hypothesis draws: the same examples each time, so that a failure is of the change at hand.
+"""How hypothesis draws, in what order tests run, and what the report of a failed test shows.
 
-`pytest --hypothesis-profile=search` draws new ones, for whoever looks for cases that nobody has met yet.
+Hypothesis draws the same examples each time, so that a failure comes from the change at hand.
+`pytest --hypothesis-profile=search` draws new ones and finds cases that are not known yet.
 
 A test that fails on a sandbox shows in its report what was there.
 """
 
 import gc
 import logging
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import telling
+from tests import lanes, telling
 
 # No deadline, and no complaint that examples are drawn slowly: a test never judges how fast the machine is.
 _UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -22,14 +24,36 @@ settings.register_profile("search", derandomize=False, **_UNHURRIED)
 settings.load_profile("steady")
 
 LONG_SECONDS = 900
+# The priority of tests that have no control plane, in a parallel run.
+_NICE: Final = 10
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that waits for programs, builds or pulls has more time than `timeout` in pyproject.toml."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Time limits, and the order in which the workers of a parallel run take lanes."""
+    config.stash[lanes.COLLECTED] = [item.nodeid for item in items]
+    items.sort(key=lambda item: lanes.rank(item.nodeid))
     for item in items:
+        # A test that waits for programs, builds or pulls has more time than `timeout` in pyproject.toml.
         is_long = any(item.get_closest_marker(name) for name in ("cluster", "realnode", "slow"))
         if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Tests that share a control plane stay together, whatever `--dist` says."""
+    from tests.scheduler import Lanes  # only a run with workers needs pytest-xdist
+
+    config.option.loadscopereorder = False
+    return Lanes(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Control planes and what is tested on them go first: their leases and deadlines are real time."""
+    if hasattr(item.config, "workerinput") and lanes.lane(item.nodeid) not in lanes.CONTROL_PLANES:
+        os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +70,8 @@ def _logs_to_nobody_later() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Before the test's own tidying takes it away."""
-    # To show a failure its source is parsed, in which CPython 3.11 takes no garbage whose end is told (gh-106905): the
-    # whole session would end with a SystemError.
+    # pytest parses the source of a failure to show it, and CPython 3.11 cannot collect objects with finalizers
+    # meanwhile (gh-106905): the whole session would end with a SystemError.
     collects = call.excinfo is not None and gc.isenabled()
     if collects:
         gc.disable()

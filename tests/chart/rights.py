@@ -1,7 +1,7 @@
-"""What each service account of the chart may do: read from the rendered chart, with the reason that stands there.
+"""What each service account of the chart may do, as the rendered chart says, with the comment above each rule.
 
 `python -m tests.chart.rights` writes the table in docs/install.md. `Right` is one verb on one resource: the unit of
-which `tests/cluster/test_rights.py` shows that it is used.
+which `tests/rights/test_rights.py` shows that it is used.
 """
 
 import re

@@ -1,5 +1,7 @@
 """One sandbox for all tests of this folder, a namespace for each, and the audit after each.
 
+In a parallel run there are two, each for one half of the files: see `tests/lanes.py`.
+
 `DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
 tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test. Tests of preemption want OVERRIDES too,
 each with `--set`.
@@ -11,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from dovetail.kube.errors import NotFound
 from dovetail_cli.cluster import audit
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster import record
 from tests.cluster.jobs import PATIENCE_SECONDS
 
 NODES = Path(__file__).with_name("nodes.yaml")
@@ -31,6 +34,7 @@ PREEMPTING = (5, 250)
 DRIVER_ABSENCE_SECONDS = 5
 OVERRIDES = [
     f"config.dra_driver_absence={DRIVER_ABSENCE_SECONDS}",
+    "config.hold_ttl_seconds=10",
     "config.preemption.priority_gap=245",
     "config.preemption.min_run=0",
     "config.preemption.grace=8",
@@ -41,23 +45,8 @@ OVERRIDES = [
 ]
 
 
-# The files of this folder that were collected, before marks and names left any out.
-COLLECTED: Final = pytest.StashKey[set[Path]]()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What reads the record of all other tests of this folder runs after them, on the same sandbox."""
-    folder = Path(__file__).parent
-    config.stash[COLLECTED] = {item.path for item in items if item.path.parent == folder}
-    last = [item for item in items if item.path == folder / "test_rights.py"]
-    others = [item for item in items if item not in last]
-    end = max((number for number, item in enumerate(others, start=1) if item.path.parent == folder), default=0)
-    items[:] = [*others[:end], *last, *others[end:]]
-
-
 @pytest.fixture(scope="package")
-def sandbox() -> Iterator[Cluster]:
+def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The sandbox with every component ready; it ends with the last test of this folder, however that ends."""
     if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
         yield cluster.get(name)
@@ -65,6 +54,8 @@ def sandbox() -> Iterator[Cluster]:
     own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
     try:
         yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES, overrides=OVERRIDES, request_log=True)
+        records = record.folder(tmp_path_factory, config=request.config)
+        record.write(record.read_log(own), path=records / f"{own.name}.json")
     finally:
         own.down()
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60
-# A model of no node: kube-scheduler finds no place for such pods, and they are bound by the test alone.
+# No node has this model: kube-scheduler finds no node for such pods, and only the test binds them.
 NOBODY = "nobody"
 
 
@@ -79,10 +79,7 @@ class Scene:
 
     async def ask(self, verb: str, body: dict[str, Any]) -> Any:
         """The extender's own answer."""
-        url = f"http://127.0.0.1:{self.sandbox.state().ports['extender.port']}/{verb}"
-        async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
-            assert response.status == 200, await response.text()
-            return await response.json()
+        return await ask(self.sandbox, verb, body)
 
     async def bind(self, pod: Pod, node: str) -> str:
         """The error of the extender's answer; empty when the pod is bound."""
@@ -105,15 +102,27 @@ class Scene:
         return [event.message for event in listed.items if event.reason == "FailedScheduling"]
 
 
-async def heard() -> None:
-    """Time for the extender to hear of what was just written: by a watch of its own, of which it tells nobody."""
-    await asyncio.sleep(0.5)
+async def ask(sandbox: Cluster, verb: str, body: dict[str, Any]) -> Any:
+    """What the extender of the sandbox answers."""
+    url = f"http://127.0.0.1:{sandbox.state().ports['extender.port']}/{verb}"
+    async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def refuses(sandbox: Cluster, node: str, *, gpu: str, milli: int) -> None:
+    """Return once the extender's own watch has brought it what keeps such a pod off the node."""
+    resources = {"limits": {names.GPU_MILLI: str(milli)}}
+    metadata = {"name": "probe", "namespace": "default", "uid": "probe", "annotations": {names.REQUEST: gpu}}
+    probe = {"metadata": metadata, "spec": {"containers": [{"name": "main", "resources": resources}]}}
+    question = {"Pod": probe, "Nodes": None, "NodeNames": [node]}
+    await until(lambda: ask(sandbox, "filter", question), lambda answer: node in (answer["FailedNodes"] or {}))
 
 
 async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
     """What is read, once it is as it should be."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds(found := await read()):  # noqa: ASYNC110 - the API server is read again and again
+        while not holds(found := await read()):  # noqa: ASYNC110 - the API server is polled
             await asyncio.sleep(0.1)
     return found
 
@@ -178,7 +187,7 @@ async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene:
     cordoned = [found.status.devices[0].uuid]
     await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": cordoned}}, as_type=GPUNode)
     try:
-        await heard()
+        await refuses(scene.sandbox, "a100-0", gpu="2(A100)", milli=2000)
         await scene.create("late", "2(A100)", milli=2000)
         await scene.events("fewer than 2 GPUs not cordoned")
     finally:
@@ -225,7 +234,7 @@ async def test_a_device_that_is_well_again_or_left_by_a_stranger_wakes_a_waiting
     await annotate(said)
     try:
         await until(lambda: scene.client.get(GPUNODES, "a100-0", as_type=GPUNode), _is_troubled)
-        await heard()
+        await refuses(scene.sandbox, "a100-0", gpu="1(A100)@cuda:0", milli=1000)
         await scene.create("late", "1(A100)@cuda:0", milli=1000)
         await scene.events(reason)
     finally:

@@ -1,6 +1,5 @@
 """Preemption by the real kube-scheduler with real PriorityClasses: victims by device, and never a GPUJob's pod."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -88,7 +87,9 @@ async def test_pods_of_gpujobs_are_not_evicted_for_a_pod_of_higher_priority(clie
     before = [pod.metadata.uid for pod in await jobs.pods("train")]
     await create(scene, "urgent", "1(A100)", milli=1000, priority="test-high")
     await scene.events("preemption")
-    await asyncio.sleep(1)  # an eviction would follow the event within milliseconds
+    # kube-scheduler takes up a pod once it is through with the one before, its evictions included.
+    await create(scene, "next", "1(T4)", milli=1000, priority="test-low")
+    await scene.is_bound("next")
     assert [pod.metadata.uid for pod in await jobs.pods("train")] == before
     assert (await client.get(PODS, "urgent", as_type=Pod, namespace=scene.namespace)).status.nominated_node_name == ""
     await jobs.delete("train")

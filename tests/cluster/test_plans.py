@@ -16,7 +16,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
-from tests.cluster.test_extender import heard
+from tests.cluster.test_extender import refuses
 
 pytestmark = pytest.mark.cluster
 HOUR = 3600
@@ -127,7 +127,7 @@ def is_refused(pod: Pod) -> bool:
 
 
 async def test_a_pod_in_no_queue_is_kept_off_what_is_reserved_for_the_first_job_that_waits(
-    client: Client, namespace: str, jobs: Jobs
+    client: Client, namespace: str, jobs: Jobs, sandbox: Cluster
 ) -> None:
     """The node with A100s has two of them: one runs, the other is kept for the job that needs both."""
     await jobs.submit("runs", gpu="1(A100)", activeDeadlineSeconds=2 * HOUR)
@@ -137,7 +137,7 @@ async def test_a_pod_in_no_queue_is_kept_off_what_is_reserved_for_the_first_job_
     assert large.queue is not None
     assert large.queue.reserved is not None
     assert [(each.name, each.keeps) for each in large.queue.reserved.kept] == [("a100-0", ["1"])]
-    await heard()
+    await refuses(sandbox, "a100-0", gpu="1(A100)", milli=1000)
     await client.create(PODS, plain_pod("plain", gpu="1(A100)"), as_type=Pod, namespace=namespace)
     await until_pod(client, namespace, is_refused)
     await jobs.delete("runs")

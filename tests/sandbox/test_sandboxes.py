@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,7 +124,9 @@ def test_a_component_that_cannot_start_is_reported_by_up_and_leaves_no_process()
     with pytest.raises(ComponentFailedError) as failed, sandbox("one", **broken):
         pass
     made = cluster.get("one")
-    assert str(failed.value).startswith("kube-scheduler ended with exit code 1 after 2 restarts. The end of its log (")
+    # On a busy machine it is started once more before `up` looks.
+    said = r"kube-scheduler ended with exit code 1 after [2-9] restarts\. The end of its log \("
+    assert re.match(said, str(failed.value))
     assert "/nowhere" in str(failed.value)
     assert processes.marked(made.folder) == []
     assert (made.status().phase, made.status().message) == ("Failed", str(failed.value))

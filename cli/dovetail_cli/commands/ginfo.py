@@ -1,6 +1,8 @@
 """`ginfo`: the nodes and their devices."""
 
-from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
 
 
 def ginfo(
@@ -15,4 +17,4 @@ def ginfo(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    print(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+    typer.echo(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))

@@ -2,27 +2,28 @@
 
 from typing import Annotated
 
-from dovetail_cli.ui.command_line import option
-from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
 
 
 def gstats(
     *,
     since: Annotated[
-        str, option("--since", metavar="TIME", help="Jobs that ended since then: 7d, 12h, or a date.")
+        str, typer.Option("--since", metavar="TIME", help="Jobs that ended since then: 7d, 12h, or a date.")
     ] = "30d",
     users: Annotated[
-        list[str] | None, option("-u", "--users", metavar="USERS", help="Only jobs of these users.")
+        list[str] | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users.")
     ] = None,
     names: Annotated[
-        list[str] | None, option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
+        list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
     ] = None,
     project: Annotated[
-        list[str] | None, option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
     ] = None,
     by: Annotated[
         str | None,
-        option("--by", metavar="user|name|project|day", help="A line for each, the most GPU hours first."),
+        typer.Option("--by", metavar="user|name|project|day", help="A line for each, the most GPU hours first."),
     ] = None,
     form: Output = "table",
     namespace: Namespace = None,

@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from dovetail_cli.ui.command_line import argument
-from dovetail_cli.ui.listing_options import Context, Kubeconfig, Output
+import typer
+
+from dovetail_cli.ui.options import Context, Kubeconfig, Output
 
 
 def quota(
-    names: Annotated[list[str] | None, argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
     *,
     form: Output = "table",
     kubeconfig: Kubeconfig = None,
@@ -18,4 +19,4 @@ def quota(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    print(quotas.show(frozenset(names or ()), form=form, kubeconfig=kubeconfig, context=context))
+    typer.echo(quotas.show(frozenset(names or ()), form=form, kubeconfig=kubeconfig, context=context))

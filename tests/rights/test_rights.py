@@ -1,0 +1,101 @@
+"""Each right of the chart's accounts is used, and none that they need is missing: by the API server's own record.
+
+Judges by what the tests of tests/cluster made the programs ask, on every sandbox of this run. If you remove a rule from
+a role, a test fails here: the API server refuses the requests that the rule allowed.
+"""
+
+import time
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.chart.rights import Right, qualified
+from tests.cluster import record
+from tests.cluster.record import Record
+from tests.lanes import COLLECTED, FIRST_SANDBOX, SECOND_SANDBOX, lane
+
+CLUSTER: Final = Path(__file__).parents[1] / "cluster"
+# The other worker's lane may take this much longer than all the rest of the run.
+PATIENCE_SECONDS: Final = 800
+pytestmark = pytest.mark.cluster
+
+# Rights that no request of these tests shows, each with the reason and with what shows it.
+SHOWN_ELSEWHERE: Final = {
+    ("dovetail-operator", "update", "gpujobs.dovetail.dev/finalizers"): (
+        "asked by the admission plugin OwnerReferencesPermissionEnforcement, which is off by default and in the sandbox"
+    ),
+    ("dovetail-agent", "create", "gpunodes.dovetail.dev"): (
+        "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_stolen_agent.py"
+    ),
+    ("dovetail-operator", "patch", "configmaps"): (
+        "what estimates have learned is written every five minutes: tests/operator_/writes/test_estimate_store.py"
+    ),
+    ("dovetail-operator", "delete", "historyqueries.dovetail.dev"): (
+        "a question that its asker leaves is deleted after a minute: tests/operator_/history/test_history.py"
+    ),
+    ("dovetail-operator", "watch", "workloads.kueue.x-k8s.io"): (
+        "only where Kueue is installed: tests/cluster/test_neighbours.py, in the slow suite"
+    ),
+    ("dovetail-certificates", "create", "secrets"): (
+        "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
+    ),
+}
+
+
+def allows(granted: Right, used: Right) -> bool:
+    """Whether a right of the chart is the one that a request took."""
+    same = (granted.account, granted.resource, granted.group, granted.verb)
+    return (
+        same == (used.account, used.resource, used.group, used.verb)
+        and granted.name in {"", used.name}
+        and granted.namespace in {"", used.namespace}
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """What the programs asked on all sandboxes of this run, once the last of these has ended."""
+    lanes = {lane(each.nodeid) for each in request.session.items} & {FIRST_SANDBOX, SECOND_SANDBOX}
+    folder = record.folder(tmp_path_factory, config=request.config)
+    expected = len(lanes) if hasattr(request.config, "workerinput") else 0
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while len(list(folder.glob("*.json"))) < expected:
+        assert time.monotonic() < limit, f"{expected} sandboxes of this run keep a record, and not all have left it"
+        time.sleep(0.5)
+    found = [record.read(path) for path in sorted(folder.glob("*.json"))]
+    if not found:
+        pytest.skip("no sandbox of this run has kept a record of its requests")
+    return reduce(or_, found)
+
+
+@pytest.fixture
+def whole_folder(request: pytest.FixtureRequest) -> None:
+    """Only the whole of the folder's quick tests shows every right."""
+    chosen = {each.partition("::")[0].rpartition("/")[2] for each in request.config.stash[COLLECTED]}
+    missing = sorted({path.name for path in CLUSTER.glob("test_*.py")} - chosen)
+    if missing or request.config.option.keyword:
+        pytest.skip("judges by all tests of tests/cluster, and some of them were not chosen")
+
+
+@pytest.mark.usefixtures("whole_folder")
+def test_every_right_of_the_chart_is_used(recorded: Record) -> None:
+    # kube-scheduler and extender share an account in a cluster; here each has its own.
+    own = {right for right in recorded.granted if right.account != "dovetail-scheduler"}
+    idle = [
+        str(right)
+        for right in sorted(own)
+        if not any(allows(right, each) for each in recorded.used)
+        and (right.account, right.verb, qualified(right.resource, group=right.group)) not in SHOWN_ELSEWHERE
+    ]
+    assert not idle, "rights that nothing uses: " + "; ".join(idle)
+
+
+def test_the_programs_are_refused_nothing_by_rbac(recorded: Record) -> None:
+    assert not recorded.refused, "requests that no rule allows: " + "; ".join(map(str, sorted(recorded.refused)))
+
+
+def test_the_record_is_of_all_programs(recorded: Record) -> None:
+    assert {right.account for right in recorded.used} >= {"dovetail-operator", "dovetail-extender", "dovetail-agent"}
