@@ -5,6 +5,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Container, Pod, Resources
+from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail.audit.allocations import Report, Rules, audit
 from dovetail.audit.findings import Finding
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, allocation_in, annotations_of
@@ -268,3 +269,259 @@ def test_a_running_job_whose_devices_no_pod_holds_is_found() -> None:
 
 def test_a_finished_job_may_tell_the_devices_that_it_held() -> None:
     assert look(jobs=[make_job(phase="Succeeded", devices=[("a", 0)])]).findings == ()
+
+
+# --- every finding's sentence --------------------------------------------------------------------------------------
+
+SENTENCES = {
+    "exclusive, and held by two": (
+        (whole("x"), whole("y")),
+        {
+            ("NotSole", "a/0", "it is exclusive, but 2 hold it: default/x, default/y"),
+            ("ShareOverpromised", "a/0", "2000 thousandths of it are promised, it has 1000: default/x, default/y"),
+            (
+                "MemoryOverpromised",
+                "a/0",
+                "65536 MiB of it are promised, usable are 32768 of 32768 MiB: default/x, default/y",
+            ),
+        },
+    ),
+    "two modes": (
+        (half("x", memory=10), half("y", memory=10, mode="TimeShared")),
+        {("ModeConflict", "a/0", "it serves Fractional and TimeShared at once: default/x, default/y")},
+    ),
+    "too many take turns": (
+        tuple(half(str(n), memory=10, mode="TimeShared") for n in range(5)),
+        {("TooManyTurns", "a/0", f"5 take turns on it, allowed are 4: {', '.join(f'default/{n}' for n in range(5))}")},
+    ),
+    "no allocation": (
+        (make_pod(asks=WHOLE),),
+        {("NotAllocated", "default/train-0", "it is bound to a and asks gpu-milli 1000, but has no allocation")},
+    ),
+    "nothing asked": (
+        (make_pod(held=((0, 1000, 32768),)),),
+        {
+            (
+                "NotAsked",
+                "default/train-0",
+                f"it holds 1 devices but asks for none of {', '.join(names.MANAGED_RESOURCES)}",
+            )
+        },
+    ),
+    "not bound": (
+        (make_pod(node="", allocated_on="a", held=((0, 1000, 32768),), asks=WHOLE, phase="Pending"),),
+        {("NotBound", "default/train-0", "it has an allocation on a but no node")},
+    ),
+    "another node": (
+        (make_pod(node="b", allocated_on="a", held=((0, 1000, 32768),), asks=WHOLE),),
+        {("WrongNode", "default/train-0", "it runs on b, but its allocation names a")},
+    ),
+    "no such node": (
+        (make_pod(node="c", held=((0, 1000, 32768),), asks=WHOLE),),
+        {("UnknownNode", "default/train-0", "its allocation names c: no such node")},
+    ),
+    "no such device": (
+        (make_pod(held=((7, 1000, 32768),), asks=WHOLE),),
+        {("UnknownDevice", "default/train-0", "its allocation names device GPU-a-7, which a does not report")},
+    ),
+    "one device twice": (
+        (make_pod(held=((0, 500, 100), (0, 500, 100)), mode="Fractional", asks=WHOLE),),
+        {("DeviceTwice", "default/train-0", "it holds device GPU-a-0 twice")},
+    ),
+    "other resources": (
+        (make_pod(held=((0, 1000, 32768),), asks={names.GPU_MILLI: "2k"}),),
+        {("Mismatch", "default/train-0", "it asks gpu-milli 2000, but its Exclusive allocation holds gpu-milli 1000")},
+    ),
+    "other memory": (
+        (make_pod(held=((0, 500, 100),), mode="Fractional", asks={**HALF, names.GPU_MEMORY_MIB: "101"}),),
+        {
+            (
+                "Mismatch",
+                "default/train-0",
+                (
+                    "it asks gpu-memory-mib 101, gpu-milli 500, but its Fractional allocation holds "
+                    "gpu-memory-mib 100, gpu-milli 500"
+                ),
+            )
+        },
+    ),
+    "other turns": (
+        (make_pod(held=((0, 1000, 100),), mode="TimeShared", asks={names.GPU_TURN: "2"}),),
+        {("Mismatch", "default/train-0", "it asks gpu-turn 2, but its TimeShared allocation holds gpu-turn 1")},
+    ),
+    "fewer devices than the request": (
+        (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="2"),),
+        {("Mismatch", "default/train-0", "its request 2 is for 2 devices, but it holds 1")},
+    ),
+    "less memory than the request": (
+        (make_pod(held=((0, 500, 4096),), asks=HALF, mode="Fractional", request="8G,0.5"),),
+        {("Mismatch", "default/train-0", "its request 8G,0.5 is for 8192 MiB on each device, but it holds 4096")},
+    ),
+    "less memory than the request on one of two": (
+        (make_pod(held=((0, 500, 8192), (1, 500, 4096)), asks=WHOLE, mode="Fractional", request="2x8G,0.5"),),
+        {("Mismatch", "default/train-0", "its request 2x8G,0.5 is for 8192 MiB on each device, but it holds 4096")},
+    ),
+    "another model": (
+        (make_pod(held=((0, 1000, 32768),), asks=WHOLE, request="1(T4)"),),
+        {("Mismatch", "default/train-0", "its request 1(T4) is not for a nvidia V100, but it holds GPU-a-0")},
+    ),
+    "another mode": (
+        (make_pod(held=((0, 500, 100),), asks=HALF, mode="Fractional", annotations={names.MODE: "TimeShared"}),),
+        {("Mismatch", "default/train-0", "it asks mode TimeShared, but its allocation is Fractional")},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "found"), SENTENCES.values(), ids=SENTENCES.keys())
+def test_a_finding_names_kind_subject_and_numbers(pods: tuple[Pod, ...], found: set[tuple[str, str, str]]) -> None:
+    assert {(each.kind, each.subject, each.message) for each in look(*pods).findings} == found
+
+
+# --- boundaries ----------------------------------------------------------------------------------------------------
+
+
+def kinds(*pods: Pod, **more: object) -> list[str]:
+    return [finding.kind for finding in look(*pods, **more).findings]
+
+
+def test_a_whole_device_may_be_promised_to_the_last_mib_beside_its_reserve() -> None:
+    gpunodes = [make_gpunode("a", reserved_mib=768)]
+    for memory, expected in ((32000, []), (32001, ["MemoryOverpromised"])):
+        pod = make_pod("x", held=((0, 1000, memory),), asks=WHOLE)
+        assert [each.kind for each in audit(nodes=[make_node("a")], gpunodes=gpunodes, pods=[pod]).findings] == expected
+
+
+def test_shares_may_use_the_guards_part_of_what_the_reserve_leaves() -> None:
+    gpunodes = [make_gpunode("a", reserved_mib=768)]
+    for memory, expected in ((25600, []), (25601, ["MemoryOverpromised"])):
+        found = audit(nodes=[make_node("a")], gpunodes=gpunodes, pods=[half("x", memory=memory)])
+        assert [each.kind for each in found.findings] == expected
+
+
+def test_one_exclusive_tenant_exempts_a_device_from_the_guard() -> None:
+    """What is wrong with it is found as such, and not as memory."""
+    assert "MemoryOverpromised" not in kinds(
+        make_pod("x", held=((0, 500, 30000),), asks=HALF), half("y", memory=2768, share=500)
+    )
+
+
+def test_of_those_that_take_turns_the_largest_share_counts_once() -> None:
+    smaller = half("x", memory=10, share=300, mode="TimeShared")
+    larger = half("y", memory=10, share=600, mode="TimeShared")
+    for beside, expected in ((400, []), (401, ["ShareOverpromised"])):
+        beside_them = half("z", memory=10, share=beside)
+        assert [kind for kind in kinds(smaller, larger, beside_them) if kind != "ModeConflict"] == expected
+
+
+def test_of_those_that_leave_by_turns_the_largest_memory_counts_once() -> None:
+    for memory, expected in ((5734, []), (5735, ["MemoryOverpromised"])):
+        stays = by_turns("z", memory=memory, movable=False)
+        assert kinds(by_turns("x", memory=1000), by_turns("y"), stays) == expected
+
+
+def test_a_whole_devices_memory_need_not_be_asked() -> None:
+    asks = {**WHOLE, names.GPU_MEMORY_MIB: "32768"}
+    assert kinds(make_pod(held=((0, 1000, 32768),), asks=asks)) == []
+
+
+@pytest.mark.parametrize(
+    ("restart_policy", "expected"),
+    [pytest.param("Always", ["Mismatch"], id="sidecars add up"), pytest.param("", [], id="init containers come first")],
+)
+def test_what_a_pod_asks_is_the_most_at_one_time(restart_policy: str, expected: list[str]) -> None:
+    pod = whole("x")
+    beside = Container(name="init", restart_policy=restart_policy, resources=Resources(requests=WHOLE))
+    spec = msgspec.structs.replace(pod.spec, init_containers=[beside])
+    assert kinds(msgspec.structs.replace(pod, spec=spec)) == expected
+
+
+def test_the_largest_init_container_counts_where_it_asks_more_than_all_others_together() -> None:
+    pod = make_pod(held=((0, 1000, 32768), (1, 1000, 32768)), asks=WHOLE)
+    inits = [
+        Container(name=f"i{count}", resources=Resources(requests={names.GPU_MILLI: f"{count}k"})) for count in (2, 1)
+    ]
+    assert kinds(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, init_containers=inits))) == []
+
+
+def test_a_device_that_has_another_index_now_is_found() -> None:
+    pod = whole("x")
+    held = allocation_in(pod.metadata.annotations)
+    assert held is not None
+    (device,) = held.devices
+    moved = msgspec.structs.replace(
+        held, containers=[ContainerAllocation(index=0, devices=[msgspec.structs.replace(device, index=1)])]
+    )
+    meta = msgspec.structs.replace(pod.metadata, annotations=pod.metadata.annotations | annotations_of(moved))
+    (finding,) = look(msgspec.structs.replace(pod, metadata=meta)).findings
+    assert (finding.kind, finding.subject) == ("UnknownDevice", "default/x")
+    assert finding.message == "its allocation calls GPU-a-0 index 1, a reports index 0"
+
+
+def test_a_container_that_the_pod_does_not_have_is_judged_by_the_pods_own_request() -> None:
+    pod = make_several((0, 500), (0, 250), texts=("0.5", "0.25"))
+    one = msgspec.structs.replace(pod.spec, containers=pod.spec.containers[:1])
+    annotations = pod.metadata.annotations | {names.REQUEST: "0.3"}
+    meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    messages = {each.message for each in look(msgspec.structs.replace(pod, spec=one, metadata=meta)).findings}
+    assert "its request 0.3 is for a share of 300, but it holds 250" in messages
+
+
+# --- notes: tenants that wait to be moved ------------------------------------------------------------------------
+
+
+def moves(*, turns: bool = True, checkpoint: bool = True) -> GPUNode:
+    gpunode = make_gpunode("a")
+    enforcement = Enforcement(turns=turns, checkpoint=checkpoint)
+    return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, enforcement=enforcement))
+
+
+@pytest.mark.parametrize(
+    ("gpunode", "pods", "notes"),
+    [
+        pytest.param(moves(), (by_turns("x"), by_turns("y")), 0, id="the node moves them"),
+        pytest.param(moves(turns=False), (by_turns("x"), by_turns("y")), 1, id="the node takes no turns now"),
+        pytest.param(moves(checkpoint=False), (by_turns("x"), by_turns("y")), 1, id="the node cannot move memory now"),
+        pytest.param(moves(turns=False), (by_turns("x"),), 0, id="one alone needs no move"),
+        pytest.param(
+            moves(turns=False), (by_turns("x", memory=13107), by_turns("y", memory=13107)), 0, id="both fit at once"
+        ),
+        pytest.param(moves(turns=False), (by_turns("x", memory=27000),), 0, id="too much even by turns: a finding"),
+        pytest.param(
+            moves(turns=False),
+            (by_turns("x", memory=26214, host="27Gi"), by_turns("y", memory=1)),
+            1,
+            id="just too much together, just enough by turns",
+        ),
+    ],
+)
+def test_a_note_names_devices_whose_tenants_nothing_moves(gpunode: GPUNode, pods: tuple[Pod, ...], notes: int) -> None:
+    report = audit(nodes=[make_node("a")], gpunodes=[gpunode], pods=pods)
+    assert len(report.notes) == notes
+
+
+def test_a_note_has_the_numbers_and_the_pods() -> None:
+    (note,) = audit(nodes=[make_node("a")], gpunodes=[moves(turns=False)], pods=[by_turns("y"), by_turns("x")]).notes
+    assert note == (
+        "a/0: 40960 MiB are promised by turns, usable are 26214, and the node moves nobody to the host now: "
+        "default/x, default/y"
+    )
+
+
+# --- jobs ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_devices_of_all_pods_of_a_job_count() -> None:
+    job = make_job(phase="Running", devices=[("a", 0), ("a", 1)])
+    pods = [
+        make_pod(f"train-{index}", held=((index, 1000, 32768),), asks=WHOLE, labels={names.LABEL_JOB: "train"})
+        for index in (0, 1)
+    ]
+    assert look(*pods, jobs=[job]).findings == ()
+
+
+def test_a_finished_job_does_not_hide_a_running_one() -> None:
+    jobs = [
+        make_job("done", phase="Succeeded", devices=[("a", 0)]),
+        make_job("lost", phase="Running", devices=[("a", 1)]),
+    ]
+    assert [finding.subject for finding in look(jobs=jobs).findings] == ["default/lost"]

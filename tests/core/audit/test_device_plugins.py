@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Node, NodeStatus, Pod, ResourceSlice
+from dovetail.api.builtin import Container, Node, NodeStatus, Pod, Resources, ResourceSlice
 from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.audit.allocations import Report, Rules, audit
@@ -102,3 +102,79 @@ def test_a_managed_node_that_a_dra_driver_serves_too(
     spec = {"driver": "gpu.nvidia.com", **where}
     found = look(labels=labels, slices=[msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice)])
     assert [each.kind for each in found.findings] == kinds
+
+
+def with_inits(name: str, count: int, *inits: tuple[int, str]) -> Pod:
+    """A pod whose main container asks `count` devices, with init containers of a count and a restart policy each."""
+    pod = asking(name, count)
+    beside = [
+        Container(name=f"i{at}", restart_policy=policy, resources=Resources(limits={GPU: str(amount)}))
+        for at, (amount, policy) in enumerate(inits)
+    ]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, init_containers=beside))
+
+
+@pytest.mark.parametrize(
+    ("inits", "asked"),
+    [
+        pytest.param([], 1, id="the container alone"),
+        pytest.param([(2, "")], 2, id="an init container that asks more"),
+        pytest.param([(1, "")], 1, id="an init container that is gone by then"),
+        pytest.param([(1, "Always")], 2, id="a sidecar stays"),
+        pytest.param([(1, "Always"), (2, "")], 3, id="an init container beside a sidecar"),
+        pytest.param([(2, ""), (1, "Always")], 2, id="an init container before a sidecar"),
+        pytest.param([(3, ""), (1, "")], 3, id="the largest init container"),
+        pytest.param([(1, "Always"), (1, "Always")], 3, id="two sidecars"),
+    ],
+)
+def test_a_pod_asks_the_most_that_its_containers_ask_at_one_time(inits: list[tuple[int, str]], asked: int) -> None:
+    pod = with_inits("x", 1, *inits)
+    found = [each.message for each in look(pod, report=reporting(x=[0])).findings if each.kind == "Mismatch"]
+    assert found == ([] if asked == 1 else [f"it asks {asked} devices, but a reports that it got 1"])
+
+
+def test_as_many_as_the_node_has_may_be_asked() -> None:
+    assert look(asking("x", 2)).findings == ()
+    assert [each.kind for each in look(asking("x", 3)).findings] == ["CountOverpromised"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "report", "message"),
+    [
+        (
+            (asking("y"), asking("x")),
+            reporting(x=[0], y=[0]),
+            "it is reported as given to 2 pods: default/x, default/y",
+        ),
+        ((asking("x"),), reporting(x=[7]), "a reports that it got device GPU-a-7, which is none of the node's"),
+        ((asking("x", request="1(T4)"),), reporting(x=[0]), "its request 1(T4) is not for a V100, but it got GPU-a-0"),
+    ],
+)
+def test_a_finding_about_a_report_names_what_it_says(pods: tuple[Pod, ...], report: GPUNode, message: str) -> None:
+    (finding,) = look(*pods, report=report).findings
+    assert finding.message == message
+
+
+@pytest.mark.parametrize(
+    ("request_", "findings"),
+    [("1(T4|V100)", 0), ("1(V100M32)", 0), ("1(V100M16)", 1), ("1(T4)", 1), ("1", 0), ("many", 0)],
+)
+def test_a_device_is_of_a_model_that_the_request_names_with_its_memory(request_: str, findings: int) -> None:
+    assert len(look(asking("x", request=request_), report=reporting(x=[0])).findings) == findings
+
+
+def test_both_reports_count_where_two_nodes_report() -> None:
+    first, second = reporting(x=[0]), make_gpunode("b")
+    pod = asking("x")
+    found = audit(
+        nodes=[Node(metadata=ObjectMeta(name="a"), status=NodeStatus(capacity={GPU: "2"}))],
+        gpunodes=[first, second],
+        pods=[pod],
+    )
+    assert found.findings == ()
+
+
+def test_both_pods_of_a_job_hold_what_its_status_names() -> None:
+    pods = [asking(name, labels={names.LABEL_JOB: "train"}) for name in "xy"]
+    job = make_job(phase="Running", devices=[("a", 0), ("a", 1)])
+    assert look(*pods, report=reporting(x=[0], y=[1]), jobs=[job]).findings == ()
