@@ -169,3 +169,39 @@ def test_loads_settle_as_time_passes(cluster: Cluster) -> None:
     assert cluster.ledger.columns(["a"]).utilization[0, 0] == 0.0
     cluster.after(600)
     assert cluster.ledger.columns(["a"]).utilization[0, 0] > 0.9
+
+
+def freshness(bound: float, now: list[float]) -> Freshness:
+    return Freshness(max_age_seconds=bound, clock=lambda: now[0], wall=lambda: NOON)
+
+
+@pytest.mark.parametrize(("bound", "text"), [(119, "119 s"), (120, "2 min"), (660, "11 min")])
+def test_a_bound_is_named_in_seconds_below_two_minutes(bound: int, text: str) -> None:
+    now = [0.0]
+    found = freshness(bound, now)
+    found.report("a", GPUNodeStatus(observed_at=NOON.isoformat()))
+    now[0] = bound
+    assert found.grown_old() == {"a": f"measurements of node a are more than {text} old: promises alone count"}
+
+
+def test_several_nodes_grow_old_each_in_its_time() -> None:
+    now = [0.0]
+    found = freshness(100, now)
+    for at, name in enumerate("abc"):
+        now[0] = 10.0 * at
+        found.report(name, GPUNodeStatus(observed_at=NOON.isoformat()))
+    # a is gone, b has reported again, c grows old.
+    found.forget("a")
+    now[0] = 60.0
+    found.report("b", GPUNodeStatus(observed_at=(NOON + timedelta(seconds=60)).isoformat()))
+    now[0] = 120.0
+    assert found.grown_old().keys() == {"c"}
+    now[0] = 159.0
+    assert found.grown_old() == {}
+    now[0] = 160.0
+    assert found.grown_old().keys() == {"b"}
+
+
+def test_a_report_without_a_time_says_that_nothing_was_measured() -> None:
+    found = freshness(100, [0.0])
+    assert found.report("a", GPUNodeStatus()) == "nothing measured on node a yet: promises alone count"

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Pod
-from dovetail.cluster.view import ClusterView, device_facts
+from dovetail.api.builtin import Condition, Pod
+from dovetail.cluster.view import ClusterView, device_facts, node_facts
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.inventory import NOT_READY
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from tests.core.builders import make_gpunode, make_node, make_pod
 from tests.core.engine.builders import make_ask
@@ -143,3 +144,61 @@ def test_only_nodes_that_the_template_may_go_to_are_eligible() -> None:
     assert view.eligible_nodes({}) == ["a", "labelled"]
     assert view.eligible_nodes({"nodeSelector": {"zone": "z1"}}) == ["labelled"]
     assert view.eligible_nodes({"tolerations": [{"operator": "Exists"}]}) == ["a", "tainted", "labelled"]
+
+
+@pytest.mark.parametrize(
+    ("turns", "checkpoint", "ready", "movable"),
+    [
+        (True, True, "True", True),
+        (True, False, "True", False),
+        (False, True, "True", False),
+        (True, True, "False", False),
+    ],
+)
+def test_tenants_can_be_moved_where_the_agent_takes_turns_and_checkpoints(
+    turns: bool, checkpoint: bool, ready: str, movable: bool
+) -> None:
+    gpunode = make_gpunode(ready=ready)
+    enforcement = msgspec.structs.replace(gpunode.status.enforcement, turns=turns, checkpoint=checkpoint)
+    status = msgspec.structs.replace(gpunode.status, enforcement=enforcement)
+    assert {facts.movable for facts in device_facts(msgspec.structs.replace(gpunode, status=status))} == {movable}
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "movable"),
+    [("TimeShared", True, True), ("TimeShared", False, False), ("Fractional", True, False)],
+)
+def test_a_claim_is_movable_where_the_pod_takes_turns_and_was_bound_so(mode: Any, said: bool, movable: bool) -> None:
+    view = make_view()
+    allocation = Allocation(node="a", mode=mode, containers=[], movable=said)
+    view.pod_changed(make_pod(annotations=annotations_of(allocation), node="a"))
+    claim = view.ledger.claim("pod-1")
+    assert claim is not None
+    assert (claim.movable, claim.mode) == (movable, mode)
+
+
+def test_the_ready_condition_alone_says_whether_a_node_is_ready() -> None:
+    node = make_node("a")
+    pressure = Condition(type="MemoryPressure", status="False")
+    conditions = [pressure, *node.status.conditions]
+    status = msgspec.structs.replace(node.status, conditions=conditions)
+    assert node_facts(msgspec.structs.replace(node, status=status)).obstacle == ""
+    only = msgspec.structs.replace(node.status, conditions=[msgspec.structs.replace(pressure, status="True")])
+    assert node_facts(msgspec.structs.replace(node, status=only)).obstacle == NOT_READY
+
+
+def test_a_node_has_the_cpu_memory_and_pods_that_it_can_give() -> None:
+    node = make_node("a")
+    amounts = {"cpu": "1500m", "memory": "2047Ki", "pods": "7"}
+    facts = node_facts(msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, allocatable=amounts)))
+    assert (facts.cpu_milli, facts.memory_mib, facts.pods) == (1500, 1, 7)
+
+
+def test_a_device_tells_what_the_agent_reports_of_it() -> None:
+    gpunode = make_gpunode("a", reservedMiB=100, foreignMiB=200, utilization=0.5)
+    first, second = device_facts(gpunode)
+    assert (first.reserved_mib, first.foreign_mib, first.utilization) == (100, 200, 0.5)
+    assert [(each.index, each.uuid, each.healthy, each.strangers) for each in (first, second)] == [
+        (0, "a-0", True, False),
+        (1, "a-1", True, False),
+    ]
