@@ -44,6 +44,12 @@ APART = {
     "everybody, by nulls": away_from(labelSelector={"matchLabels": None}, namespaces=None),
     "its namespace by name": away_from(labelSelector=SELECTED, namespaces=["other", "team"]),
     "all namespaces": away_from(labelSelector=SELECTED, namespaceSelector={}),
+    "its namespace by name, and others by label": away_from(
+        labelSelector=SELECTED, namespaces=["team"], namespaceSelector={"matchLabels": {"a": "b"}}
+    ),
+    "a label that it lacks is another": away_from(labelSelector=SELECTED, mismatchLabelKeys=["absent"]),
+    "the number that it does not have yet": away_from(labelSelector={"matchLabels": {"dovetail.dev/job-number": ""}}),
+    "another index": away_from(labelSelector=SELECTED, mismatchLabelKeys=["batch.kubernetes.io/job-completion-index"]),
     "those of the same run": away_from(labelSelector={}, matchLabelKeys=["batch.kubernetes.io/controller-uid"]),
     "a port of the node": listening(containerPort=80, hostPort=8080),
     "a sidecar's port of the node": listening("initContainers", containerPort=80, hostPort=8080),
@@ -55,6 +61,18 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "nobody": away_from(),
     "zones": away_from(labelSelector=SELECTED, topologyKey="topology.kubernetes.io/zone"),
     "another namespace": away_from(labelSelector=SELECTED, namespaces=["other"]),
+    "namespaces by label": away_from(labelSelector=SELECTED, namespaceSelector={"matchLabels": {"a": "b"}}),
+    "another namespace, by name and label": away_from(
+        labelSelector=SELECTED, namespaces=["other"], namespaceSelector={"matchLabels": {"a": "b"}}
+    ),
+    "one of two expressions": away_from(
+        labelSelector={
+            "matchExpressions": [
+                {"key": "app", "operator": "Exists"},
+                {"key": "app", "operator": "NotIn", "values": ["train"]},
+            ]
+        }
+    ),
     "other runs": away_from(labelSelector=SELECTED, mismatchLabelKeys=["job-name"]),
     "the same index": away_from(labelSelector=SELECTED, matchLabelKeys=["batch.kubernetes.io/job-completion-index"]),
     "a port of the pod alone": listening(containerPort=80),

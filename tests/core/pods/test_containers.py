@@ -110,3 +110,47 @@ def test_what_cannot_be_is_one_sentence(pod: Pod, sentence: str) -> None:
     with pytest.raises(RequestError) as error:
         parts_of(pod)
     assert str(error.value).startswith(sentence)
+
+
+def bare(**limits: str) -> Parts:
+    """What a container with bare resources asks."""
+    amounts = {names.GROUP + "/" + name.replace("_", "-"): amount for name, amount in limits.items()}
+    return parts_of(make_bare({"name": "main", "resources": {"limits": amounts}}))
+
+
+@pytest.mark.parametrize(
+    ("limits", "request_"),
+    [
+        ({"gpu_milli": "999"}, "0.999"),
+        ({"gpu_milli": "1000"}, "1"),
+        ({"gpu_milli": "2000"}, "2"),
+        ({"gpu_milli": "9999000"}, "9999"),
+        ({"gpu_milli": "500", "gpu_memory_mib": "1024"}, "1G,0.5"),
+        ({"gpu_milli": "1000", "gpu_memory_mib": "4096"}, "4G,1"),
+        ({"gpu_turn": "1", "gpu_memory_mib": "2048"}, "2G,1"),
+        ({"gpu_turn": "2", "gpu_memory_mib": "4096"}, "2x2G,1"),
+        ({"gpu_milli": "2000", "gpu_memory_mib": "4097"}, "2x2G,1"),
+        ({"gpu_milli": "500", "gpu_memory_mib": str(1 << 40)}, "1073741824G,0.5"),
+    ],
+)
+def test_bare_resources_are_a_request_with_memory_per_device(limits: dict[str, str], request_: str) -> None:
+    (part,) = bare(**limits).parts
+    assert part.request == parse(request_)
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({"gpu_milli": "10000000"}, '"10000": the number of GPUs may be 9999 at most; write for example 2'),
+        ({"gpu_milli": "1500"}, '"1500": dovetail.dev/gpu-milli above 1000 must be a multiple of 1000'),
+        ({"gpu_memory_mib": "8192"}, '"8192": dovetail.dev/gpu-memory-mib needs dovetail.dev/gpu-milli or'),
+        (
+            {"gpu_milli": "500", "gpu_memory_mib": str((1 << 40) + 1)},
+            "dovetail.dev/gpu-memory-mib may be 1099511627776 at most; write for example 8192",
+        ),
+    ],
+)
+def test_bare_resources_that_are_no_request_are_refused_in_a_sentence(limits: dict[str, str], problem: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        bare(**limits)
+    assert problem in str(caught.value)

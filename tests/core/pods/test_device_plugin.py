@@ -5,10 +5,11 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, NodeKind, Vendors
 from dovetail.gpu.request import GPURequest, RequestError
+from dovetail.pods.containers import parts_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, resources_of
-from dovetail.pods.device_plugin import refuse_no_devices, vendor_devices
+from dovetail.pods.device_plugin import plugin_for, refuse_no_devices, vendor_devices, with_devices
 from tests.operator_.builders import make_job
 
 GPU = "nvidia.com/gpu"
@@ -111,3 +112,74 @@ def test_a_mig_device_in_a_gpujob_s_template_is_the_job_s_to_say() -> None:
     job = make_job("x", template={"spec": {"containers": [{"name": "main", "image": "x"}, side]}})
     with pytest.raises(RequestError, match=r'"nvidia.com/mig-1g.5gb": spec.gpu says how many GPUs a worker gets'):
         ask_of_job(job, default_policy="Pack")
+
+
+def by_plugin(pod: Pod, *, first: NodeKind = "VendorServed") -> str:
+    return plugin_for(pod, asked=parts_of(pod), vendors=Vendors(first=first))
+
+
+def said(*texts: str, containers: int = 1, **limits: str) -> Pod:
+    """A pod that says `gpu` in its annotation and `gpu.x` in those of containers."""
+    names_of = [f"c{at}" for at in range(containers)]
+    annotations = {f"{names.GROUP}/{key}": text for key, _, text in (text.partition("=") for text in texts)}
+    return make_pod(
+        *({"name": name, "resources": {"limits": limits}} for name in names_of),
+        init=({"name": "warm"}, {"name": "side", "restartPolicy": "Always"}),
+        annotations=annotations,
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "resource"),
+    [
+        pytest.param(said("gpu=2"), GPU, id="whole devices"),
+        pytest.param(said("gpu=2(amd,MI300X)"), "amd.com/gpu", id="another vendor's"),
+        pytest.param(said("gpu=0.5"), "", id="a share"),
+        pytest.param(said("gpu=1", "gpu-mode=TimeShared"), "", id="turns"),
+        pytest.param(said("gpu.c0=1"), "", id="a container's own annotation"),
+        pytest.param(said("gpu=1", "gpu.c1=1", containers=2), "", id="two containers"),
+        pytest.param(said("gpu=1", "gpu.warm=1"), "", id="an init container uses its devices"),
+        pytest.param(said("gpu=1", **{names.GPU_MILLI: "1000"}), "", id="it asks managed devices itself"),
+        pytest.param(said(), "", id="nothing said"),
+    ],
+)
+def test_a_pod_that_says_only_how_many_gpus_asks_a_plugin_for_them(pod: Pod, resource: str) -> None:
+    assert by_plugin(pod) == resource
+    if resource != "amd.com/gpu":
+        assert by_plugin(pod, first="Managed") == ""
+
+
+def test_one_container_of_two_that_asks_managed_devices_itself_speaks_for_the_pod() -> None:
+    asking = {"name": "c1", "resources": {"limits": {names.GPU_MILLI: "1000"}}}
+    assert by_plugin(make_pod({"name": "c0"}, asking, annotations={names.REQUEST: "1"})) == ""
+
+
+@pytest.mark.parametrize("said", [{}, {"resources": None}, {"resources": {"limits": None}}])
+def test_devices_are_asked_in_requests_and_limits(said: dict[str, Any]) -> None:
+    found = with_devices({"name": "c", **said}, amounts={GPU: "2"})
+    assert found["resources"] == {"requests": {GPU: "2"}, "limits": {GPU: "2"}}
+    assert found["name"] == "c"
+
+
+def test_asking_a_plugin_leaves_what_else_a_container_asks_and_takes_what_only_managed_nodes_have() -> None:
+    resources = {"requests": {"cpu": "1", names.GPU_MILLI: "1000"}, "limits": {"cpu": "2", GPU: "7"}, "claims": []}
+    env = [{"name": "A"}, {"name": names.ENV_VISIBLE_DEVICES, "value": "all"}, {"name": "B"}]
+    found = with_devices({"resources": resources, "env": env}, amounts={GPU: "1"})
+    assert found["resources"] == {
+        "requests": {"cpu": "1", GPU: "1"},
+        "limits": {"cpu": "2", GPU: "1"},
+        "claims": [],
+    }
+    assert [entry["name"] for entry in found["env"]] == ["A", "B"]
+    assert resources["limits"] == {"cpu": "2", GPU: "7"}, "what was given is left as it was"
+
+
+def test_the_sentence_about_a_share_names_whole_devices_of_the_same_model() -> None:
+    pod = make_pod(container(amount=2), annotations={names.REQUEST: "2x0.5(V100)"})
+    with pytest.raises(RequestError, match=r"write for example 2\(V100\)$"):
+        ask_of_pod(pod, default_policy="Pack")
+
+
+def test_the_sentence_about_two_kinds_names_the_first_alone() -> None:
+    with pytest.raises(RequestError, match=r"write for example nvidia\.com/gpu: 2 alone$"):
+        ask_of_pod(make_pod(container(amount=2), container("amd.com/gpu")), default_policy="Pack")

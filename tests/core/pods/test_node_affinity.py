@@ -86,3 +86,51 @@ def test_what_keeps_a_pod_off_is_named() -> None:
 @pytest.mark.parametrize("state", ["unschedulable", "not-ready", "unreachable"])
 def test_a_taint_that_tells_the_nodes_state_is_left_to_who_knows_the_node(state: str) -> None:
     assert admits(make_node(taint={"key": f"node.kubernetes.io/{state}", "effect": "NoSchedule"}), {})
+
+
+@pytest.mark.parametrize(
+    ("operator", "number", "admitted"),
+    [("Gt", "3", True), ("Gt", "4", False), ("Gt", "5", False), ("Lt", "3", False), ("Lt", "4", False),
+     ("Lt", "5", True)],
+)  # fmt: skip
+def test_an_equal_number_is_neither_greater_nor_less(operator: str, number: str, admitted: bool) -> None:
+    assert admits(make_node(size="4"), affinity(label("size", operator, number))) is admitted
+
+
+@pytest.mark.parametrize("operator", ["In", "Gt", "Lt"])
+def test_an_expression_without_values_selects_no_node(operator: str) -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": operator, "values": None}]}
+    assert not admits(make_node(zone="1"), affinity(term))
+
+
+@pytest.mark.parametrize(
+    ("toleration", "admitted"),
+    [
+        ({"key": "gpu"}, True),
+        ({"key": "gpu", "value": None}, True),
+        ({"key": "gpu", "value": "x"}, False),
+        ({"key": "other"}, False),
+        ({"key": ""}, False),
+    ],
+)
+def test_a_taint_without_a_value_needs_its_own_key(toleration: dict[str, Any], admitted: bool) -> None:
+    node = make_node(taint={"key": "gpu", "effect": "NoExecute"})
+    assert admits(node, {"tolerations": [toleration]}) is admitted
+    assert exclusion(node, {}) == Exclusion(kind="Taint", what="gpu:NoExecute")
+
+
+def test_every_taint_has_to_be_tolerated() -> None:
+    taints = [TAINT | {"effect": "PreferNoSchedule"}, TAINT, TAINT | {"key": "other"}]
+    node = msgspec.convert({"metadata": {"name": "n1"}, "spec": {"taints": taints}}, Node)
+    assert exclusion(node, {"tolerations": [TAINT]}) == Exclusion(kind="Taint", what="other=vision:NoSchedule")
+    both = [TAINT, {"key": "other", "operator": "Exists"}]
+    assert admits(node, {"tolerations": both})
+
+
+def test_a_term_holds_where_all_its_expressions_hold() -> None:
+    terms = label("zone", "Exists"), label("size", "Gt", "3")
+    both = {"matchExpressions": [each for term in terms for each in term["matchExpressions"]]}
+    assert admits(make_node(zone="z1", size="4"), affinity(both))
+    assert not admits(make_node(zone="z1", size="3"), affinity(both))
+    field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}
+    assert not admits(make_node(zone="z1"), affinity(label("zone", "Exists") | field))
