@@ -7,9 +7,10 @@ ends as one sentence on standard error and an exit code (see `errors`); DOVETAIL
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -143,7 +144,10 @@ def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
     """Run one command of the table and return the exit code."""
     _print_what_can_be()
     try:
-        app = _load(name)
+        target = _target(name)
+        if (plain := _plain(target, arguments)) is not None:
+            return _call(target, plain)
+        app = _typer_app(target, name=name)
         if not arguments and len(app.registered_commands) > 1:
             # A command of several commands is nothing without one of them.
             _invoke(app, ["--help"], prog=prog)
@@ -164,16 +168,45 @@ def _print_what_can_be() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _load(name: str) -> "typer.Typer":
-    """The command's own application."""
+def _target(name: str) -> Any:
+    """The command's function, or its own `typer.Typer`."""
+    module_name, attribute = COMMANDS[name].target.split(":")
+    return getattr(_module(module_name, command=name), attribute)
+
+
+def _plain(target: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
+    """The function's arguments where no typer is needed to read them, else None."""
+    if "dovetail_cli.ui.command_line" not in sys.modules:
+        # The command's module would have imported it to declare its options.
+        return None
+    from dovetail_cli.ui import command_line
+
+    declared = isinstance(target, FunctionType) and command_line.is_declared_here(target)
+    return command_line.read(target, words=arguments) if declared else None
+
+
+def _call(function: Callable[..., None], arguments: Mapping[str, Any]) -> int:
+    """Run the command, and end as typer ends one whose output is no longer read, such as by `| head`."""
+    try:
+        function(**arguments)
+    except BrokenPipeError:
+        # What is still in the buffer must not raise the same again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _typer_app(target: Any, *, name: str) -> "typer.Typer":
+    """The command's own application, or one around its function."""
     import typer
 
-    module_name, attribute = COMMANDS[name].target.split(":")
-    target = getattr(_module(module_name, command=name), attribute)
     if isinstance(target, typer.Typer):
         return target
+    from dovetail_cli.ui import command_line
+
+    function = command_line.for_typer(target) if command_line.is_declared_here(target) else target
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name=name, context_settings={"help_option_names": list(_HELP_OPTIONS)})(target)
+    app.command(name=name, context_settings={"help_option_names": list(_HELP_OPTIONS)})(function)
     return app
 
 

@@ -1,8 +1,6 @@
 """`ginfo`: the nodes and their devices."""
 
-import typer
-
-from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
 
 
 def ginfo(
@@ -17,4 +15,4 @@ def ginfo(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    typer.echo(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+    print(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))

@@ -2,31 +2,30 @@
 
 from typing import Annotated
 
-import typer
-
-from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+from dovetail_cli.ui.command_line import option
+from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
 
 
 def gqueue(
     *,
     states: Annotated[
-        str | None, typer.Option("-s", "--states", metavar="STATES", help="Only these, such as PD,R or running.")
+        str | None, option("-s", "--states", metavar="STATES", help="Only these, such as PD,R or running.")
     ] = None,
     jobs: Annotated[
-        list[str] | None, typer.Option("-j", "--jobs", metavar="IDS", help="Only these, such as 1,3 or 1-5.")
+        list[str] | None, option("-j", "--jobs", metavar="IDS", help="Only these, such as 1,3 or 1-5.")
     ] = None,
     names: Annotated[
-        list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
+        list[str] | None, option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
     ] = None,
     users: Annotated[
-        str | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users; all for all.")
+        str | None, option("-u", "--users", metavar="USERS", help="Only jobs of these users; all for all.")
     ] = None,
     project: Annotated[
-        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+        list[str] | None, option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option(
+        option(
             "-f",
             "--fields",
             metavar="FIELDS",
@@ -34,26 +33,26 @@ def gqueue(
         ),
     ] = None,
     sort: Annotated[
-        str | None, typer.Option("-r", "--sort", metavar="FIELDS", help="Order, such as PRIORITY or -TIME.")
+        str | None, option("-r", "--sort", metavar="FIELDS", help="Order, such as PRIORITY or -TIME.")
     ] = None,
     limit: Annotated[
-        str | None, typer.Option("-n", "--limit", metavar="±N", help="Only the first N, or with -N the last N.")
+        str | None, option("-n", "--limit", metavar="±N", help="Only the first N, or with -N the last N.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--since",
             metavar="TIME",
             help="Jobs that have ended since then too, also those whose objects are gone: 1d, 12h, or a date.",
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("-a", "--all", help="Finished jobs too.")] = False,
-    completed: Annotated[bool, typer.Option("-c", "--completed", help="Only jobs that have ended.")] = False,
-    by_state: Annotated[bool, typer.Option("-g", "--group", help="A table for each state.")] = False,
-    tree: Annotated[bool, typer.Option("-t", "--tree", help="Jobs below those that they wait for.")] = False,
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it again and again until Ctrl-C.")] = False,
+    everything: Annotated[bool, option("-a", "--all", help="Finished jobs too.")] = False,
+    completed: Annotated[bool, option("-c", "--completed", help="Only jobs that have ended.")] = False,
+    by_state: Annotated[bool, option("-g", "--group", help="A table for each state.")] = False,
+    tree: Annotated[bool, option("-t", "--tree", help="Jobs below those that they wait for.")] = False,
+    watch: Annotated[bool, option("-w", "--watch", help="Show it again and again until Ctrl-C.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks with -w.")
+        float, option("--interval", metavar="SECONDS", help="Seconds between two looks with -w.")
     ] = 2.0,
     form: Output = "table",
     namespace: Namespace = None,

@@ -2,28 +2,27 @@
 
 from typing import Annotated
 
-import typer
-
-from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+from dovetail_cli.ui.command_line import option
+from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
 
 
 def gstats(
     *,
     since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="Jobs that ended since then: 7d, 12h, or a date.")
+        str, option("--since", metavar="TIME", help="Jobs that ended since then: 7d, 12h, or a date.")
     ] = "30d",
     users: Annotated[
-        list[str] | None, typer.Option("-u", "--users", metavar="USERS", help="Only jobs of these users.")
+        list[str] | None, option("-u", "--users", metavar="USERS", help="Only jobs of these users.")
     ] = None,
     names: Annotated[
-        list[str] | None, typer.Option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
+        list[str] | None, option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")
     ] = None,
     project: Annotated[
-        list[str] | None, typer.Option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
+        list[str] | None, option("-P", "--project", metavar="NAMES", help="Only jobs of these projects.")
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option("--by", metavar="user|name|project|day", help="A line for each, the most GPU hours first."),
+        option("--by", metavar="user|name|project|day", help="A line for each, the most GPU hours first."),
     ] = None,
     form: Output = "table",
     namespace: Namespace = None,

@@ -2,13 +2,12 @@
 
 from typing import Annotated
 
-import typer
-
-from dovetail_cli.ui.options import Context, Kubeconfig, Output
+from dovetail_cli.ui.command_line import argument
+from dovetail_cli.ui.listing_options import Context, Kubeconfig, Output
 
 
 def quota(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
+    names: Annotated[list[str] | None, argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
     *,
     form: Output = "table",
     kubeconfig: Kubeconfig = None,
@@ -19,4 +18,4 @@ def quota(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    typer.echo(quotas.show(frozenset(names or ()), form=form, kubeconfig=kubeconfig, context=context))
+    print(quotas.show(frozenset(names or ()), form=form, kubeconfig=kubeconfig, context=context))

@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-import typer
-
-from dovetail_cli.ui.options import Context, Kubeconfig, Namespace, Output
+from dovetail_cli.ui.command_line import option
+from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
 
 
 def top(
     *,
-    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, option("--interval", metavar="SECONDS", help="Seconds between two looks.")] = 2.0,
     form: Output = "table",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,

@@ -1,0 +1,156 @@
+"""Command lines of the commands that list: declared without typer, and read without it where they are plain.
+
+Importing typer, with pydantic behind it, takes longer than all that a listing does with the cluster's answer. A command
+that lists declares its options with `option` and `argument`, and `read` turns a plain command line into the function's
+arguments. Help, mistakes and everything that is not plain go to typer, which gets the same declarations from
+`for_typer`. tests/cli/ui/test_command_line.py holds both readings together.
+"""
+
+import getopt
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, signature
+from types import NoneType
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """An option by its names or, without names, a positional argument."""
+
+    names: tuple[str, ...] = ()
+    metavar: str | None = None
+    help: str
+
+    def for_typer(self) -> Any:
+        """The same as typer declares it."""
+        import typer
+
+        if self.names:
+            return typer.Option(*self.names, metavar=self.metavar, help=self.help)
+        return typer.Argument(metavar=self.metavar, help=self.help)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """Where a value goes: the parameter, and the type of one value (`bool` is a flag)."""
+
+    parameter: str
+    type: Any
+    many: bool
+
+
+def option(*names: str, metavar: str | None = None, help: str) -> Declared:  # noqa: A002 - typer's own word
+    """An option of the command line, for `Annotated`."""
+    return Declared(names=names, metavar=metavar, help=help)
+
+
+def argument(*, metavar: str, help: str) -> Declared:  # noqa: A002 - typer's own word
+    """The positional arguments of the command line, for `Annotated`."""
+    return Declared(metavar=metavar, help=help)
+
+
+def is_declared_here(function: Callable[..., None]) -> bool:
+    """Whether `option` and `argument` declare the function's parameters, and not typer."""
+    extras = [get_args(each.annotation)[1:] for each in signature(function).parameters.values()]
+    return any(isinstance(extra, Declared) for each in extras for extra in each)
+
+
+def for_typer(function: Callable[..., None]) -> Callable[..., None]:
+    """The same function with its parameters declared as typer reads them."""
+    hints = {name: Annotated[kind, declared.for_typer()] for name, (kind, declared) in _declarations(function).items()}
+    parameters = signature(function).parameters.items()
+
+    @wraps(function)
+    def command(**arguments: Any) -> None:
+        function(**arguments)
+
+    command.__annotations__ = hints
+    command.__signature__ = signature(function).replace(  # type: ignore[attr-defined]  # inspect looks at it
+        parameters=[each.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY) for name, each in parameters]
+    )
+    return command
+
+
+def read(function: Callable[..., None], *, words: Sequence[str]) -> dict[str, Any] | None:
+    """The arguments of `function` that a plain command line gives; None where typer has to read it."""
+    options, positional = _targets(function)
+    # Words that are not ASCII may hold what is no Unicode, of which typer makes an error.
+    if not all(word.isascii() for word in words) or not _spelled_out(words, options=options):
+        return None
+    try:
+        pairs, rest = getopt.gnu_getopt(list(words), *_getopt_forms(options))
+        values = [(options[name], text) for name, text in pairs]
+        return _collected([*values, *_positional_values(rest, target=positional)])
+    except (getopt.GetoptError, ValueError):
+        return None
+
+
+def _spelled_out(words: Sequence[str], *, options: Mapping[str, _Target]) -> bool:
+    """Whether each long option is written in full: getopt takes the beginning of a name too, and typer does not."""
+    return all(word.partition("=")[0] in options for word in words if word.startswith("--"))
+
+
+def _getopt_forms(options: Mapping[str, _Target]) -> tuple[str, list[str]]:
+    """The options as getopt takes them: `aj:` and `["all", "jobs="]`."""
+    short = [f"{name[1:]}{'' if to.type is bool else ':'}" for name, to in options.items() if not name.startswith("--")]
+    long = [f"{name[2:]}{'' if to.type is bool else '='}" for name, to in options.items() if name.startswith("--")]
+    return "".join(short), long
+
+
+def _positional_values(words: Sequence[str], *, target: _Target | None) -> list[tuple[_Target, str]]:
+    """Raises ValueError for words that the command takes none of."""
+    if words and (target is None or not target.many):
+        raise ValueError(words)
+    return [(target, word) for word in words if target]
+
+
+def _collected(values: Sequence[tuple[_Target, str]]) -> dict[str, Any]:
+    """The function's arguments: of an option that is given twice the last value, or all where it takes many."""
+    found: dict[str, Any] = {}
+    for target, text in values:
+        value = _value(text, as_type=target.type)
+        if target.many:
+            found.setdefault(target.parameter, []).append(value)
+        else:
+            found[target.parameter] = value
+    return found
+
+
+def _value(text: str, *, as_type: Any) -> Any:
+    """Raises ValueError for a text that typer may read otherwise."""
+    if as_type is bool:
+        return True
+    if as_type is str:
+        return text
+    if as_type is float and _NUMBER.fullmatch(text):
+        return float(text)
+    raise ValueError(text)
+
+
+def _targets(function: Callable[..., None]) -> tuple[dict[str, _Target], _Target | None]:
+    """The options by name, and where positional arguments go."""
+    options: dict[str, _Target] = {}
+    positional = None
+    for name, (kind, declared) in _declarations(function).items():
+        target = _target(name, kind=kind)
+        options |= dict.fromkeys(declared.names, target)
+        positional = positional if declared.names else target
+    return options, positional
+
+
+def _target(parameter: str, *, kind: Any) -> _Target:
+    """`X | None` is the type of a parameter that may be left out; `list[X]` that of one that takes many values."""
+    (given,) = [part for part in get_args(kind) if part is not NoneType] if NoneType in get_args(kind) else [kind]
+    many = get_origin(given) is list
+    return _Target(parameter=parameter, type=get_args(given)[0] if many else given, many=many)
+
+
+def _declarations(function: Callable[..., None]) -> dict[str, tuple[Any, Declared]]:
+    """Each parameter's type and declaration."""
+    hints = get_type_hints(function, include_extras=True)
+    return {name: get_args(hint) for name, hint in hints.items() if name != "return"}
