@@ -139,7 +139,7 @@ def show(
             await asyncio.sleep(again_seconds)
 
     try:
-        work(look_and_print, kubeconfig=kubeconfig, context=context, namespace=namespace)
+        work(look_and_print, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     except KeyboardInterrupt:
         # The way to end a watch; everywhere else it is an interruption.
         if again_seconds is None:

@@ -43,7 +43,7 @@ def show(
     async def go(cluster: Cluster) -> Sequence[HistorySums]:
         return (await history.ask(cluster, asked)).sums
 
-    print(render(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace), asked, form=form))
+    print(render(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True), asked, form=form))
 
 
 def render(sums: Sequence[HistorySums], asked: HistoryQuerySpec, *, form: str) -> str:

@@ -248,7 +248,7 @@ def _device_record(use: DeviceUse, *, namespace: str) -> dict[str, Any]:
 
 def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Look, and return the text to print."""
-    found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     tell_what_lacks(found)
     match form:
         case "json":

@@ -19,7 +19,7 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
     async def look(cluster: Cluster) -> list[GPUQuota]:
         return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
 
-    chosen = choose(work(look, kubeconfig=kubeconfig, context=context), names=names)
+    chosen = choose(work(look, kubeconfig=kubeconfig, context=context, brief=True), names=names)
     if form in {"json", "yaml"}:
         return output.render([record(quota) for quota in chosen], columns=(), form=form)
     return output.render(list(rows(chosen)), columns=COLUMNS, form=form)

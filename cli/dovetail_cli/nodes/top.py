@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def show(*, interval: float, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
     """Print one look, or draw it anew every `interval` seconds where a person looks."""
     if form != "table" or not output.on_terminal():
-        screen = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace)
+        screen = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
         inventory.tell_what_lacks(screen.inventory)
         print(_told(screen, form=form))
         return
@@ -27,7 +27,7 @@ def show(*, interval: float, form: str, kubeconfig: str | None, context: str | N
         await _draw(cluster, interval=interval)
 
     try:
-        work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+        work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     except KeyboardInterrupt:
         # The way to end it.
         return

@@ -21,7 +21,7 @@ from dovetail.kube import retry, watch_stream
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.errors import TooLarge, Undecodable
 from dovetail.kube.page_size import PAGE_BYTES, PageSize
-from dovetail.kube.transport import Query, Transport
+from dovetail.kube.transport import MakeSession, Query, Transport, aiohttp_session
 from dovetail.kube.unreadable_objects import OnUnreadable
 from dovetail.kube.watch_stream import Page
 
@@ -48,6 +48,7 @@ class Client:
     """The API server through one HTTP session: use it as `async with Client(connection) as client`.
 
     `guard` is called right before each write is sent; what it raises is raised in the write's place.
+    `make_session` chooses how HTTP is spoken (see `transport`).
     `on_unreadable` gets the objects of lists that cannot be read, and these are left out; without it they are errors.
     """
 
@@ -61,6 +62,7 @@ class Client:
         rng: random.Random | None = None,
         guard: Callable[[], None] | None = None,
         on_unreadable: Callable[[Resource, ObjectMeta, str], None] | None = None,
+        make_session: MakeSession = aiohttp_session,
     ) -> None:
         self.connection = connection
         self._on_unreadable = on_unreadable
@@ -71,6 +73,7 @@ class Client:
             backoff=backoff,
             rng=rng or random.Random(),  # noqa: S311 - spreads retries, guards nothing
             guard=guard,
+            make_session=make_session,
         )
 
     async def __aenter__(self) -> Self:
@@ -106,6 +109,7 @@ class Client:
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        page_size: int = PAGE_SIZE,
         on_unreadable: OnUnreadable | None = None,
         deadline_seconds: float | None = None,
     ) -> Listing[T]:
@@ -122,6 +126,7 @@ class Client:
             namespace=namespace,
             label_selector=label_selector,
             field_selector=field_selector,
+            page_size=page_size,
             on_unreadable=on_unreadable,
             deadline_seconds=deadline_seconds,
         ):

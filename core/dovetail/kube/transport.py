@@ -1,13 +1,12 @@
 """HTTP to the API server: one session, credentials, deadlines, retries, and refusals as errors."""
 
 import asyncio
-import os
+import http
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 
 from dovetail.decoding import UnreadableError
@@ -19,17 +18,16 @@ from dovetail.kube.errors import (
     KubeError,
     Status,
     StatusError,
-    TooLarge,
-    Unreachable,
     status_error,
 )
+from dovetail.kube.http_session import Answer, Request, Session
 from dovetail.kube.watch_stream import decoder
 
 Query = Mapping[str, str]
 
-_CONNECT_SECONDS: Final = 10.0
-# Watches take a connection each, so the limit is above aiohttp's.
-_CONNECTIONS: Final = 256
+MakeSession = Callable[[Connection], Session]
+# Where a session follows no redirect, it is no answer either.
+_FIRST_REFUSED_STATUS: Final = 300
 
 
 class Transport:
@@ -44,6 +42,7 @@ class Transport:
         backoff: retry.Backoff,
         rng: random.Random,
         guard: Callable[[], None] | None = None,
+        make_session: MakeSession,
     ) -> None:
         self._connection = connection
         self._guard = guard
@@ -52,18 +51,12 @@ class Transport:
         self._backoff = backoff
         self._rng = rng
         self._token = BearerToken(connection)
-        self._session: aiohttp.ClientSession | None = None
+        self._make_session = make_session
+        self._session: Session | None = None
 
     def open(self) -> None:
         """Make the session. Raises `KubeconfigError` for certificates that cannot be used."""
-        tls = self._connection.ssl_context()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=_CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            # The API server compresses at the cost of its CPU and ours; inside a cluster bytes are cheaper.
-            headers={"User-Agent": self._user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
-            proxy=self._connection.proxy_url,
-        )
+        self._session = self._make_session(self._connection)
 
     async def close(self) -> None:
         """End the session and its connections."""
@@ -75,10 +68,12 @@ class Transport:
     async def stream(
         self, path: str, *, query: Query, silence_seconds: float | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a long GET in chunks as they arrive. One attempt. Silence is borne where there is no limit."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds)
-        async with self._open("GET", path, query=query, timeout=timeout) as response:
-            yield self._chunks(response)
+        """The body of a long GET in chunks as they arrive. One attempt. Without a limit silence may last."""
+        request = await self._request("GET", path, query=query)
+        async with self._opened().stream(request, silence_seconds=silence_seconds) as answer:
+            if isinstance(answer, Answer):
+                raise self._refused(answer, request=request)
+            yield answer
 
     async def send(
         self,
@@ -110,9 +105,10 @@ class Transport:
     ) -> bytes:
         for attempt in range(retry.MAX_ATTEMPTS):
             try:
-                async with self._open(method, path, query=query, data=data, content_type=content_type) as response:
-                    with self._reaching():
-                        return await _body(response, path=path, most_bytes=most_bytes)
+                request = await self._request(
+                    method, path, query=query, data=data, content_type=content_type, most_bytes=most_bytes
+                )
+                return await self._answered(request)
             except KubeError as error:
                 if not retry.may_retry(error, method=method, attempt=attempt):
                     raise
@@ -120,8 +116,20 @@ class Transport:
             await asyncio.sleep(wait)
         raise AssertionError("may_retry ends the attempts")
 
-    @asynccontextmanager
-    async def _open(
+    async def _answered(self, request: Request) -> bytes:
+        if self._guard is not None and request.method != "GET":
+            self._guard()
+        answer = await self._opened().exchange(request)
+        if answer.status >= _FIRST_REFUSED_STATUS:
+            raise self._refused(answer, request=request)
+        return answer.body
+
+    def _refused(self, answer: Answer, *, request: Request) -> StatusError:
+        if answer.status == http.HTTPStatus.UNAUTHORIZED:
+            self._token.reject(request.token)
+        return _refusal(answer, request=str(request))
+
+    async def _request(
         self,
         method: str,
         path: str,
@@ -129,79 +137,47 @@ class Transport:
         query: Query,
         data: bytes | None = None,
         content_type: str = "application/json",
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - aiohttp's own, by phase
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "use the client in `async with`"
-        headers = {"Content-Type": content_type} if data is not None else {}
+        most_bytes: int | None = None,
+    ) -> Request:
+        # The API server compresses at the cost of its CPU and ours; inside a cluster bytes are cheaper.
+        headers = {"User-Agent": self._user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
+        if data is not None:
+            headers["Content-Type"] = content_type
         if token := await self._token.get():
             headers["Authorization"] = f"Bearer {token}"
-        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        if self._guard is not None and method != "GET":
-            self._guard()
-        with self._reaching():
-            response = await self._session.request(
-                method,
-                self._connection.server + path,
-                params=query,
-                data=data,
-                headers=headers,
-                server_hostname=self._connection.tls_server_name,
-                **options,
-            )
-        async with response:
-            if response.status == 401:
-                self._token.reject(token)
-            if response.status >= 400:
-                with self._reaching():
-                    payload = await response.read()
-                raise _refusal(response, payload=payload, request=f"{method} {path}")
-            yield response
+        return Request(
+            method=method, path=path, query=query, headers=headers, token=token, data=data, most_bytes=most_bytes
+        )
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        with self._reaching():
-            async for chunk in response.content.iter_any():
-                yield chunk
-
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise Unreachable(self._connection.server, problem=_problem(error)) from error
+    def _opened(self) -> Session:
+        assert self._session is not None, "use the client in `async with`"
+        return self._session
 
 
-async def _body(response: aiohttp.ClientResponse, *, path: str, most_bytes: int | None) -> bytes:
-    if most_bytes is None:
-        return await response.read()
-    chunks, size = list[bytes](), 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > most_bytes:
-            # What is left would be read to reuse the connection.
-            response.close()
-            raise TooLarge(path, most_bytes=most_bytes)
-    return b"".join(chunks)
-
-
-def _problem(error: Exception) -> str:
-    """What went wrong in few words: aiohttp repeats host and port."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not trusted: {error.certificate_error}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        return os.strerror(number) if number and number > 0 else str(error.os_error)
-    return str(error) or type(error).__name__
-
-
-def _refusal(response: aiohttp.ClientResponse, *, payload: bytes, request: str) -> StatusError:
+def _refusal(answer: Answer, *, request: str) -> StatusError:
     try:
-        status = decoder(Status).decode(payload)
+        status = decoder(Status).decode(answer.body)
     except UnreadableError:
         # A proxy's page, or a filter that answers in plain text.
-        status = Status(message=payload[:300].decode(errors="replace").strip())
-    status = msgspec.structs.replace(status, code=response.status)
-    asked = response.headers.get("Retry-After", "")
+        status = Status(message=answer.body[:300].decode(errors="replace").strip())
+    status = msgspec.structs.replace(status, code=answer.status)
+    asked = answer.retry_after
     return status_error(
         status, request=request, retry_after_seconds=float(asked) if asked.isascii() and asked.isdigit() else None
     )
+
+
+def aiohttp_session(connection: Connection) -> Session:
+    """The session of everything that lasts, watches, or writes."""
+    from dovetail.kube.aiohttp_session import AiohttpSession  # noqa: PLC0415 - 0.1 s, which a listing does without
+
+    return AiohttpSession(connection)
+
+
+def brief_session(connection: Connection) -> Session:
+    """The session of a process that asks a few times and ends; behind a proxy that of everything else."""
+    if connection.proxy_url:
+        return aiohttp_session(connection)
+    from dovetail.kube.thread_session import ThreadSession  # noqa: PLC0415 - no other process has a use for it
+
+    return ThreadSession(connection)

@@ -1,5 +1,6 @@
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -28,11 +29,19 @@ from dovetail.kube.errors import (
     Unreachable,
 )
 from dovetail.kube.page_size import PAGE_BYTES
+from dovetail.kube.transport import MakeSession, aiohttp_session, brief_session
 from tests.core.kube.api import Answer, Api, listing, make_object, refusal
 from tests.core.kube.conftest import QUICK
 
 LIST = "GET /api/v1/namespaces/ns/configmaps"
 ONE = "/api/v1/namespaces/ns/configmaps/a"
+
+
+@pytest.fixture(params=[aiohttp_session, brief_session])
+async def client(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    """Both ways to speak HTTP keep all of these rules."""
+    async with Client(Connection(server=api.url), backoff=QUICK, make_session=request.param) as client:
+        yield client
 
 
 async def get(client: Client, **options: float) -> ConfigMap:
@@ -239,9 +248,10 @@ async def test_waiting_as_asked_ends_at_the_deadline_too(api: Api, client: Clien
         await get(client, deadline_seconds=0.05)
 
 
-async def test_nobody_listening_is_unreachable_and_says_where(unused_tcp_port: int) -> None:
+@pytest.mark.parametrize("make_session", [aiohttp_session, brief_session])
+async def test_nobody_listening_is_unreachable_and_says_where(unused_tcp_port: int, make_session: MakeSession) -> None:
     connection = Connection(server=f"http://127.0.0.1:{unused_tcp_port}")
-    async with Client(connection, backoff=QUICK, rng=random.Random(1)) as client:
+    async with Client(connection, backoff=QUICK, rng=random.Random(1), make_session=make_session) as client:
         with pytest.raises(
             Unreachable, match=f"cannot reach the API server at {connection.server}: Connection refused"
         ):

@@ -1,0 +1,106 @@
+"""HTTP by aiohttp: many requests at a time over kept connections, and streams that last for hours."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import aiohttp
+
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.errors import TooLarge, Unreachable
+from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request
+
+# Watches take a connection each, so the limit is above aiohttp's.
+_CONNECTIONS: Final = 256
+_FIRST_ERROR_STATUS: Final = 400
+
+
+class AiohttpSession:
+    """The session of long-lived processes. Make it in a running event loop."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Raises `KubeconfigError` for certificates that cannot be used."""
+        self._connection = connection
+        tls = connection.ssl_context()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=_CONNECTIONS),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            proxy=connection.proxy_url,
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def exchange(self, request: Request) -> Answer:
+        async with self._response(request) as response:
+            if response.status >= _FIRST_ERROR_STATUS or request.most_bytes is None:
+                body = await response.read()
+            else:
+                body = await _body(response, path=request.path, most_bytes=request.most_bytes)
+            return _answer(response, body=body)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, *, silence_seconds: float | None
+    ) -> AsyncIterator[Answer | AsyncIterator[bytes]]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds)
+        async with self._response(request, timeout=timeout) as response:
+            if response.status >= _FIRST_ERROR_STATUS:
+                yield _answer(response, body=await response.read())
+            else:
+                yield self._chunks(response)
+
+    @asynccontextmanager
+    async def _response(self, request: Request, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        with self._reaching():
+            response = await self._session.request(
+                request.method,
+                self._connection.server + request.path,
+                params=request.query,
+                data=request.data,
+                headers=request.headers,
+                server_hostname=self._connection.tls_server_name,
+                **options,
+            )
+        async with response:
+            with self._reaching():
+                yield response
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        with self._reaching():
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise Unreachable(self._connection.server, problem=_problem(error)) from error
+
+
+def _answer(response: aiohttp.ClientResponse, *, body: bytes) -> Answer:
+    return Answer(status=response.status, retry_after=response.headers.get("Retry-After", ""), body=body)
+
+
+async def _body(response: aiohttp.ClientResponse, *, path: str, most_bytes: int) -> bytes:
+    chunks, size = list[bytes](), 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most_bytes:
+            # What is left would be read to reuse the connection.
+            response.close()
+            raise TooLarge(path, most_bytes=most_bytes)
+    return b"".join(chunks)
+
+
+def _problem(error: Exception) -> str:
+    """What went wrong in few words: aiohttp repeats host and port."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return os.strerror(number) if number and number > 0 else str(error.os_error)
+    return str(error) or type(error).__name__

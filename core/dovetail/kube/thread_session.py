@@ -1,0 +1,147 @@
+"""HTTP by the standard library in threads: for a process that asks a few times and ends.
+
+A command that lists is done before aiohttp is imported: that import takes 0.1 s, most of it for two TLS contexts with
+all the certificates of the system, which a kubeconfig with its own CA has no use for. There are no streams here, no
+proxies and no redirects; for those there is `aiohttp_session`.
+"""
+
+import asyncio
+import http.client
+import os
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.errors import TooLarge, Unreachable
+from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request
+
+_PORTS: Final = {"http": 80, "https": 443}
+_CHUNK_BYTES: Final = 1 << 20
+_FIRST_ERROR_STATUS: Final = 400
+
+
+class ThreadSession:
+    """A thread for each request that is under way, and the connections that are free."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Raises `KubeconfigError` for certificates that cannot be used."""
+        self._connection = connection
+        self._tls = connection.ssl_context()
+        self._free: list[http.client.HTTPConnection] = []
+
+    async def close(self) -> None:
+        while self._free:
+            self._free.pop().close()
+
+    async def exchange(self, request: Request) -> Answer:
+        line = self._free.pop() if self._free else self._line()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Answer] = loop.create_future()
+        # Not the loop's executor: the loop would wait for a thread that hangs in name resolution before it ends.
+        threading.Thread(target=self._work, args=(line, request, done, loop), daemon=True).start()
+        try:
+            answer = await done
+        except BaseException:
+            # The deadline or Ctrl-C: the thread wakes up when its socket ends.
+            _end(line)
+            raise
+        self._free.append(line)
+        return answer
+
+    def stream(
+        self, request: Request, *, silence_seconds: float | None
+    ) -> AbstractAsyncContextManager[Answer | AsyncIterator[bytes]]:
+        raise NotImplementedError(f"{request}: a stream needs aiohttp_session")
+
+    def _line(self) -> http.client.HTTPConnection:
+        address = urlsplit(self._connection.server)
+        return http.client.HTTPConnection(
+            address.hostname or "", address.port or _PORTS[address.scheme], timeout=CONNECT_SECONDS
+        )
+
+    def _work(
+        self,
+        line: http.client.HTTPConnection,
+        request: Request,
+        done: asyncio.Future[Answer],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """In a thread: the answer, or the error, into the future."""
+        try:
+            outcome: Answer | Exception = self._ask(line, request)
+        except Exception as error:  # noqa: BLE001 - it is raised again where the future is awaited
+            outcome = error
+        # The loop is closed where nobody waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, done, outcome)
+
+    def _ask(self, line: http.client.HTTPConnection, request: Request) -> Answer:
+        try:
+            if line.sock is None:
+                self._connect(line)
+            line.request(request.method, self._target(request), body=request.data, headers=dict(request.headers))
+            response = line.getresponse()
+            return Answer(
+                status=response.status,
+                retry_after=response.headers.get("Retry-After", ""),
+                body=_body(response, request=request),
+            )
+        except (OSError, http.client.HTTPException) as error:
+            line.close()
+            raise Unreachable(self._connection.server, problem=_problem(error)) from error
+
+    def _connect(self, line: http.client.HTTPConnection) -> None:
+        """By hand, for http.client takes no other name for TLS than the server's address."""
+        plain = socket.create_connection((line.host, line.port), timeout=CONNECT_SECONDS)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            line.sock = plain
+        else:
+            line.sock = self._tls.wrap_socket(plain, server_hostname=self._connection.tls_server_name or line.host)
+        # From here on the deadline of the request limits the wait.
+        line.sock.settimeout(None)
+
+    def _target(self, request: Request) -> str:
+        path = urlsplit(self._connection.server).path + request.path
+        return f"{path}?{urlencode(request.query)}" if request.query else path
+
+
+def _settle(done: "asyncio.Future[Answer]", outcome: Answer | Exception) -> None:
+    if done.done():
+        return
+    if isinstance(outcome, Answer):
+        done.set_result(outcome)
+    else:
+        done.set_exception(outcome)
+
+
+def _end(line: http.client.HTTPConnection) -> None:
+    if line.sock is not None:
+        with suppress(OSError):
+            line.sock.shutdown(socket.SHUT_RDWR)
+    line.close()
+
+
+def _body(response: http.client.HTTPResponse, *, request: Request) -> bytes:
+    limit = None if response.status >= _FIRST_ERROR_STATUS else request.most_bytes
+    chunks, size = list[bytes](), 0
+    while chunk := response.read(_CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
+        if limit is not None and size > limit:
+            raise TooLarge(request.path, most_bytes=limit)
+    return b"".join(chunks)
+
+
+def _problem(error: Exception) -> str:
+    """What went wrong in few words, those of `aiohttp_session`."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error}"
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
