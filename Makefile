@@ -47,9 +47,9 @@ e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
 	$(BIN)/pytest -m cluster
 mutants: $(STAMP) ## Bugs put in one by one, and whether tests find them: make mutants OF=dovetail.queue SAMPLE=100
 	$(BIN)/python -m tools.mutants $(OF) --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) $(ARGS)
-bench: $(STAMP) ## The benchmarks, a quarter of an hour on two cores; results as tables and JSON in out/
+bench: $(STAMP) ## The benchmarks, some 20 minutes on two cores; results as tables and JSON in out/
 	@mkdir -p out
-	@for each in extender_http kube_cache extender_scale end_to_end "replay_pack --limit-nodes 40"; do \
+	@for each in extender_http kube_cache list_commands extender_scale end_to_end "replay_pack --limit-nodes 40"; do \
 	  echo "== $$each"; set -- $$each; one=$$1; shift; \
 	  $(BIN)/python benchmarks/$$one.py "$$@" || exit 1; \
 	done

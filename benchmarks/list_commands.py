@@ -87,29 +87,32 @@ async def settled(client: Client, *, jobs: int, running: int) -> bool:
 
 
 def measure(made: Cluster, *, rounds: int, other: Path | None) -> dict[str, Any]:
-    """Wall and CPU seconds of every command, medians over the rounds; one run before them fills the caches."""
+    """Wall and CPU seconds of every command, medians over the rounds."""
     here = Path(__file__).resolve().parent.parent
     checkouts = {"this": here} | ({} if other is None else {"other": other.resolve()})
-    found: dict[str, Any] = {}
-    for command in COMMANDS:
-        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in checkouts}
+    found = {" ".join(command): compared(made, command, checkouts=checkouts, rounds=rounds) for command in COMMANDS}
+    kubectl = str(locate.resolve(["kubectl"], report=progress.reporter())["kubectl"])
+    listing = [kubectl, "get", "gpujobs", "--namespace", NAMESPACE]
+    alone = [timed(listing, environment=environment(made, checkout=here)) for _ in range(rounds)]
+    return {"target_seconds": TARGET_SECONDS, "commands": found | {"kubectl get gpujobs": summary({"this": alone})}}
+
+
+def compared(
+    made: Cluster, command: Sequence[str], *, checkouts: Mapping[str, Path], rounds: int
+) -> dict[str, float | str]:
+    """One command of each checkout in turns; one run before the rounds fills the caches."""
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in checkouts}
+    try:
         for at in range(rounds + 1):
             for name, checkout in checkouts.items():
-                seconds = timed(program(command), environment=environment(made, checkout=checkout))
+                taken = timed(program(command), environment=environment(made, checkout=checkout))
                 if at:
-                    runs[name].append(seconds)
-        found[" ".join(command)] = summary(runs)
-    kubectl = [
-        str(locate.resolve(["kubectl"], report=progress.reporter())["kubectl"]),
-        "get",
-        "gpujobs",
-        "--namespace",
-        NAMESPACE,
-    ]
-    found["kubectl get gpujobs"] = summary(
-        {"this": [timed(kubectl, environment=environment(made, checkout=here)) for _ in range(rounds)]}
-    )
-    return {"target_seconds": TARGET_SECONDS, "commands": found}
+                    runs[name].append(taken)
+    except subprocess.CalledProcessError as error:
+        return {"failed": f"exit code {error.returncode}"}
+    found = summary(runs)
+    print(f"{' '.join(command)}: {found}", flush=True)
+    return found
 
 
 def program(command: Sequence[str]) -> list[str]:
@@ -119,9 +122,10 @@ def program(command: Sequence[str]) -> list[str]:
 
 
 def environment(made: Cluster, *, checkout: Path) -> dict[str, str]:
-    """The packages of that checkout come before those that are installed."""
+    """The packages of that checkout come before the installed ones. Byte code is kept, as it is for a user."""
     path = os.pathsep.join(str(checkout / root) for root in ROOTS)
-    return {**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(made.kubeconfig)}
+    mine = {"PYTHONPATH": path, "KUBECONFIG": str(made.kubeconfig), "PYTHONDONTWRITEBYTECODE": ""}
+    return {**os.environ, **mine}
 
 
 def timed(command: Sequence[str], *, environment: Mapping[str, str]) -> tuple[float, float]:
@@ -131,19 +135,19 @@ def timed(command: Sequence[str], *, environment: Mapping[str, str]) -> tuple[fl
         _, status, used = os.wait4(running.pid, 0)
         running.returncode = os.waitstatus_to_exitcode(status)
     if running.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with exit code {running.returncode}")
+        raise subprocess.CalledProcessError(running.returncode, list(command))
     return time.monotonic() - began, used.ru_utime + used.ru_stime
 
 
-def summary(runs: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, float]:
+def summary(runs: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, float | str]:
     """Medians; with another checkout also how many times faster this one is, as the median of the pairs."""
-    found = {}
+    found: dict[str, float | str] = {}
     for name, pairs in runs.items():
         found[f"{name}_seconds"] = round(statistics.median(wall for wall, _ in pairs), 3)
         found[f"{name}_cpu_seconds"] = round(statistics.median(cpu for _, cpu in pairs), 3)
     if "other" in runs:
-        pairs = zip(runs["this"], runs["other"], strict=True)
-        found["times_faster"] = round(statistics.median(old[0] / new[0] for new, old in pairs), 2)
+        ratios = [old[0] / new[0] for new, old in zip(runs["this"], runs["other"], strict=True)]
+        found["times_faster"] = round(statistics.median(ratios), 2)
     return found
 
 
