@@ -30,7 +30,7 @@ from queue_plane import percentiles
 from queue_workload import DEVICES, gpus_of
 
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.estimates.arrivals import Arrivals
 from dovetail.queue.estimates.calibration import Bounds, Foreseen, Misses
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
@@ -144,11 +144,11 @@ def priority(scene: Scene) -> Started:
 def skip(scene: Scene) -> Started:
     """Each that fits, in order."""
     ledger = scene.ledger.copy()
-    shapes, refused = Shapes(ledger), set()
+    fit_cache, refused = FitCache(ledger), set()
     for job in scene.candidates():
         if job.shape in refused:
             continue
-        room = find_room(job, ledger=ledger, shapes=shapes, sites={})
+        room = find_room(job, ledger=ledger, fit_cache=fit_cache, sites={})
         if isinstance(room, Room):
             commit(room.claims, job=job, ledger=ledger)
             yield job.key, room.claims
@@ -158,9 +158,9 @@ def skip(scene: Scene) -> Started:
 
 def _until_one_does_not_fit(scene: Scene, jobs: Iterable[Candidate]) -> Started:
     ledger = scene.ledger.copy()
-    shapes = Shapes(ledger)
+    fit_cache = FitCache(ledger)
     for job in jobs:
-        room = find_room(job, ledger=ledger, shapes=shapes, sites={})
+        room = find_room(job, ledger=ledger, fit_cache=fit_cache, sites={})
         if not isinstance(room, Room):
             return
         commit(room.claims, job=job, ledger=ledger)

@@ -275,7 +275,7 @@ class Extender:
         """Who is here tells what is usual here: an extender that starts does not begin with an empty memory."""
         await self._listed()
         with Guard("learning from the pods that are here").around():
-            for _ in self._decisions.count_those_here(list(self.watching.pods())):
+            for _ in self._decisions.count_pods(list(self.watching.pods())):
                 await asyncio.sleep(LEARNING_PAUSE_SECONDS)
 
     async def _learn_again_and_again(self) -> None:

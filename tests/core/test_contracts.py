@@ -10,7 +10,7 @@ from dovetail import names
 from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links, Stranger
 from dovetail.engine.filter.messages import need
-from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE, RefusalKind
 from dovetail.pods.allocation import AllocatedDevice, Allocation
 
@@ -57,7 +57,7 @@ def test_the_refusals_and_their_lists_are_those_of_the_contract() -> None:
 
 def test_every_reason_of_a_shortage_is_in_the_closed_set() -> None:
     told = set(
-        re.findall(r'reason="(\w+)"', (ROOT / "core/dovetail/engine/gang/placement.py").read_text(encoding="utf-8"))
+        re.findall(r'reason="(\w+)"', (ROOT / "core/dovetail/engine/gang/shortage.py").read_text(encoding="utf-8"))
     )
     assert told == {"ExceedsCapacity", "Fragmentation", "MemoryGuard", "NodeUnhealthy", "Resources"}
     assert told <= set(get_args(Reason))

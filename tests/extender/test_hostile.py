@@ -50,7 +50,7 @@ async def test_no_pod_and_no_job_ends_a_handler_or_hides_another_pod(pods: list[
     extender.expire_holds()
     extender.age_measurements()
     extender.metrics.registry.get_sample_value("dovetail_extender_devices")
-    list(extender._decisions.count_those_here(list(watching.pods())))
+    list(extender._decisions.count_pods(list(watching.pods())))
     assert hostile.unhandled(watching._pods) + hostile.unhandled(watching._jobs) == []
     assert not watching._pods.unreadable, "of each pod everything that matters can be read"
     for text in pods:

@@ -9,8 +9,8 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import key_of
-from dovetail.engine.score.live_fragmentation import Fragments
-from dovetail.engine.score.warm_start import learned_here
+from dovetail.engine.score.live_fragmentation import LiveFragmentation
+from dovetail.engine.score.warm_start import learned_from_pods
 from dovetail.explain.answer import Answer
 from dovetail.explain.nodes import answer
 from dovetail.explain.question import Holder, Question
@@ -88,27 +88,27 @@ def _question(subject: Subject, picture: Picture) -> tuple[Question, str]:
     if subject.kind != "Pod":
         way = in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
         question = replace(question, ask=way)
-    tidy, basis = _priced(question, picture)
-    return replace(question, tidy=tidy), basis
+    term, basis = _priced(question, picture)
+    return replace(question, term=term), basis
 
 
-def _priced(question: Question, picture: Picture) -> tuple[Fragments, str]:
+def _priced(question: Question, picture: Picture) -> tuple[LiveFragmentation, str]:
     """The fragmentation term as the extender would have it, had it seen these pods alone, and what it rests on."""
     settings = picture.settings
-    tidy, pods = learned_here(
+    term, pods = learned_from_pods(
         question.view.ledger, policy=settings.fragmentation_policy, asks=asks_of_pods(picture.pods, settings=settings)
     )
-    if tidy.shortcoming:
-        return tidy, f"{tidy.shortcoming}; the extender's choice may be another"
-    if tidy.live == "bestfit":
-        return tidy, "nodes and devices are compared by best fit"
+    if term.shortcoming:
+        return term, f"{term.shortcoming}; the extender's choice may be another"
+    if term.live == "bestfit":
+        return term, "nodes and devices are compared by best fit"
     learned = (
-        f"by {tidy.live} on the mix of the {pods} pods that ask for GPUs here; "
+        f"by {term.live} on the mix of the {pods} pods that ask for GPUs here; "
         "the extender's own mix has those that are gone as well"
     )
     if question.planned:
-        return tidy, f"nodes are compared by best fit, as the queue plans, and devices {learned}"
-    return tidy, f"fragmentation is reckoned {learned}"
+        return term, f"nodes are compared by best fit, as the queue plans, and devices {learned}"
+    return term, f"fragmentation is reckoned {learned}"
 
 
 def _owning_job(subject: Subject, picture: Picture) -> str:

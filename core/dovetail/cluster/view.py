@@ -139,7 +139,7 @@ class ClusterView:
         """Let measurements grow old and loads settle; to be called every few seconds. What does not count any more."""
         if self._freshness is None:
             return []
-        self.ledger.settle_loads(self._freshness.clock())
+        self.ledger.settle_utilization(self._freshness.clock())
         notes = self._freshness.grown_old()
         for name, note in notes.items():
             self.ledger.distrust(name, note=note)

@@ -3,9 +3,11 @@
 from dataclasses import asdict, replace
 from typing import Final
 
+from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import need
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.refusals import UNRESOLVABLE
 from dovetail.engine.score.score import combine, scaled, terms
@@ -63,13 +65,13 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
-    parts = terms(alone, tidy=question.ranking.alone(alone, key=KEY))
-    parts = replace(parts, tidy=scaled(parts.tidy))
+    parts = terms(alone, fragmentation=question.ranking.alone(alone, key=KEY))
+    parts = replace(parts, fragmentation=scaled(parts.fragmentation))
     scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
     columns = {name: column.tolist() for name, column in asdict(parts).items()}
 
-    def values(judged: Judgement, row: int) -> Floats:
-        return question.tidy.device_values(judged, row, key=KEY)
+    def values(judged: Feasibility, row: int) -> Floats:
+        return question.term.device_values(judged, row, key=KEY)
 
     fitting = [
         NodeAnswer(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.score.fragmentation_term import BestFit, Tidy
+from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
 from dovetail.pods.node_affinity import Exclusion, exclusion
 
 # No claim has this key: what is asked stands nowhere yet.
@@ -27,7 +27,7 @@ class Holder:
 class Question:
     """`workers` times `ask`, by pods with `pod_spec` (as in JSON). `holders` names who is behind the view's claims.
 
-    The view is only looked at; what would be otherwise is tried on copies. `tidy` is the fragmentation term over the
+    The view is only looked at; what would be otherwise is tried on copies. `term` is the fragmentation term over the
     view's ledger by which devices are chosen, and nodes too unless they are `planned`: the queue plans by best fit.
     """
 
@@ -36,13 +36,13 @@ class Question:
     workers: int = 1
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
     holders: Mapping[str, Holder] = field(default_factory=dict)
-    tidy: Tidy = field(default_factory=BestFit)
+    term: FragmentationTerm = field(default_factory=BestFit)
     planned: bool = False
 
     @property
-    def ranking(self) -> Tidy:
+    def ranking(self) -> FragmentationTerm:
         """The fragmentation term by which nodes are ranked."""
-        return BestFit() if self.planned else self.tidy
+        return BestFit() if self.planned else self.term
 
     @cached_property
     def exclusions(self) -> dict[str, Exclusion]:

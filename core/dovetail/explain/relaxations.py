@@ -8,10 +8,11 @@ import numpy as np
 
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.explain.answer import Change, ChangeKind
 from dovetail.explain.question import KEY, Question
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
@@ -169,7 +170,7 @@ def _place(question: Question, ask: Ask, *, workers: int) -> str | None:
     """The nodes where all workers would go, None when they do not fit."""
     ledger = question.view.ledger
     if workers == 1:
-        best = Shapes(ledger, tidy=question.ranking).best(ask, nodes=question.nodes, key=KEY, limit=1)
+        best = FitCache(ledger, term=question.ranking).best(ask, nodes=question.nodes, key=KEY, limit=1)
         return best[0] if best else None
     found = place(ledger, ask, workers=workers, key=KEY, nodes=question.nodes)
     return None if isinstance(found, Shortage) else ",".join(sorted({claim.node for claim in found}))

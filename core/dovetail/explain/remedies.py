@@ -57,7 +57,7 @@ def _next_worker(question: Question) -> Question:
     for claim in placed if isinstance(placed, list) else ():
         view.ledger.commit(claim)
     # Prices are reckoned over the ledger that they were made for.
-    return replace(question, view=view, workers=1, tidy=BestFit())
+    return replace(question, view=view, workers=1, term=BestFit())
 
 
 def _more(question: Question) -> Change:

@@ -7,7 +7,8 @@ from typing import TypeVar
 import numpy as np
 
 from dovetail.engine.filter.fit import Fit, check
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import DeviceFacts
@@ -29,7 +30,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
         ledger.set_node(facts)
         ledger.set_devices(name, devices)
     # Prices are reckoned over the ledger that they were made for.
-    return replace(question, view=view, tidy=BestFit())
+    return replace(question, view=view, term=BestFit())
 
 
 def _good(device: DeviceFacts) -> DeviceFacts:

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_beside
 from dovetail.queue.backfill.attempts import Tries
 from dovetail.queue.backfill.reservation import Reservation, kept_now, set_aside
@@ -72,7 +72,7 @@ class Look:
         self._gate = gate or Open()
         self._windows = windows or Windows()
         self._evictor = evictor or Evictor(running=(), rules=Rules())
-        self._shapes = Shapes(ledger)
+        self._fit_cache = FitCache(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
         # A heap once it is looked ahead.
@@ -179,7 +179,7 @@ class Look:
         shortage = self._refused.get(job.shape) or self._still_refused(job)
         if shortage is not None:
             return shortage
-        found = find_room(job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
+        found = find_room(job, ledger=self._ledger, fit_cache=self._fit_cache, sites=self._sites)
         if isinstance(found, Room):
             return found
         self._refused[job.shape] = found.shortage
@@ -241,7 +241,7 @@ class Look:
     def _still_refused(self, job: Candidate) -> Shortage | None:
         """The shortage of the look before, where nothing that was freed since then helps."""
         shortage = self._refused_before.get(job.shape)
-        if shortage is None or helps(job, nodes=self._freed, shapes=self._shapes, sites=self._sites):
+        if shortage is None or helps(job, nodes=self._freed, fit_cache=self._fit_cache, sites=self._sites):
             return None
         self._refused[job.shape] = shortage
         return shortage

@@ -6,7 +6,7 @@ import msgspec
 
 from dovetail.api.gpujob import QueuePlace, Reason
 from dovetail.engine.filter.messages import gpus
-from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate

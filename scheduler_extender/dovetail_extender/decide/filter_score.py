@@ -21,9 +21,9 @@ from dovetail.engine.filter.fit import Fit
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.fit_cache import Shapes
-from dovetail.engine.score.live_fragmentation import Fragments, FragmentSettings
-from dovetail.engine.score.warm_start import count_those_here
+from dovetail.engine.score.fit_cache import FitCache
+from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.warm_start import count_pods
 from dovetail.gpu.request import RequestError
 from dovetail_extender.decide.demand import REMEMBERED, Asks
 from dovetail_extender.decide.quotas import PodQuotas
@@ -90,17 +90,17 @@ class Decisions:
         self._asks = Asks(
             default_policy=rules.default_policy, namespace_policies=rules.namespace_policies, vendors=view.vendors
         )
-        self.fragments = Fragments(view.ledger, settings=FragmentSettings(policy=rules.fragmentation))
-        self.shapes = Shapes(view.ledger, tidy=self.fragments)
+        self.fragments = LiveFragmentation(view.ledger, settings=FragmentationSettings(policy=rules.fragmentation))
+        self.fit_cache = FitCache(view.ledger, term=self.fragments)
         self._rules = rules
         self._clock = clock
         self._foreseen: OrderedDict[str, _Foreseen] = OrderedDict()
-        self.nominations = Nominations(ledger=view.ledger, shapes=self.shapes, ask=self.ask)
+        self.nominations = Nominations(ledger=view.ledger, fit_cache=self.fit_cache, ask=self.ask)
         self.quotas = PodQuotas(ledger=view.ledger, nodes=view.nodes)
         self.tenancies = Tenancies()
         self.plans = Plans(
             ledger=view.ledger,
-            shapes=self.shapes,
+            fit_cache=self.fit_cache,
             nominations=self.nominations,
             vendors=view.vendors,
             policy_of=self._asks.policy_of,
@@ -131,7 +131,7 @@ class Decisions:
         fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
         fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
         # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
-        refusals = {} if fits else self.shapes.refusals(ask, nodes=nodes, key=uid)
+        refusals = {} if fits else self.fit_cache.refusals(ask, nodes=nodes, key=uid)
         return Filtered(nodes=fits, refusals={**refusals, **({} if fits else outside)}, ask=ask)
 
     def _planned(self, ask: Ask, place: Place | Refusal, *, nodes: Sequence[str]) -> Filtered:
@@ -149,15 +149,15 @@ class Decisions:
     def _best(self, ask: Ask, *, nodes: Sequence[str], pod: ScheduledPod) -> list[str]:
         uid = pod.metadata.uid
         if pod.spec.has_wishes:
-            return self.shapes.best(ask, nodes=nodes, key=uid)
-        found = self.shapes.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=_NEAR)
+            return self.fit_cache.best(ask, nodes=nodes, key=uid)
+        found = self.fit_cache.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=_NEAR)
         if len(found) == 1:
             self._hold(ask, node=found[0], key=uid)
         return found
 
     def _alone(self, ask: Ask, *, node: str, key: str) -> list[str]:
         """The one node that is asked about, as a plan names it, if the pod fits there; its bind comes next."""
-        found = self.shapes.check(ask, node=node, key=key)
+        found = self.fit_cache.check(ask, node=node, key=key)
         if isinstance(found, Refusal):
             return []
         self._foresee(ask, claim=found.claim)
@@ -172,7 +172,7 @@ class Decisions:
             ask = None
         if ask is None or not nodes or self._pinned_to(uid) is not None or self.plans.place_of(pod) is not None:
             return [0] * len(nodes)
-        ranks = np.asarray(self.shapes.scores(ask, nodes=nodes, key=uid))
+        ranks = np.asarray(self.fit_cache.scores(ask, nodes=nodes, key=uid))
         best = int(np.argmax(ranks))
         self._hold(ask, node=nodes[best], key=uid)
         scale = SCALE_BESIDE_WISHES if pod.spec.has_wishes else SCALE
@@ -181,11 +181,11 @@ class Decisions:
         scores[best] += 1
         return scores
 
-    def count_those_here(self, pods: Iterable[Pod]) -> Iterator[int]:
+    def count_pods(self, pods: Iterable[Pod]) -> Iterator[int]:
         """Count the pods that are bound already as arrivals, in small steps; the others arrive when they are asked
         about."""
         bound = (pod for pod in pods if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"})
-        return count_those_here(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
+        return count_pods(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
 
     def _ask_of_bound(self, pod: Pod) -> Ask | None:
         try:
@@ -217,7 +217,7 @@ class Decisions:
             and seen.changed_at == self._ledger.changed_at(node)
         ):
             return seen.claim
-        found = self.shapes.check(ask, node=node, key=pod.metadata.uid)
+        found = self.fit_cache.check(ask, node=node, key=pod.metadata.uid)
         if isinstance(found, Refusal):
             made = self.nominations.make_way(ask, node=node, pod=pod)
             return found if made is None else made.claim
@@ -228,7 +228,7 @@ class Decisions:
         return None if claim is None or self._ledger.is_hold(uid) else claim.node
 
     def _hold(self, ask: Ask, *, node: str, key: str) -> None:
-        found = self.shapes.check(ask, node=node, key=key)
+        found = self.fit_cache.check(ask, node=node, key=key)
         if isinstance(found, Fit):
             self._ledger.commit(found.claim, hold_until=self._clock() + self._rules.hold_ttl_seconds)
             self._foresee(ask, claim=found.claim)

@@ -15,7 +15,7 @@ from dovetail.api.builtin import Pod
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import RequestError
 
 # Preemptions of which the chosen devices are remembered until kube-scheduler says what it made of them.
@@ -49,11 +49,11 @@ def priority_of(pod: Pod) -> int:
 
 class Nominations:
     """The nominated pods by UID. Feed it every change of every pod, after the ledger has it. Their devices are chosen
-    by `shapes` of the same ledger, as all others are."""
+    by `fit_cache` of the same ledger, as all others are."""
 
-    def __init__(self, *, ledger: Ledger, shapes: Shapes, ask: Callable[[Pod], Ask | None]) -> None:
+    def __init__(self, *, ledger: Ledger, fit_cache: FitCache, ask: Callable[[Pod], Ask | None]) -> None:
         self._ledger = ledger
-        self._shapes = shapes
+        self._fit_cache = fit_cache
         self._ask = ask
         self._pods: dict[str, _Nomination] = {}
         self._leaving: dict[str, set[str]] = {}
@@ -142,15 +142,15 @@ class Nominations:
         for uid in self._below(pod):
             if self._pods[uid].node == node and self._ledger.is_hold(uid):
                 self._ledger.release(uid)
-        found = self._shapes.check(ask, node=node, key=pod.metadata.uid)
+        found = self._fit_cache.check(ask, node=node, key=pod.metadata.uid)
         return found if isinstance(found, Fit) else None
 
     def claim_without(self, gone: Iterable[str], ask: Ask, *, node: str, pod: Pod) -> Claim:
         """What the pod would have of a node on which it fits once these are gone, nominated pods of lower priority
         making way."""
         holds = [uid for uid in self._below(pod) if self._ledger.is_hold(uid)]
-        with self._ledger.aside([*gone, *holds]):
-            found = self._shapes.check(ask, node=node, key=pod.metadata.uid)
+        with self._ledger.without([*gone, *holds]):
+            found = self._fit_cache.check(ask, node=node, key=pod.metadata.uid)
         assert isinstance(found, Fit), "it was found to fit without them"
         return found.claim
 
@@ -195,8 +195,8 @@ class Nominations:
 
     def _room_when_they_left(self, uid: str, nomination: _Nomination) -> Claim | None:
         """Devices that are free for the pod, or will be when those who are leaving its node have left."""
-        with self._ledger.aside(self._leaving.get(nomination.node, ())):
-            found = self._shapes.check(nomination.ask, node=nomination.node, key=uid)
+        with self._ledger.without(self._leaving.get(nomination.node, ())):
+            found = self._fit_cache.check(nomination.ask, node=nomination.node, key=uid)
         return found.claim if isinstance(found, Fit) else None
 
     def _note_leaving(self, pod: Pod) -> None:

@@ -19,7 +19,7 @@ from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import PlanOfPod, ask_of, nodes_by_worker, worker_of_plan
@@ -91,14 +91,14 @@ class Plans:
         self,
         *,
         ledger: Ledger,
-        shapes: Shapes,
+        fit_cache: FitCache,
         nominations: Nominations,
         vendors: Vendors,
         policy_of: Callable[[str], Policy],
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
-        self._shapes = shapes
+        self._fit_cache = fit_cache
         self._nominations = nominations
         self._vendors = vendors
         self._policy_of = policy_of
@@ -108,7 +108,7 @@ class Plans:
         self._settled: dict[tuple[str, int], dict[str, tuple[int, str]]] = {}
         # Places without a hold, by node: there is no room yet, or a bind is under way for the pod with that UID.
         self._missing: dict[str, dict[Place, str]] = {}
-        self.reserved = Reserved(ledger=ledger, shapes=shapes, clock=clock)
+        self.reserved = Reserved(ledger=ledger, fit_cache=fit_cache, clock=clock)
 
     @property
     def holding(self) -> int:
@@ -188,7 +188,7 @@ class Plans:
         """Whether the worker fits on its node now, with the devices that it would get."""
         if self._ledger.claim(place.key) is None:
             self._hold(place)
-        return self._shapes.check(ask, node=place.node, key=place.key)
+        return self._fit_cache.check(ask, node=place.node, key=place.key)
 
     def take(self, place: Place, ask: Ask, *, node: str, key: str) -> Claim | Refusal:
         """The claim of the pod `key` in the place of its hold, or why it cannot have it."""
@@ -271,14 +271,14 @@ class Plans:
 
     def _room(self, ask: Ask, place: Place) -> Claim | None:
         """Devices that are free for the worker, or will be when those who are leaving its node have left."""
-        found = self._shapes.check(ask, node=place.node, key=place.key)
+        found = self._fit_cache.check(ask, node=place.node, key=place.key)
         if isinstance(found, Refusal):
             leaving = [
                 claim
                 for uid in self._nominations.leaving(place.node)
                 if (claim := self._ledger.release(uid)) is not None
             ]
-            found = self._shapes.check(ask, node=place.node, key=place.key) if leaving else found
+            found = self._fit_cache.check(ask, node=place.node, key=place.key) if leaving else found
             for claim in leaving:
                 self._ledger.commit(claim)
         return found.claim if isinstance(found, Fit) else None

@@ -14,7 +14,7 @@ from dovetail.api.gpujob import ReservedRoom
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import RequestError, parse
 from dovetail.jobs.plan import kept_texts
 from dovetail.logs import get_logger
@@ -29,9 +29,9 @@ _LOOKED_AT_SECONDS: Final = 5.0
 class Reserved:
     """What is reserved, by node and by the UID of the job that waits."""
 
-    def __init__(self, *, ledger: Ledger, shapes: Shapes, clock: Callable[[], float]) -> None:
+    def __init__(self, *, ledger: Ledger, fit_cache: FitCache, clock: Callable[[], float]) -> None:
         self._ledger = ledger
-        self._shapes = shapes
+        self._fit_cache = fit_cache
         self._clock = clock
         self._rooms: dict[str, ReservedRoom] = {}
         self._asks: dict[str, dict[str, Ask]] = {}
@@ -76,7 +76,7 @@ class Reserved:
         """Hold what is reserved on the node as far as there is room."""
         for key, ask in self._asks.get(node, {}).items():
             if self._ledger.claim(key) is None:
-                found = self._shapes.check(ask, node=node, key=key)
+                found = self._fit_cache.check(ask, node=node, key=key)
                 if isinstance(found, Fit):
                     self._ledger.commit(found.claim, hold_until=_FOR_EVER)
 

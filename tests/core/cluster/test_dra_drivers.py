@@ -12,7 +12,8 @@ from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers, drivers_now
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit, check
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from tests.core.builders import make_gpunode, make_node
 from tests.core.engine.builders import make_ask

@@ -20,9 +20,9 @@ def add_node(ledger: Ledger, name: str, *, gpus: int = 8, model: str = "V100", *
     ledger.set_devices(name, [make_device(name, index, model=model) for index in range(gpus)])
 
 
-def make_ledger(**nodes: int) -> Ledger:
+def make_ledger(ledger: Ledger | None = None, **nodes: int) -> Ledger:
     """A ledger with V100 nodes: `make_ledger(a=8, b=4)`."""
-    ledger = Ledger()
+    ledger = ledger or Ledger()
     for name, gpus in nodes.items():
         add_node(ledger, name, gpus=gpus)
     return ledger

@@ -38,7 +38,7 @@ def test_a_node_that_fits_tells_its_score_its_terms_and_its_devices() -> None:
     assert [device.uuid for device in best.devices] == ["a-0", "a-1"]
     assert best.score is not None
     assert 0 <= best.score <= 1
-    assert set(best.terms) >= {"calm", "memory", "cpu", "tidy"}
+    assert set(best.terms) >= {"utilization", "memory", "cpu", "fragmentation"}
 
 
 def test_a_shortage_begins_with_what_is_needed_and_what_there_is() -> None:

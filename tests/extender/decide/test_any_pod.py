@@ -107,7 +107,7 @@ class Extender:
         self.decisions.nominations.pod_changed(pod)
         self.decisions.plans.pod_changed(pod)
         self.decisions.quotas.pod_event("MODIFIED", pod)
-        for _ in self.decisions.count_those_here([pod]):
+        for _ in self.decisions.count_pods([pod]):
             pass
 
     def schedules(self, raw: dict[str, Any], pod: Pod) -> None:

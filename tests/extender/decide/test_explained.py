@@ -60,7 +60,7 @@ class Cluster:
         rules = Rules(default_policy=self.settings.policy, fragmentation=self.settings.fragmentation_policy)
         decisions = Decisions(view=self.picture.view(), rules=rules, clock=lambda: 0.0)
         decisions.fragments.follow()
-        for _ in decisions.count_those_here(self.pods):
+        for _ in decisions.count_pods(self.pods):
             while decisions.fragments.work():
                 pass
         return decisions

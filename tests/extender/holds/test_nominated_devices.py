@@ -10,7 +10,7 @@ from dovetail.api.builtin import Pod
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail_extender.decide.preempt import Preempting
 from dovetail_extender.holds.nominations import Nominations
 from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs
@@ -29,9 +29,9 @@ class Scene:
     def __init__(self) -> None:
         self.ledger = residuals(400, 700, 1000)
         self.ledger.commit(Claim(key="uid-crowd", node="a", cpu_milli=64000))
-        shapes = Shapes(self.ledger, tidy=fragments_on(self.ledger, *["0.6", "0.4"] * 20))
+        fit_cache = FitCache(self.ledger, term=fragments_on(self.ledger, *["0.6", "0.4"] * 20))
         self.urgent, self.crowd = _pod("urgent", priority=100), _pod("crowd", nodeName="a")
-        self.nominations = Nominations(ledger=self.ledger, shapes=shapes, ask=self.ask)
+        self.nominations = Nominations(ledger=self.ledger, fit_cache=fit_cache, ask=self.ask)
 
     def ask(self, pod: Pod) -> Ask | None:
         return ASK if pod.metadata.name == "urgent" else Ask(gpu=None, cpu_milli=64000)

@@ -1,24 +1,20 @@
-"""Refusals in words: one sentence with a node's own numbers, and one text that all nodes of a cause share."""
+"""Refusals in words: one sentence with a node's numbers, and one text that all nodes with this cause share."""
 
-from typing import TYPE_CHECKING
-
+from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.refusals import Refusal, RefusalKind
 from dovetail.gpu.memory import HOST_MARGIN_MIB
 
-if TYPE_CHECKING:
-    from dovetail.engine.filter.fit import Judgement
 
-
-def refusal(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> Refusal:
-    """The refusal of one node. `left` is how many of its devices came through the causes up to this one."""
-    message = _message(kind, judged=judged, row=row, left=left)
-    return Refusal(kind=kind, text=ask_text(kind, judged.ask), message=message)
+def refusal(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Refusal:
+    """The refusal of one node. `left` is how many of its devices pass this cause and those before it."""
+    message = _message(kind, masks=masks, row=row, left=left)
+    return Refusal(kind=kind, text=ask_text(kind, masks.ask), message=message)
 
 
 def node_text(ledger: Ledger, name: str) -> str:
-    """Why a node takes no pods at all now, whatever they ask."""
+    """Why a node takes no pods at all now."""
     return ledger.obstacle(name) or "node is cordoned"
 
 
@@ -28,12 +24,12 @@ def gpus(count: int) -> str:
 
 
 def need(count: int, available: int) -> str:
-    """The sentence that every shortage begins with: `Need 4 GPUs, only 1 available`."""
+    """The beginning of every shortage: `Need 4 GPUs, only 1 available`."""
     return f"Need {gpus(count)}, only {available} available"
 
 
 def ask_text(kind: RefusalKind, ask: Ask) -> str:
-    """The words that all nodes share which refuse an ask for this cause."""
+    """The words that all nodes share that refuse an ask for this cause."""
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
         return "too little CPU or memory beside the GPUs"
     gpu = ask.gpu
@@ -60,7 +56,7 @@ def ask_text(kind: RefusalKind, ask: Ask) -> str:
 
 
 def tenants_text(ask: Ask) -> str:
-    """Why no device takes one more tenant: their turns, or their places for the ask's workload, are taken."""
+    """Why no device takes one more tenant: no turn, or no place for the ask's workload, is free."""
     of_workload = f"every GPU has its {ask.workload} tenants"
     if ask.mode != "TimeShared":
         return of_workload
@@ -68,27 +64,27 @@ def tenants_text(ask: Ask) -> str:
     return turns if ask.workload is None else f"{turns}, or {of_workload}"
 
 
-def _tenant_message(judged: "Judgement", row: int) -> str:
-    columns, ask = judged.columns, judged.ask
+def _tenant_message(masks: Feasibility, row: int) -> str:
+    columns, ask = masks.columns, masks.ask
     if ask.workload is None:
         return tenants_text(ask)
     limits = columns.training_limit if ask.workload == "Training" else columns.inference_limit
     return f"{tenants_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
 
 
-def _not_movable(judged: "Judgement", row: int) -> str:
-    """Where tenants are moved to the host by turns, why this one would not be; empty where it would."""
-    ask, columns = judged.ask, judged.columns
-    if ask.mode != "TimeShared" or judged.movable[row] or not columns.movable[row].any():
+def _not_movable(masks: Feasibility, row: int) -> str:
+    """Why this tenant cannot move to the host, where others do; empty where it can."""
+    ask, columns = masks.ask, masks.columns
+    if ask.mode != "TimeShared" or masks.movable[row] or not columns.movable[row].any():
         return ""
-    needed = int(judged.host_needed_mib[row]) + HOST_MARGIN_MIB
+    needed = int(masks.host_needed_mib[row]) + HOST_MARGIN_MIB
     if ask.host_room_mib + HOST_MARGIN_MIB >= needed:
         return ""
     return f"tenants are moved to the host there, for which its one container must request {needed} MiB of memory"
 
 
-def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> str:
-    columns, ask, name = judged.columns, judged.ask, judged.nodes[row]
+def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> str:
+    columns, ask, name = masks.columns, masks.ask, masks.nodes[row]
     if kind == "CPUOrMemoryShort" and columns.pods_free[row] <= 0:
         return f"{name}: it takes {columns.pods[row]} pods, and has them"
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
@@ -101,13 +97,13 @@ def _message(kind: RefusalKind, *, judged: "Judgement", row: int, left: int) -> 
         best = int(columns.share_left[row][present].max())
         return f"{name}: need a share of {ask.gpu.share_milli / 1000:g}, the most left on one GPU is {best / 1000:g}"
     if kind == "MemoryGuard":
-        most = max(0, int(judged.free_mib[row][present].max()))
-        wanted = int(judged.needed_mib[row][present].min())
-        note = judged.ledger.note(name) or _not_movable(judged, row)
+        most = max(0, int(masks.free_mib[row][present].max()))
+        wanted = int(masks.needed_mib[row][present].min())
+        note = masks.ledger.note(name) or _not_movable(masks, row)
         aside = f" ({note})" if note else ""
         return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
     if kind == "TenantLimit":
-        return f"{name}: {_tenant_message(judged, row)} ({gpus(int(present.sum()))})"
+        return f"{name}: {_tenant_message(masks, row)} ({gpus(int(present.sum()))})"
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
         return f"{name}: {ask_text(kind, ask)} ({gpus(int(present.sum()))})"
     return f"{name}: {need(ask.gpu.count, left)}: {ask_text(kind, ask)}"

@@ -1,55 +1,54 @@
-"""Pods of which several containers ask for devices: each part gets its own shares, all of them on one node. Pure.
+"""Pods with several containers that request devices: each container gets its own shares, all on one node. Pure.
 
-Parts are given devices one after the other, the choosiest and largest first, each on what those before it have left.
-The fullest devices that fit are taken where the policy's own choice would leave a later part without: so a node is
-called fit exactly where `devices` finds a way, and what is found never promises a device twice. Where only a cleverer
-order would do, the node is refused.
+Containers get devices one after the other, the most selective and largest first, each from what the earlier ones
+leave. If the policy's choice would leave nothing for a later container, the fullest devices that fit are taken
+instead. So `without_room` calls a node fit exactly where `choose_devices` finds devices, and no device is promised
+twice. A node that would need a cleverer order is refused.
 """
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.engine.filter.device_choice import DeviceValues
+from dovetail.engine.filter.device_choice import choose_devices as choose_for_one
+from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.model.claims import Ask, DeviceClaim
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
-if TYPE_CHECKING:
-    from dovetail.engine.filter.fit import DeviceValues, Judgement
-
 
 def requests_of(ask: Ask) -> tuple[GPURequest, ...]:
-    """What each container asks, in the order in which a claim lists their devices."""
+    """What each container requests, in the order in which a claim lists their devices."""
     return () if ask.gpu is None else (ask.gpu, *ask.more)
 
 
-def devices(judged: "Judgement", row: int, *, values: "DeviceValues") -> tuple[DeviceClaim, ...]:
-    """The devices of all parts on a node that fits, part after part."""
-    nodes, columns = [judged.nodes[row]], _row(judged.columns, row)
+def choose_devices(masks: Feasibility, row: int, *, values: DeviceValues) -> tuple[DeviceClaim, ...]:
+    """The devices of all containers on a node that fits, container by container."""
+    nodes, columns = [masks.nodes[row]], _row(masks.columns, row)
     found: dict[int, tuple[DeviceClaim, ...]] = {}
-    for at, ask in _asks(judged.ask):
-        part = judged.part(ask, nodes=nodes, columns=columns)
+    for at, ask in _asks(masks.ask):
+        part = masks.for_container(ask, nodes=nodes, columns=columns)
         if not _enough(part)[0]:
-            return _packed_devices(judged.part(judged.ask, nodes=nodes, columns=_row(judged.columns, row)))
-        found[at] = part.devices(0, values=values)
+            return _packed_devices(masks.for_container(masks.ask, nodes=nodes, columns=_row(masks.columns, row)))
+        found[at] = choose_for_one(part, 0, values=values)
         columns = _after(part, np.isin(columns.index, [device.index for device in found[at]]) & columns.present)
     return tuple(device for at in sorted(found) for device in found[at])
 
 
-def without_room(judged: "Judgement") -> tuple[Bools, Bools]:
-    """Nodes on which the parts do not fit together, each of shape [n]: not even if nothing stood there, and now."""
-    now = ~_packed(judged, columns=judged.columns)[0]
-    never = ~_packed(judged, columns=_emptied(judged.columns))[0]
+def without_room(masks: Feasibility) -> tuple[Bools, Bools]:
+    """Nodes where the containers do not fit together: not even on an empty node, and not now; each [n]."""
+    now = ~_packed(masks, columns=masks.columns)[0]
+    never = ~_packed(masks, columns=_emptied(masks.columns))[0]
     return never, now
 
 
-def _packed(judged: "Judgement", *, columns: Columns) -> tuple[Bools, dict[int, tuple["Judgement", Bools]]]:
-    """Which nodes take all parts on the fullest devices that fit, and what each part gets there, by its place."""
-    fits = np.ones(len(judged.nodes), dtype=np.bool_)
+def _packed(masks: Feasibility, *, columns: Columns) -> tuple[Bools, dict[int, tuple[Feasibility, Bools]]]:
+    """Which nodes take all containers on the fullest devices that fit, and what each gets, by its position."""
+    fits = np.ones(len(masks.nodes), dtype=np.bool_)
     taken = {}
-    for at, ask in _asks(judged.ask):
-        part = judged.part(ask, nodes=judged.nodes, columns=columns)
+    for at, ask in _asks(masks.ask):
+        part = masks.for_container(ask, nodes=masks.nodes, columns=columns)
         fits &= _enough(part)
         mask = _fullest(part)
         taken[at] = (part, mask)
@@ -57,7 +56,7 @@ def _packed(judged: "Judgement", *, columns: Columns) -> tuple[Bools, dict[int, 
     return fits, taken
 
 
-def _packed_devices(alone: "Judgement") -> tuple[DeviceClaim, ...]:
+def _packed_devices(alone: Feasibility) -> tuple[DeviceClaim, ...]:
     fits, taken = _packed(alone, columns=alone.columns)
     assert fits[0], "a node that fits has devices"
     places = (taken[at] for at in sorted(taken))
@@ -65,7 +64,7 @@ def _packed_devices(alone: "Judgement") -> tuple[DeviceClaim, ...]:
 
 
 def _asks(ask: Ask) -> list[tuple[int, Ask]]:
-    """Each part as an ask of its own with its place, in the order in which they choose."""
+    """Each container as an ask with its position, in the order in which they choose."""
     requests = requests_of(ask)
 
     def choosiest(at: int) -> tuple[bool, bool, int, int, int]:
@@ -76,14 +75,14 @@ def _asks(ask: Ask) -> list[tuple[int, Ask]]:
     return [(at, replace(ask, gpu=requests[at], more=())) for at in sorted(range(len(requests)), key=choosiest)]
 
 
-def _enough(part: "Judgement") -> Bools:
-    assert part.ask.gpu is not None, "a part asks for devices"
+def _enough(part: Feasibility) -> Bools:
+    assert part.ask.gpu is not None, "a container with devices has a request"
     return np.asarray(part.free_devices.sum(axis=1) >= part.ask.gpu.count, dtype=np.bool_)
 
 
-def _fullest(part: "Judgement") -> Bools:
-    """The devices with the least room that fit, as many as are asked, shape [n, d]."""
-    assert part.ask.gpu is not None, "a part asks for devices"
+def _fullest(part: Feasibility) -> Bools:
+    """The devices with the least room that fit, as many as requested, [n, d]."""
+    assert part.ask.gpu is not None, "a container with devices has a request"
     free, columns = part.free_devices, part.columns
     room = np.where(free, columns.share_left * 1_000_000 + part.free_mib, np.iinfo(np.int64).max)
     first = np.argsort(room, axis=1, kind="stable")[:, : part.ask.gpu.count]
@@ -92,10 +91,10 @@ def _fullest(part: "Judgement") -> Bools:
     return mask & free
 
 
-def _after(part: "Judgement", at: Bools) -> Columns:
-    """The columns once a part has the devices `at`, shape [n, d]; the ledger counts claims in the same way."""
+def _after(part: Feasibility, at: Bools) -> Columns:
+    """The columns once a container has the devices `at` [n, d]; the ledger counts claims in the same way."""
     columns, ask = part.columns, part.ask
-    assert ask.gpu is not None, "a part asks for devices"
+    assert ask.gpu is not None, "a container with devices has a request"
     share = ask.gpu.share_milli
     overlap = ask.mode == "TimeShared"
     left = np.minimum(columns.share_left, WHOLE_MILLI - share) if overlap else columns.share_left - share
@@ -112,7 +111,7 @@ def _after(part: "Judgement", at: Bools) -> Columns:
 
 
 def _emptied(columns: Columns) -> Columns:
-    """As if nothing were promised and nobody strange were there."""
+    """The columns without promises and without foreign processes."""
     nothing = np.zeros_like(columns.tenants)
     return replace(
         columns,

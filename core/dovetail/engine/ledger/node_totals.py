@@ -1,4 +1,4 @@
-"""What the claims on one node add up to, device by device. No I/O."""
+"""Totals of the claims on one node, device by device. Pure."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ from dovetail.engine.model.columns import MODE_CODES, Bools, Ints
 from dovetail.gpu.request import WHOLE_MILLI
 
 
-class Sums:
-    """What claims add up to on the devices of one node, by slot: a few, each added to alone, so lists are quickest."""
+class NodeTotals:
+    """Totals by slot. Plain lists: for a few devices, updated one by one, they are faster than arrays."""
 
     def __init__(self, movable: list[bool]) -> None:
         width = len(movable)
@@ -21,20 +21,20 @@ class Sums:
 
     @property
     def promised(self) -> list[int]:
-        """Memory that tenants have there at one time: all that stays, and the largest of what is moved by turns."""
+        """Memory in use at one time, in MiB: what stays on the device, and the largest tenant that moves in turns."""
         return [stays + aside for stays, aside in zip(self._stays, self.aside, strict=True)]
 
     @property
     def taken(self) -> Bools:
-        """Slots with a tenant."""
+        """The slots with a tenant, [d]."""
         return np.array(self.tenants, dtype=np.int64) > 0
 
     def add(self, claim: Claim, *, slots: Mapping[str, int], fraction: float, is_hold: bool) -> None:
-        """A claim's named devices, by the slots of their UUIDs; those that the node does not report are not there.
+        """Add a claim's named devices by the slots of their UUIDs. Devices that the node does not report are skipped.
 
-        `fraction` is the part of a device's memory that the claim's guard lets promise.
+        `fraction` is the part of a device's memory that the claim's guard allows to promise.
         """
-        # Tenants that take turns overlap in compute: together they promise one device at the most.
+        # Time-shared tenants overlap in compute: together they take one device at most.
         overlap = claim.mode == "TimeShared"
         for device in claim.devices:
             slot = slots.get(device.uuid)
@@ -54,7 +54,7 @@ class Sums:
             self.held[slot] += is_hold
 
     def add_unnamed(self, *, memory_mib: Mapping[int, int], is_hold: bool) -> None:
-        """Whole devices of which nobody knows yet which they are, on slots that stand for them, with their memory."""
+        """Add whole devices whose ids are unknown, on the slots that stand in for them, with their memory in MiB."""
         for slot, mib in memory_mib.items():
             self.share[slot] = WHOLE_MILLI
             self._stays[slot] = mib
@@ -63,6 +63,6 @@ class Sums:
             self.held[slot] += is_hold
 
     def withdraw(self, slots: Ints) -> None:
-        """Devices that the vendor's plugin does not give out now."""
+        """Mark devices that the device plugin does not offer now."""
         for slot in slots.tolist():
             self.mode[slot] = MODE_CODES["Exclusive"]

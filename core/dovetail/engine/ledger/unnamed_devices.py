@@ -1,26 +1,24 @@
-"""Where kubelet picks the devices: which slots stand for those that nobody has named yet. Pure.
+"""Devices that kubelet picks: which slots stand in for the ones whose ids are unknown. Pure.
 
-What counts on such a node is how many are free, and until its report names them any will do. So a claim without names
-takes free slots for the time being, and everything that counts slots counts right.
+On such a node only the number of free devices matters, so until its report names the devices any slots will do. A
+claim without ids takes free slots, and whatever counts slots stays correct.
 """
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from dovetail.engine.model.columns import Bools, Ints
 
 
 def stand_ins(*, present: Bools, good: Bools, taken: Bools, count: int) -> Ints:
-    """Up to `count` slots that are not `taken`: good ones first, as kubelet gives out no others."""
+    """Up to `count` slots that are not `taken`, good ones first: kubelet offers no others."""
     free = np.flatnonzero(present & ~taken)
     return np.concatenate([free[good[free]], free[~good[free]]])[:count]
 
 
 def withdrawn(*, good: Bools, taken: Bools, offered: int, promised: int) -> Ints:
-    """Free good slots beyond what kubelet still has to give: it knows of a fault that the report does not show.
+    """Free good slots beyond what kubelet still offers: it knows of a fault that the report does not show.
 
-    kube-scheduler reckons likewise: what is `offered` less all that is `promised`, wherever that stands.
+    kube-scheduler counts in the same way: what the node offers minus everything that is promised there.
     """
     free = np.flatnonzero(good & ~taken)
     return free[max(0, offered - promised) :]

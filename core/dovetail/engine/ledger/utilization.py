@@ -1,8 +1,8 @@
-"""Utilization smoothed over time, device by device: a spike of one report steers nothing, a load that lasts does.
+"""Utilization of each device, exponentially smoothed over time: a short spike changes little, a lasting load does.
 
-Agents publish on a change, so a report holds until the next one: between two of them the smoothed value runs towards
-what was last reported, `s(t) = u + (s - u) * exp(-t / T)`, whether or not anybody looks. A new report has no weight in
-the moment in which it comes. Times are seconds of one monotonic clock.
+Agents publish on a change, so a report holds until the next one. Between two reports the smoothed value approaches the
+last one: `s(t) = u + (s - u) * exp(-t / T)`. A new report has no weight at the moment of its arrival. Times are seconds
+of one monotonic clock.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# What is shown moves in steps: finer ones would have every kept judgement of a node made anew, for nothing.
+# The visible value moves in steps: finer steps would invalidate the cached judgements of a node for no gain.
 STEP: Final = 0.05
 _CLOSE: Final = 0.01
 
 
-class Loads:
-    """Utilization of devices by row and slot. `seconds` is T, in which two thirds of a change come through."""
+class SmoothedUtilization:
+    """Utilization of devices by row and slot, 0 to 1. `seconds` is T: after it, 63 % of a change are visible."""
 
     def __init__(self, *, seconds: float) -> None:
         self.seconds = seconds
@@ -29,23 +29,23 @@ class Loads:
         self._at: Floats = np.zeros(0)
 
     def grow(self, *, rows: int, devices: int) -> None:
-        """Make room, and keep what is there."""
+        """Extend the arrays and keep their content."""
         height, width = self.now.shape
         more = ((0, rows - height), (0, devices - width))
         self.now, self.shown, self._smooth = (np.pad(each, more) for each in (self.now, self.shown, self._smooth))
         self._at = np.pad(self._at, (0, rows - height))
 
-    def report(self, row: int, values: Sequence[float], *, at: float | None, anew: bool) -> None:
-        """Take over what was reported of a row. With `anew`, or without a time, it counts in full at once."""
+    def report(self, row: int, values: Sequence[float], *, at: float | None, restart: bool) -> None:
+        """Apply the report of a row. With `restart`, or without a time, it counts in full at once."""
         reported = np.zeros(self.now.shape[1])
         reported[: len(values)] = values
-        self._smooth[row] = reported if anew or at is None else self._smoothed(row, at=at)
+        self._smooth[row] = reported if restart or at is None else self._smoothed(row, at=at)
         self._at[row] = 0.0 if at is None else at
         self.now[row] = reported
         self.shown[row] = self._smooth[row]
 
     def settle(self, at: float) -> list[int]:
-        """Let what is shown follow the time; the rows where it changed."""
+        """Move the visible values to the time `at`; the rows where they changed."""
         rows = np.flatnonzero((self.now != self.shown).any(axis=1))
         smooth = self._smoothed(rows, at=at)
         smooth = np.where(np.abs(smooth - self.now[rows]) < _CLOSE, self.now[rows], smooth)
@@ -55,9 +55,9 @@ class Loads:
         changed: list[int] = rows[moved.any(axis=1)].tolist()
         return changed
 
-    def copy(self) -> "Loads":
+    def copy(self) -> "SmoothedUtilization":
         """An independent copy."""
-        other = Loads(seconds=self.seconds)
+        other = SmoothedUtilization(seconds=self.seconds)
         other.now, other.shown, other._smooth = self.now.copy(), self.shown.copy(), self._smooth.copy()
         other._at = self._at.copy()
         return other

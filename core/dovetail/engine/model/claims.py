@@ -1,4 +1,4 @@
-"""What is asked and what is promised. Values only."""
+"""What a pod asks for (`Ask`) and what it is promised (`Claim`). Values only."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -13,14 +13,20 @@ GUARD_FRACTIONS: Final[dict[Guard, float]] = {"Conservative": 0.8, "Aggressive":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What one pod asks of a node. `cpu_milli` and `memory_mib` are the pod's own, not the devices'.
+    """What one pod asks of a node.
 
-    `gpu` is None for a pod that needs no device. `resource` is the vendor's resource that whole devices are asked by,
-    such as nvidia.com/gpu: then kubelet picks them; empty for what is asked of managed nodes. `guard` None means the
-    configured one. Tenant limits bind only an ask that says its `workload`.
-    `more` is what further containers of the pod ask, devices of their own, none of it larger than `gpu`.
-    No two workers of a job that is `apart` may be on one node.
-    `host_room_mib` is how much device memory its container could keep on the host; 0 where it cannot be moved there.
+    gpu             the GPU request of its first container; None for a pod that needs no device
+    mode            how it uses a device: alone, a fraction of it, or in turns
+    policy          how nodes and devices are ranked
+    cpu_milli       the pod's CPU request
+    memory_mib      the pod's memory request, not device memory
+    resource        the device plugin's resource, such as nvidia.com/gpu, if kubelet picks the devices; empty on
+                    managed nodes
+    guard           the memory guard; None means the configured one
+    workload        training or inference; tenant limits apply only to an ask that says so
+    more            the GPU requests of further containers, none of them larger than `gpu`
+    host_room_mib   how much device memory its container can keep in host memory; 0 if it cannot be moved there
+    apart           each worker of the job needs a node of its own
     """
 
     gpu: GPURequest | None
@@ -38,7 +44,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaim:
-    """One device that is promised. For a whole device `memory_mib` is all that it has beside the reserve."""
+    """One promised device. For a whole device, `memory_mib` is all its memory except the driver's reserve."""
 
     index: int
     uuid: str
@@ -48,11 +54,19 @@ class DeviceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one pod holds of one node. `key` is the pod's UID (a plan's claims have keys of their own).
+    """What one pod is promised on one node.
 
-    `unnamed` counts whole devices that kubelet picks and of which the node has not yet said which ones they are;
-    `resource` is then the vendor's resource that they are asked by. Who is `movable` leaves its devices for another's
-    turn, with all its memory, where the node can do that.
+    key              the pod's UID; the claims of a plan have keys of their own
+    node             the node's name
+    mode             how the pod uses its devices
+    devices          the promised devices
+    cpu_milli        the pod's CPU request
+    memory_mib       the pod's memory request
+    unnamed          how many whole devices kubelet picks whose ids the node has not reported yet
+    resource         the device plugin's resource of those devices
+    guard_fraction   the part of a shared device's memory that may be promised while this tenant is there
+    workload         training or inference, where tenant limits apply
+    movable          for another tenant's turn, the pod leaves its devices with all its memory, if the node supports it
     """
 
     key: str

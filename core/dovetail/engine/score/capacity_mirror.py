@@ -1,7 +1,7 @@
-"""The ledger's free capacity as the fragmentation mathematics sees it: per node CPU, memory, and milli of each device.
+"""The ledger's free capacity in the form of the fragmentation mathematics: CPU, memory, and milli of each device.
 
-A device's milli are what is left of its share, or of its memory where that is tighter. A device that can take no more
-pods of any kind, or only such as take turns, has none left; nor has one of a node that takes no pods.
+A device's milli are what is left of its share, or of its memory where that is less. A device has none left if it takes
+no more pods or only time-shared ones, or if its node takes no pods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,15 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.engine.filter.fit import FOREIGN_LIMIT
-from dovetail.engine.ledger.ledger import NOTHING_READ, Ledger
+from dovetail.engine.filter.feasibility import FOREIGN_LIMIT
+from dovetail.engine.ledger.change_log import NOTHING_READ
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model import columns as engine_columns
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE
 from dovetail.fragmentation.capacity import Columns, Room
 from dovetail.gpu.request import WHOLE_MILLI
 
-# Rows beyond those that there are, so that a node that comes is no reason to begin anew.
+# Spare rows, so that a new node does not force a rebuild.
 _SPARE_ROWS: Final = 64
 _LONGEST_LOG: Final = 1 << 20
 _OF_HOST: Final = ("cpu_free", "memory_free", "cpu_milli", "memory_mib")
@@ -25,8 +26,8 @@ _OF_DEVICES: Final = ("mode", "share_left", "total", "guard", "promised", "forei
 _CLOSED: Final = (MODE_CODES["Exclusive"], MODE_CODES["TimeShared"])
 
 
-class Mirror:
-    """Columns that follow a ledger, row by row. `generation` counts how often they had to be made anew."""
+class CapacityMirror:
+    """Columns that follow a ledger, row by row. `generation` counts the rebuilds."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -36,7 +37,7 @@ class Mirror:
         self.columns = _blank(rows=0, width=1, models=())
 
     def follow(self) -> None:
-        """Take over what changed in the ledger since the last time."""
+        """Apply what changed in the ledger since the last call."""
         ledger = self._ledger
         if self._position == ledger.changes:
             return
@@ -44,7 +45,7 @@ class Mirror:
         names = [ledger.name(row) for row in rows]
         rooms = _rooms(ledger, ledger.columns(names))
         if not self._has_place(rooms):
-            self._begin_anew(rooms)
+            self._rebuild(rooms)
             rows, rooms = list(range(ledger.size)), _rooms(ledger, ledger.columns(self._names()))
         for row, room in zip(rows, rooms, strict=True):
             if self._rooms.get(row) != room:
@@ -52,12 +53,12 @@ class Mirror:
         self._position = ledger.changes
 
     def has_seen(self, node: str) -> bool:
-        """Whether a node's row is as in the ledger, whatever is behind of others."""
+        """Whether a node's row is up to date; other rows may be behind."""
         return self._position != NOTHING_READ and self._ledger.changed_at(node) <= self._position
 
     @contextmanager
     def without(self, key: str) -> Iterator[None]:
-        """The columns as if the claim `key` did not stand, for as long as this lasts."""
+        """The columns without the claim `key`, inside the `with` block."""
         claim = self._ledger.claim(key)
         if claim is None:
             yield
@@ -88,7 +89,7 @@ class Mirror:
             and all(room.model in columns.model_names and len(room.left) <= width for room in rooms)
         )
 
-    def _begin_anew(self, rooms: Sequence[Room]) -> None:
+    def _rebuild(self, rooms: Sequence[Room]) -> None:
         size = self._ledger.size
         models = {*self.columns.model_names, *(room.model for room in rooms)}
         width = max([self.columns.left.shape[1], *(len(room.left) for room in rooms)])
@@ -105,7 +106,7 @@ def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
 
 
 def _rooms(ledger: Ledger, columns: engine_columns.Columns) -> list[Room]:
-    """What each node of these columns has free and in all. Plain numbers: mostly one node has changed, or two."""
+    """What each node has free and in total. Plain numbers, because usually only one or two nodes have changed."""
     takes = (columns.known & ~columns.blocked & ~columns.node_cordoned).tolist()
     usable = (columns.present & columns.healthy & ~columns.cordoned).tolist()
     hosts = zip(*(getattr(columns, name).tolist() for name in _OF_HOST), strict=True)
@@ -133,7 +134,7 @@ def _rooms(ledger: Ledger, columns: engine_columns.Columns) -> list[Room]:
 def _left_milli(
     mode: int, share_left: int, total: int, guard: float, promised: int, foreign: int, *, guard_fraction: float
 ) -> int:
-    """Milli left of a device, by share or by memory, whichever is tighter."""
+    """Milli left of a device: by share or by memory, whichever is less."""
     if mode in _CLOSED:
         return 0
     left = share_left

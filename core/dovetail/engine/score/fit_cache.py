@@ -1,8 +1,8 @@
-"""Judgements that are kept: for each shape of ask, which nodes fit and how well, brought up to date node by node.
+"""Cache of judgements: which nodes fit each distinct ask and how well, updated node by node.
 
-kube-scheduler asks about thousands of nodes for each pod, most pods are of a few shapes, and between two of them few
-nodes change. So a shape is judged once, and after that only on the nodes that the log of the ledger names. What
-is answered equals what `screen` and `rank` would say; a test holds the two together.
+kube-scheduler asks about thousands of nodes for each pod, most pods have one of a few shapes, and few nodes change
+between two pods. So each ask is judged once on all nodes, and after that only on the nodes that the ledger's log
+names. The answers equal those of `screen` and `rank`; a test compares them.
 """
 
 import math
@@ -13,61 +13,64 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.filter.fit import NODE_CAUSES, Fit, Judgement, check
-from dovetail.engine.ledger.ledger import NOTHING_READ, Ledger
+from dovetail.engine.filter.causes import NODE_CAUSES
+from dovetail.engine.filter.feasibility import Feasibility
+from dovetail.engine.filter.fit import Fit, Judgement, check
+from dovetail.engine.ledger.change_log import NOTHING_READ
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.fragmentation_term import BestFit, Tidy
+from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
 from dovetail.engine.score.score import Terms, combine, terms
 
 Rows = npt.NDArray[np.intp]
 
-# Shapes that are kept; the one that was not asked for the longest goes first. 5,000 nodes cost about 0.2 MB a shape,
-# and 2 MB where headroom is priced for a hundred classes.
-KEPT: Final = 256
-KEPT_BYTES: Final = 128 << 20
+# Cached asks; the least recently used one is evicted. 5,000 nodes cost about 0.2 MB for each ask, and 2 MB where
+# headroom is priced for a hundred classes.
+MAX_ASKS: Final = 256
+MAX_BYTES: Final = 128 << 20
 MANY_NODES: Final = 256
-_TERMS: Final = ("calm", "memory", "cpu")
-# In place of a cause: the node fits, or does not and nobody has asked yet why.
+_TERMS: Final = ("utilization", "memory", "cpu")
+# In place of a cause: the node fits; or it does not, and the cause has not been computed.
 _FITS: Final = -1
 _NOT_ASKED: Final = -2
 
 
 class _Shape:
-    """What is known for one ask, by row."""
+    """The cached judgement of one ask, by row of the ledger."""
 
-    def __init__(self, ask: Ask, *, tidy: Tidy) -> None:
+    def __init__(self, ask: Ask, *, term: FragmentationTerm) -> None:
         self.ask = ask
         self.position = NOTHING_READ
-        self.generation = tidy.generation
+        self.generation = term.generation
         self.cause: Ints = np.zeros(64, dtype=np.int64)
         self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
-        self.tidy = tidy.keep(ask)
+        self.fragmentation = term.keep(ask)
 
     @property
     def size_bytes(self) -> int:
-        return (1 + len(_TERMS)) * self.cause.nbytes + self.tidy.size_bytes
+        return (1 + len(_TERMS)) * self.cause.nbytes + self.fragmentation.size_bytes
 
-    def refresh(self, ledger: Ledger, *, tidy: Tidy) -> None:
-        """Judge anew the rows that changed since the last time."""
-        if self.generation != tidy.generation:
-            self.tidy.renew()
-            self.generation = tidy.generation
+    def refresh(self, ledger: Ledger, *, term: FragmentationTerm) -> None:
+        """Judge the rows that changed since the last call."""
+        if self.generation != term.generation:
+            self.fragmentation.renew()
+            self.generation = term.generation
         if self.position == ledger.changes:
             return
         rows = np.array(sorted(ledger.touched_since(self.position)), dtype=np.int64)
         self._grow(ledger.size)
         judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
         self.cause[rows] = np.where(judged.fits, _FITS, _NOT_ASKED)
-        self.tidy.store(rows, judged)
-        parts = terms(judged, tidy=np.zeros(len(rows)))
+        self.fragmentation.store(rows, judged)
+        parts = terms(judged, fragmentation=np.zeros(len(rows)))
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
         self.position = ledger.changes
 
     def causes(self, ledger: Ledger, rows: Rows) -> Ints:
-        """Why the ask does not fit on each of `rows`, as `Judgement.first_cause` has it."""
+        """Why the ask does not fit on each of `rows`, as `Judgement.first_cause`."""
         unknown = np.unique(rows[(rows >= 0) & (self.cause[rows] == _NOT_ASKED)])
         if unknown.size:
             judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in unknown.tolist()], key="")
@@ -81,30 +84,31 @@ class _Shape:
             self.terms = {name: np.concatenate([column, np.zeros(room)]) for name, column in self.terms.items()}
 
 
-class Shapes:
-    """Answers about many nodes at once, out of what is kept for each shape. `tidy` is the fragmentation term."""
+class FitCache:
+    """Answers about many nodes at once from the cached judgements. `term` is the fragmentation term."""
 
-    def __init__(self, ledger: Ledger, *, tidy: Tidy | None = None) -> None:
+    def __init__(self, ledger: Ledger, *, term: FragmentationTerm | None = None, max_bytes: int = MAX_BYTES) -> None:
         self._ledger = ledger
-        self._tidy = tidy or BestFit()
-        self._kept: OrderedDict[Ask, _Shape] = OrderedDict()
+        self._term = term or BestFit()
+        self._max_bytes = max_bytes
+        self._cached: OrderedDict[Ask, _Shape] = OrderedDict()
         self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
 
     def check(self, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
-        """As `fit.check`, with the devices that the fragmentation term prefers."""
+        """As `fit.check`, with the devices that the fragmentation term prefers. Not cached."""
 
-        def values(judged: Judgement, row: int) -> Floats:
-            return self._tidy.device_values(judged, row, key=key)
+        def values(judged: Feasibility, row: int) -> Floats:
+            return self._term.device_values(judged, row, key=key)
 
         return check(self._ledger, ask, node=node, key=key, device_values=values)
 
     def best(
         self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None, within: float = math.inf
     ) -> list[str]:
-        """The nodes of `nodes` that fit: all of them in the order asked, or with `limit` at most that many, best first,
-        and none whose score (0 to 1) is more than `within` below the best.
+        """The nodes that fit. Without `limit` all of them, in the order of `nodes`.
 
-        A claim that stands under `key` is not counted. Empty when none fits.
+        With `limit` at most that many, best first, and none whose score (0 to 1) is more than `within` below the best.
+        The claim `key` itself does not count.
         """
         fits, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(fits)
@@ -115,14 +119,14 @@ class Shapes:
         return [nodes[at] for at in found.tolist()]
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
-        """How well each of `nodes` would do, 0 to 1, in the order asked. They are taken to fit."""
+        """The score of each of `nodes`, 0 to 1, in their order. The caller makes sure that they fit."""
         _, parts = self._columns(ask, nodes=nodes, key=key)
         return list(combine(parts, policy=ask.policy, weights=self._ledger.weights).tolist())
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
-        """Why each of the nodes that do not fit does not, in the words that all nodes of a cause share."""
+        """Why each node that does not fit is excluded, in the words that all nodes with this cause share."""
         rows = self._rows(nodes)
-        # Whatever row -1 reads, a node that was never seen has the first cause.
+        # Row -1 is an unknown node, which has the first cause.
         cause = np.where(rows < 0, 0, self._shape(ask).causes(self._ledger, rows))
         at, judged = self._own(ask, rows=rows, key=key)
         if judged is not None:
@@ -141,17 +145,17 @@ class Shapes:
         rows = self._rows(nodes)
         fits = (rows >= 0) & (shape.cause[rows] == _FITS)
         parts = {name: column[rows] for name, column in shape.terms.items()}
-        parts["tidy"] = shape.tidy.values(rows)
+        parts["fragmentation"] = shape.fragmentation.values(rows)
         at, judged = self._own(ask, rows=rows, key=key)
         if judged is not None:
             fits[at] = judged.fits
-            alone = terms(judged, tidy=self._tidy.alone(judged, key=key))
+            alone = terms(judged, fragmentation=self._term.alone(judged, key=key))
             for name, part in parts.items():
                 part[at] = getattr(alone, name)
         return fits, Terms(**parts)
 
     def _own(self, ask: Ask, *, rows: Rows, key: str) -> tuple[Rows, Judgement | None]:
-        """Where the claim `key` stands among `rows`, and its node judged as if it did not: it is not in its own way."""
+        """The position of the node of the claim `key` in `rows`, and that node judged without the claim."""
         own = self._ledger.claim(key)
         at = np.flatnonzero(rows == self._ledger.rows([own.node])[0]) if own is not None else np.zeros(0, dtype=np.intp)
         if own is None or not len(at):
@@ -159,24 +163,27 @@ class Shapes:
         return at, Judgement(self._ledger, ask, nodes=[own.node], key=key)
 
     def _shape(self, ask: Ask) -> _Shape:
-        self._tidy.follow()
-        shape = self._kept.pop(ask, None)
+        self._term.follow()
+        shape = self._cached.pop(ask, None)
         if shape is None:
-            shape = _Shape(ask, tidy=self._tidy)
-            shape.refresh(self._ledger, tidy=self._tidy)
+            shape = _Shape(ask, term=self._term)
+            shape.refresh(self._ledger, term=self._term)
             self._make_room(shape.size_bytes)
-        self._kept[ask] = shape
-        shape.refresh(self._ledger, tidy=self._tidy)
+        self._cached[ask] = shape
+        shape.refresh(self._ledger, term=self._term)
         return shape
 
     def _make_room(self, size_bytes: int) -> None:
-        taken = size_bytes + sum(shape.size_bytes for shape in self._kept.values())
-        while self._kept and (len(self._kept) >= KEPT or taken > KEPT_BYTES):
-            taken -= self._kept.popitem(last=False)[1].size_bytes
+        taken = size_bytes + sum(shape.size_bytes for shape in self._cached.values())
+        while self._cached and (len(self._cached) >= MAX_ASKS or taken > self._max_bytes):
+            taken -= self._cached.popitem(last=False)[1].size_bytes
 
     def _rows(self, nodes: Sequence[str]) -> Rows:
-        """The rows of nodes. kube-scheduler asks about the same ones again and again, and comparing costs less than
-        looking each up; names that were not known may be by now."""
+        """The rows of nodes.
+
+        kube-scheduler usually asks about the same list, and comparing lists is cheaper than a lookup for each name. A
+        list with unknown names is looked up each time, because they may be known by now.
+        """
         if len(nodes) < MANY_NODES:
             return self._ledger.rows(nodes)
         asked, rows = self._last_rows
@@ -187,7 +194,7 @@ class Shapes:
 
 
 def _first_of_best(scores: Floats, *, count: int) -> Rows:
-    """Positions of the `count` highest, the best first, and of equals the first: a stable sort of a few only."""
+    """Positions of the `count` highest scores, best first; equal scores keep their order. Sorts only these few."""
     if count == len(scores):
         return np.argsort(-scores, kind="stable")
     least = -np.partition(-scores, count - 1)[count - 1]
@@ -197,4 +204,9 @@ def _first_of_best(scores: Floats, *, count: int) -> Rows:
 
 
 def _select(parts: Terms, rows: Rows) -> Terms:
-    return Terms(calm=parts.calm[rows], memory=parts.memory[rows], cpu=parts.cpu[rows], tidy=parts.tidy[rows])
+    return Terms(
+        utilization=parts.utilization[rows],
+        memory=parts.memory[rows],
+        cpu=parts.cpu[rows],
+        fragmentation=parts.fragmentation[rows],
+    )

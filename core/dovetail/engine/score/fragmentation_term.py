@@ -1,7 +1,7 @@
-"""The fragmentation term of the score: what a placement leaves to those that come later. Higher is tidier.
+"""The fragmentation term of the score: what a placement leaves for later jobs. Higher is better.
 
-`Tidy` is what the engine knows of it, `BestFit` its plain form, which knows nothing but the node. The priced forms are
-in `fragments`.
+`FragmentationTerm` is the interface, `BestFit` its plain form, which looks at one node alone. The priced forms are in
+`live_fragmentation`.
 """
 
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -10,83 +10,84 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.filter.device_choice import best_fit_values
+from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
-# Rows that there is room for at first: a node that was never seen reads the last one.
+# Initial number of rows. An unknown node (row -1) reads the last one.
 FIRST_ROWS: Final = 64
-# A large node of today, which amounts are measured by.
+# A large node of 2026; amounts are relative to it.
 LARGE_CPU_MILLI: Final = 128_000
 LARGE_GPU_MILLI: Final = 8_000
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
-class Kept(Protocol):
-    """The term of one ask by row of the ledger, kept from one look to the next."""
+class CachedTerm(Protocol):
+    """The term of one ask for each row of the ledger, cached between requests."""
 
     @property
     def size_bytes(self) -> int:
-        """Memory that is taken."""
+        """Memory in use, in bytes."""
         ...
 
     def store(self, rows: Ints, judged: Judgement) -> None:
-        """Take over a judgement of these rows."""
+        """Store a judgement of these rows."""
         ...
 
     def renew(self) -> None:
-        """Make what is kept that of the present generation."""
+        """Recompute everything for the current generation."""
         ...
 
     def values(self, rows: Ints) -> Floats:
-        """The term of these rows, which fit and were judged; of others it means nothing."""
+        """The term of these rows. Defined only for rows that fit and were stored."""
         ...
 
 
-class Tidy(Protocol):
-    """A fragmentation term. What was kept under another `generation` is to be renewed."""
+class FragmentationTerm(Protocol):
+    """A fragmentation term. Cached terms of another `generation` are stale."""
 
     @property
     def generation(self) -> int:
-        """Changes when all that is kept has to be renewed."""
+        """Changes when every cached term becomes stale."""
         ...
 
     def follow(self) -> None:
-        """Come up to date with the ledger."""
+        """Apply the changes of the ledger."""
         ...
 
-    def keep(self, ask: Ask) -> Kept:
-        """A place to keep the term of an ask, with nothing in it yet."""
+    def keep(self, ask: Ask) -> CachedTerm:
+        """An empty cache for the term of an ask."""
         ...
 
     def alone(self, judged: Judgement, *, key: str) -> Floats:
-        """The term of nodes that fit, [n], as if the claim `key` did not stand: what `judged` left out."""
+        """The term of nodes that fit, [n], without the claim `key`, which `judged` leaves out too."""
         ...
 
-    def device_values(self, judged: Judgement, row: int, *, key: str) -> Floats:
-        """How good each device of a node is, [d]; of those that are not free it means nothing."""
+    def device_values(self, judged: Feasibility, row: int, *, key: str) -> Floats:
+        """How good each device of a node is, [d]. Defined only for free devices."""
         ...
 
 
 class BestFit:
-    """The node with the least left over, a started device before a whole one, and the device that fits tightest."""
+    """Prefers the node with the least left over, a device in use to an empty one, and the tightest device."""
 
     generation = 0
 
     def follow(self) -> None:
-        """Nothing: it has no memory."""
+        """Does nothing: best fit keeps no state."""
 
-    def keep(self, ask: Ask) -> Kept:  # noqa: ARG002 - all asks are kept alike
-        """A column of values."""
+    def keep(self, ask: Ask) -> CachedTerm:  # noqa: ARG002 - the same for every ask
+        """One value for each row."""
         return _Column()
 
-    def alone(self, judged: Judgement, *, key: str) -> Floats:  # noqa: ARG002 - the judgement left the claim out
-        """0 to 1."""
-        return tidiness(judged)
+    def alone(self, judged: Judgement, *, key: str) -> Floats:  # noqa: ARG002 - the judgement leaves the claim out
+        """The term, 0 to 1."""
+        return compactness(judged)
 
-    def device_values(self, judged: Judgement, row: int, *, key: str) -> Floats:  # noqa: ARG002
-        """The fullest first; the emptiest for Spread."""
+    def device_values(self, judged: Feasibility, row: int, *, key: str) -> Floats:  # noqa: ARG002
+        """The fullest device first; for Spread the emptiest."""
         return best_fit_values(judged, row)
 
 
@@ -100,17 +101,17 @@ class _Column:
 
     def store(self, rows: Ints, judged: Judgement) -> None:
         self._values = grown(self._values, rows=rows)
-        self._values[rows] = tidiness(judged)
+        self._values[rows] = compactness(judged)
 
     def renew(self) -> None:
-        """Nothing: there is one generation."""
+        """Does nothing: there is one generation."""
 
     def values(self, rows: Ints) -> Floats:
         return self._values[rows]
 
 
 def grown(column: Array, *, rows: Ints) -> Array:
-    """The column with room for these rows, at least doubled where it is too short."""
+    """The column with room for these rows; at least twice as long where it was too short."""
     size = int(rows.max(initial=-1)) + 1
     if size <= len(column):
         return column
@@ -119,15 +120,17 @@ def grown(column: Array, *, rows: Ints) -> Array:
     return cast("Array", longer)
 
 
-def tidiness(judged: Judgement) -> Floats:
-    """How little is left over on a node, and how much of that in one piece, 0 to 1, [n]."""
+def compactness(judged: Judgement) -> Floats:
+    """How little a placement leaves on a node, and how much of the rest stays in one piece, 0 to 1, [n]."""
     gpu = judged.ask.gpu
     return 1 - _left_over(judged) if gpu is None else 1 - (_left_over(judged) + _pieces(judged, gpu)) / 2
 
 
 def _left_over(judged: Judgement) -> Floats:
-    """Free CPU and devices after the placement, half the weight each, against a large node: 0 to 1. In hundredths, so
-    that nodes that differ by a hair are filled one after the other."""
+    """Free CPU and devices after the placement, with equal weights, relative to a large node: 0 to 1, [n].
+
+    Rounded up to hundredths, so that nodes that hardly differ fill up one after the other.
+    """
     columns, gpu = judged.columns, judged.ask.gpu
     cpu = (columns.cpu_free - judged.ask.cpu_milli) / LARGE_CPU_MILLI
     devices = np.where(columns.present, columns.share_left, 0).sum(axis=1) - (gpu.total_milli if gpu else 0)
@@ -136,10 +139,10 @@ def _left_over(judged: Judgement) -> Floats:
 
 
 def _pieces(judged: Judgement, gpu: GPURequest) -> Floats:
-    """What the placement costs the future, 0 to 1: how much of the node's idle capacity it leaves in pieces.
+    """How much of the node's idle capacity the placement leaves in pieces, 0 to 1, [n].
 
-    For a share: what is left on the device that it would get, and a whole device that it would break counts most. For
-    whole devices: the free ones that remain, so that the node with the fewest goes first (best fit).
+    For a share: what is left on its device; breaking an empty device costs most. For whole devices: how many free
+    ones remain, so that the node with the fewest comes first (best fit).
     """
     columns = judged.columns
     free = judged.free_devices
@@ -149,7 +152,7 @@ def _pieces(judged: Judgement, gpu: GPURequest) -> Floats:
         return np.asarray((whole_left - gpu.count) / width, dtype=np.float64).clip(0, 1)
     left_after = np.where(free, columns.share_left - gpu.share_milli, WHOLE_MILLI)
     started = np.where(columns.tenants > 0, left_after, WHOLE_MILLI).min(axis=1, initial=WHOLE_MILLI)
-    # A started device beats any untouched one; among untouched ones the node with the fewest goes first.
+    # A device in use beats an empty one; among empty ones the node with the fewest comes first.
     untouched = 0.5 + whole_left / (2 * width)
     breaks = whole_left > 0 if judged.ask.policy == "Spread" else started == WHOLE_MILLI
     return np.where(breaks, untouched, started / (2 * WHOLE_MILLI)).clip(0, 1)

@@ -1,7 +1,7 @@
-"""The live fragmentation term: PH or FGD on the mix learned from the arrivals that are seen here.
+"""The live fragmentation term: PH or FGD on the workload mix learned from this cluster's arrivals.
 
-No request waits for learning. A mix that has moved, or another policy that the tuner prefers, is worked out by `work`
-in whatever thread the caller has for it, on copies, and taken over between two requests.
+No request waits for learning. When the mix moves, or the tuner prefers another policy, `work` recalculates on copies
+in a thread of the caller's choice; the result is applied between two requests.
 """
 
 from collections import OrderedDict
@@ -10,13 +10,14 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.capacity_mirror import Mirror
-from dovetail.engine.score.fragmentation_term import BestFit, Kept
+from dovetail.engine.score.capacity_mirror import CapacityMirror
+from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm
 from dovetail.engine.score.priced_rows import PricedRows, device_values, shape_of, value_of
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.appraisal import Appraisal
@@ -27,16 +28,16 @@ from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.tuner import Candidate, Tuner, TunerSettings, candidates
 from dovetail.fragmentation.workload_mix import Mix
 
-# Pods whose arrival is remembered, so that each counts once however often it is asked about.
+# How many arrivals are remembered, so that each pod counts once however often it is filtered.
 _REMEMBERED: Final = 1 << 15
-# h of the prices where pods also leave.
+# The horizon h of the prices for a cluster that pods also leave.
 LIVE_HORIZON: Final = 2.0
 _REPLAYED_AT_A_TIME: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FragmentSettings:
-    """Which term is used, and how it learns."""
+class FragmentationSettings:
+    """Which term is in use, and how it learns."""
 
     policy: FragmentationPolicy = "ph"
     horizon: float = LIVE_HORIZON
@@ -45,13 +46,13 @@ class FragmentSettings:
 
     @property
     def priced(self) -> PHSettings:
-        """PH as it is set for a live cluster."""
+        """The settings of PH for a live cluster."""
         return PHSettings(prices=PriceSettings(horizon=self.horizon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The cluster's fragmentation F for the mix learned so far, and what is idle, in GPUs; and which term is live."""
+    """The cluster's fragmentation F for the learned mix, and its idle capacity, both in GPUs; and the live policy."""
 
     policy: str
     fragmented_gpus: float
@@ -60,22 +61,26 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """F as a part of what is idle, 0 to 1."""
+        """F relative to the idle capacity, 0 to 1."""
         return self.fragmented_gpus / self.idle_gpus if self.idle_gpus else 0.0
 
 
-class Fragments:
-    """A fragmentation term (`Tidy`) over a ledger. Its methods belong to one thread, but for `work`."""
+class LiveFragmentation:
+    """A `FragmentationTerm` over a ledger. Call its methods from one thread; only `work` may run in another one."""
 
     def __init__(
-        self, ledger: Ledger, *, settings: FragmentSettings | None = None, random: np.random.Generator | None = None
+        self,
+        ledger: Ledger,
+        *,
+        settings: FragmentationSettings | None = None,
+        random: np.random.Generator | None = None,
     ) -> None:
         self._ledger = ledger
-        self._settings = settings or FragmentSettings()
+        self._settings = settings or FragmentationSettings()
         self._wanted = self._settings.policy
         if self._settings.policy in {"ph", "tuned"} and not cutting_stock.available():
             self._settings = replace(self._settings, policy="bestfit")
-        self._mirror = Mirror(ledger)
+        self._mirror = CapacityMirror(ledger)
         self._learned = LearnedMix(self._mirror.columns, learning=self._settings.learning)
         self._arrived: OrderedDict[str, None] = OrderedDict()
         self._candidates = candidates(self._settings.priced)
@@ -84,9 +89,9 @@ class Fragments:
         self._candidate = self._candidates["ph" if self._settings.policy in {"ph", "tuned"} else "fgd"]
         self._appraisal = self._candidate.appraise(self._mirror.columns, self._learned.mix)
         self._seen_mirror = self._mirror.generation
-        self._job: _Job | None = None
+        self._job: _Recalculation | None = None
         self._plain = BestFit()
-        # Memory of a device on the average, and the generation of the mirror at which it was so.
+        # The generation of the mirror, and the average memory of a device at that generation.
         self._device_mib = (-1, 0)
         self.generation = 0
 
@@ -94,27 +99,27 @@ class Fragments:
 
     @property
     def appraisal(self) -> Appraisal:
-        """What placements are worth now; it is up to date after `follow`."""
+        """The current appraisal of placements; up to date after `follow`."""
         return self._appraisal
 
     @property
     def columns(self) -> Columns:
-        """The free capacity that the appraisal looks at."""
+        """The free capacity that the appraisal is of."""
         return self._mirror.columns
 
     def follow(self) -> None:
-        """Come up to date with the ledger, and take over what was worked out meanwhile."""
+        """Apply the changes of the ledger, and a finished recalculation."""
         if self._settings.policy != "bestfit":
             self._follow()
 
-    def keep(self, ask: Ask) -> Kept:
-        """A place to keep the term of an ask."""
+    def keep(self, ask: Ask) -> CachedTerm:
+        """An empty cache for the term of an ask."""
         if self._settings.policy == "bestfit":
             return self._plain.keep(ask)
         return PricedRows(self, ask)
 
     def alone(self, judged: Judgement, *, key: str) -> Floats:
-        """The term of nodes that fit, [n], as if the claim `key` did not stand."""
+        """The term of nodes that fit, [n], without the claim `key`."""
         if self._settings.policy == "bestfit":
             return self._plain.alone(judged, key=key)
         self._follow()
@@ -122,13 +127,13 @@ class Fragments:
             self._appraisal.refresh()
             return value_of(self, judged, rows=self._ledger.rows(judged.nodes))
 
-    def device_values(self, judged: Judgement, row: int, *, key: str) -> Floats:
-        """How good each device of a node is, [d]; of those that are not free it means nothing."""
+    def device_values(self, judged: Feasibility, row: int, *, key: str) -> Floats:
+        """How good each device of a node is, [d]. Defined only for free devices."""
         ask = judged.ask
         if self._settings.policy == "bestfit" or ask.policy == "Spread" or ask.mode != "Fractional":
             return self._plain.device_values(judged, row, key=key)
         node = judged.nodes[row]
-        # Only this node is looked at: what has changed elsewhere is taken over later, many nodes at once.
+        # Only this node matters here. Changes elsewhere are applied later, many nodes at once.
         if not self._mirror.has_seen(node):
             self._follow()
         own = int(self._ledger.rows([node])[0])
@@ -140,18 +145,18 @@ class Fragments:
 
     @property
     def live(self) -> str:
-        """Which term is in use: `ph`, `fgd` or `bestfit`, or the variant of PH that the tuner prefers."""
+        """The policy in use: `ph`, `fgd` or `bestfit`, or the variant of PH that the tuner prefers."""
         return self._candidate.name if self._settings.policy != "bestfit" else "bestfit"
 
     @property
     def shortcoming(self) -> str:
-        """Why another term is in use than was asked for; empty when it is not."""
+        """Why the configured policy is not in use; empty when it is."""
         if self._wanted == self._settings.policy:
             return ""
         return f"fragmentation_policy {self._wanted} needs HiGHS (the extra `extender`): bestfit takes its place"
 
     def arrived(self, ask: Ask, *, key: str) -> None:
-        """A pod asks this. Each key counts once."""
+        """Count the arrival of a pod. Each key counts once."""
         if key in self._arrived:
             return
         self._arrived[key] = None
@@ -165,7 +170,7 @@ class Fragments:
         self._tune()
 
     def work(self) -> bool:
-        """A small part of what can be done beside placements, in any thread. True while there is more to do."""
+        """Do one small step of the background work, in any thread. True while there is more to do."""
         job = self._job
         if job is not None and job.made is None:
             job.made = job.candidate.appraise(job.columns, job.mix)
@@ -173,7 +178,7 @@ class Fragments:
         return self._tuner is not None and self._tuner.step(arrivals=_REPLAYED_AT_A_TIME)
 
     def measure(self) -> Measured:
-        """The cluster as it is now. Looks at all nodes: for a scrape, not for a request."""
+        """Measure the cluster. Looks at all nodes: call it for a scrape, not for a request."""
         self._follow()
         return Measured(
             policy=self.live,
@@ -182,7 +187,7 @@ class Fragments:
             arrivals=self._learned.learner.arrivals,
         )
 
-    # --- inside ------------------------------------------------------------------------------------------------
+    # --- Inside ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         self._mirror.follow()
@@ -207,10 +212,10 @@ class Fragments:
         self.generation += 1
 
     def _begin(self, candidate: Candidate) -> None:
-        self._job = _Job(candidate, columns=self.columns.copy(), mix=self._learned.mix)
+        self._job = _Recalculation(candidate, columns=self.columns.copy(), mix=self._learned.mix)
 
     def _tune(self) -> None:
-        """Begin a round of replays when it is time, and work towards what the last one preferred."""
+        """Start a round of replays when it is due, and switch to the policy that the last round preferred."""
         tuner = self._tuner
         if tuner is None or tuner.running:
             return
@@ -236,8 +241,8 @@ class Fragments:
         return shape_of(ask, memory_mib=memory_mib)
 
 
-class _Job:
-    """A reckoning that is to be worked out on a copy; `made` is written last, by whoever did it."""
+class _Recalculation:
+    """A recalculation on copies. The working thread writes `made` last."""
 
     def __init__(self, candidate: Candidate, *, columns: Columns, mix: Mix) -> None:
         self.candidate = candidate

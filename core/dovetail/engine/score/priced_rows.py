@@ -1,7 +1,7 @@
-"""What a placement is worth to the future, kept row by row for one ask, at prices that change under it.
+"""The priced fragmentation term of one ask, cached for each row of the ledger while prices change.
 
-`static` and the headroom `loss` of a row change with its node alone; `score` adds them up at the prices of the day. So
-a request costs the rows that were touched since this ask came last, and now and then a multiplication by new prices.
+The `static` part and the headroom `loss` of a row change only with its node; `score` adds them at the current prices.
+So a request costs the rows that changed since the last request of this ask, and a multiplication when prices change.
 """
 
 from typing import Final, Protocol
@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Bools, Floats, Ints
@@ -21,30 +22,29 @@ from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.policy import MANY_ROWS
 
 Millis = npt.NDArray[np.int16]
-# Scores are equal when they agree so far: single precision tells no finer. Of equals the first node has it.
+# Scores that agree in so many digits are equal (single precision has no more); the first node wins.
 _DIGITS: Final = 5
 _NOT_FREE: Final = WHOLE_MILLI + 1
-# Devices of a node whose set fits into a number beside the number of its kind.
+# A set of up to this many devices fits into an integer together with the number of the node class.
 _BITS: Final = 32
 
 
 class Source(Protocol):
-    """Where today's reckoning is."""
+    """Where the current prices and capacity are."""
 
     @property
     def appraisal(self) -> Appraisal:
-        """What placements are worth now."""
+        """The current appraisal of placements."""
         ...
 
     @property
     def columns(self) -> Columns:
-        """The free capacity that it looks at."""
+        """The free capacity that the appraisal is of."""
         ...
 
 
 class PricedRows:
-    """The term of one ask by row of the ledger, and what it follows from: where the ask fits, which devices it could
-    take there and how much of each."""
+    """The term of one ask by row, with its inputs: where the ask fits, on which devices, and how much it takes."""
 
     def __init__(self, source: Source, ask: Ask) -> None:
         self._source = source
@@ -56,12 +56,12 @@ class PricedRows:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that is taken."""
+        """Memory in use, in bytes."""
         columns = (self._fits, self._free, self._taken, self._static, self._score, self._loss)
         return sum(column.nbytes for column in columns)
 
     def store(self, rows: Ints, judged: Judgement) -> None:
-        """Take over a judgement of these rows."""
+        """Store a judgement of these rows."""
         free = _free(judged)
         self._grow(rows, width=free.shape[1])
         self._fits[rows] = judged.fits
@@ -70,7 +70,7 @@ class PricedRows:
         self._appraise(rows)
 
     def renew(self) -> None:
-        """Reckon all anew as it is reckoned now."""
+        """Recompute all rows with the current appraisal."""
         self._make_columns(rows=len(self._fits))
         self._appraise(np.arange(len(self._fits)))
 
@@ -101,7 +101,7 @@ class PricedRows:
             self._score[rows] = _score(self._source, static, loss)[kind]
 
     def values(self, rows: Ints) -> Floats:
-        """The term of these rows, in GPUs (of FGD: its score)."""
+        """The term of these rows, in GPUs (for FGD: its score)."""
         appraisal = self._source.appraisal
         if self._epoch != appraisal.epoch:
             self._epoch = appraisal.epoch
@@ -110,12 +110,12 @@ class PricedRows:
 
 
 def _score(source: Source, static: Counts, loss: Counts) -> Counts:
-    # In single precision throughout, kept or not: equal nodes must be equal to the last digit.
+    # Always in single precision, cached or not: equal nodes must have equal scores.
     return (loss @ source.appraisal.price + static).round(_DIGITS)
 
 
 def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
-    """The term of nodes that are not kept, [n]; 0 where the ask does not fit."""
+    """The term of nodes that are not cached, [n]; 0 where the ask does not fit."""
     value = np.zeros(len(rows))
     fits = np.flatnonzero(judged.fits)
     if fits.size:
@@ -125,8 +125,8 @@ def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
     return value
 
 
-def device_values(source: Source, judged: Judgement, *, row: int, at: int) -> Floats:
-    """What a share is worth on each device of the node in `row`, which is at `at` in `judged`, [d]."""
+def device_values(source: Source, judged: Feasibility, *, row: int, at: int) -> Floats:
+    """The value of a share on each device, [d], of the node in ledger row `row`, at position `at` in `judged`."""
     free = np.flatnonzero(judged.free_devices[at])
     value = np.full(judged.free_devices.shape[1], -np.inf)
     left = source.columns.left[row, free]
@@ -137,8 +137,7 @@ def device_values(source: Source, judged: Judgement, *, row: int, at: int) -> Fl
 
 
 def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
-    """The class of pods that an ask belongs to. An amount of memory counts as the part of a device that it takes; a
-    device has `memory_mib` on the average."""
+    """The pod class of an ask. A memory request counts as its part of a device with `memory_mib`, the average."""
     gpu = ask.gpu
     if gpu is None:
         return Shape(cpu_milli=ask.cpu_milli, memory_mib=ask.memory_mib)
@@ -155,7 +154,7 @@ def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
 
 
 def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) -> tuple[Counts, Counts]:
-    """Both parts of the term for nodes that fit, with the devices that are free there and what is taken of each."""
+    """Both parts of the term (static [n], loss [n, k]) for nodes that fit, by free devices and what the ask takes."""
     appraisal = source.appraisal
     left = source.columns.left[rows][:, : free.shape[1]]
     if ask.mode == "Fractional" and _count(ask) == 1 and ask.policy != "Spread":
@@ -168,7 +167,7 @@ def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) 
 
 
 def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, free: Bools, taken: Millis) -> Ints:
-    """The device of each node where a share is worth most, [n, 1]; equal devices are looked at once."""
+    """The most valuable device of each node for a share, [n, 1]; equal devices are appraised once."""
     earlier = np.tri(left.shape[1], k=-1, dtype=np.bool_)
     same = (left[:, :, np.newaxis] == left[:, np.newaxis, :]) & free[:, np.newaxis, :] & earlier
     at, device = np.nonzero(free & ~same.any(axis=2))
@@ -179,7 +178,7 @@ def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, fre
 
 
 def _simple_devices(ask: Ask, *, left: Ints, free: Bools) -> Ints:
-    """As many free devices as are asked: the fullest, or for Spread the emptiest, [n, k]."""
+    """As many free devices as requested, [n, k]: the fullest, for Spread the emptiest."""
     order = left if ask.policy != "Spread" else WHOLE_MILLI - left
     return np.argsort(np.where(free, order, _NOT_FREE), axis=1, kind="stable")[:, : _count(ask)]
 
@@ -189,13 +188,13 @@ def _count(ask: Ask) -> int:
     return 0 if ask.gpu is None else ask.gpu.count + sum(each.count for each in ask.more)
 
 
-def _free(judged: Judgement) -> Bools:
+def _free(judged: Feasibility) -> Bools:
     """Devices that the pod could take, [n, d]."""
     return np.zeros_like(judged.columns.present) if judged.ask.gpu is None else judged.free_devices
 
 
-def _taken(judged: Judgement) -> Millis:
-    """Milli that the ask takes of each device, by share or by memory, whichever is more, [n, d]."""
+def _taken(judged: Feasibility) -> Millis:
+    """Milli that the ask takes of each device, [n, d]: by share or by memory, whichever is more."""
     ask, gpu = judged.ask, judged.ask.gpu
     shape = judged.columns.total.shape
     if gpu is None or ask.mode != "Fractional":
@@ -218,8 +217,10 @@ def _taking(ask: Ask, *, rows: Ints, before: Ints, taken: Ints | Millis) -> Taki
 
 
 def _alike(columns: Columns, *, rows: Ints, free: Bools, ask: Ask) -> tuple[Ints | slice, Ints | slice]:
-    """Positions of some rows that stand for all, and for each row the position of its own among them: nodes that are
-    equal in all that is left, and offer the same devices, are reckoned once."""
+    """Positions of representative rows, and for each row the index of its representative.
+
+    Nodes with equal free capacity and the same free devices are appraised once.
+    """
     if len(rows) < MANY_ROWS or ask.mode == "TimeShared" or free.shape[1] > _BITS:
         return slice(None), slice(None)
     names = (columns.kinds.of[rows] << _BITS) | (free << np.arange(free.shape[1])).sum(axis=1)

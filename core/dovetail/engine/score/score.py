@@ -1,8 +1,8 @@
-"""How well a node that fits would do, by policy: `rank` gives 0 to 1, higher is better. Never mutates the ledger.
+"""Ranks nodes that fit, by policy: 0 to 1, higher is better. Never changes the ledger.
 
 The score is a weighted sum (design §6): 0.4 device utilization + 0.3 memory + 0.2 CPU + 0.1 fragmentation by default.
-SPREAD prefers what is idle, BALANCED packs what is promised but keeps away from what is measured hot, and PACK looks at
-the fragmentation term alone (contracts §3.10). What that term is, and how it is kept, is in `tidy`.
+SPREAD prefers idle nodes. BALANCED packs promises, but avoids devices that are measured busy. PACK uses the
+fragmentation term alone (contracts §3.10), which `fragmentation_term` defines.
 """
 
 from collections.abc import Sequence
@@ -16,50 +16,57 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Columns, Floats
 from dovetail.engine.model.settings import Weights
-from dovetail.engine.score.fragmentation_term import tidiness
+from dovetail.engine.score.fragmentation_term import compactness
 from dovetail.gpu.request import WHOLE_MILLI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the score is made of, for some nodes, each of shape [n]; higher is better in all of them. `tidy`, the
-    fragmentation term, is on a scale of its own, the others are 0 to 1."""
+    """The terms of the score for some nodes, [n]; higher is better in each.
 
-    calm: Floats
+    utilization     how idle the devices are, 0 to 1
+    memory          how much device memory is promised (for SPREAD: free), 0 to 1
+    cpu             how much of the node's CPU is requested (for SPREAD: free), 0 to 1
+    fragmentation   how little the placement fragments the cluster, on a scale of its own
+    """
+
+    utilization: Floats
     memory: Floats
     cpu: Floats
-    tidy: Floats
+    fragmentation: Floats
 
 
-def terms(judged: Judgement, *, tidy: Floats | None = None) -> Terms:
-    """The terms of nodes for an ask, in the sense of its policy. Fragmentation is best fit's when none is given."""
-    tidy = tidiness(judged) if tidy is None else tidy
+def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
+    """The terms of nodes for an ask, as its policy prefers them. Without `fragmentation` best fit is used."""
+    fragmentation = compactness(judged) if fragmentation is None else fragmentation
     columns, ask = judged.columns, judged.ask
     cpu = _ratio(columns.cpu_milli - columns.cpu_free, columns.cpu_milli).clip(0, 1)
     if ask.gpu is None:
         idle = np.zeros_like(cpu)
-        return Terms(calm=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, tidy=tidy)
+        return Terms(
+            utilization=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, fragmentation=fragmentation
+        )
     memory = _mean_over_devices(columns, _ratio(columns.promised + columns.foreign, columns.total))
     if ask.policy == "Spread":
         memory, cpu = 1 - memory, 1 - cpu
     return Terms(
-        calm=1 - _mean_over_devices(columns, _load(columns, policy=ask.policy)),
+        utilization=1 - _mean_over_devices(columns, _load(columns, policy=ask.policy)),
         memory=memory,
         cpu=cpu,
-        tidy=tidy,
+        fragmentation=fragmentation,
     )
 
 
 def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
-    """The score of nodes that all fit, 0 to 1, shape [n]: the fragmentation term is scaled over just these."""
+    """The score of nodes that all fit, 0 to 1, [n]. The fragmentation term is scaled over exactly these nodes."""
     if policy == "Pack":
-        return scaled(parts.tidy)
+        return scaled(parts.fragmentation)
     total = weights.utilization + weights.memory + weights.cpu + weights.fragmentation
     score = (
-        weights.utilization * parts.calm
+        weights.utilization * parts.utilization
         + weights.memory * parts.memory
         + weights.cpu * parts.cpu
-        + weights.fragmentation * scaled(parts.tidy)
+        + weights.fragmentation * scaled(parts.fragmentation)
     )
     return score / total if total else score
 
@@ -71,15 +78,19 @@ def rank(
     nodes: Sequence[str],
     key: str,
 ) -> list[float]:
-    """How well each of `nodes` would do for `ask`, 0 to 1, by the ledger's weights and with best fit as the
-    fragmentation term. Nodes are taken to fit; the order is that of `nodes`."""
+    """The score of each of `nodes` for `ask`, 0 to 1, in their order, with best fit as the fragmentation term.
+
+    The caller makes sure that the nodes fit.
+    """
     judged = Judgement(ledger, ask, nodes=nodes, key=key)
     return list(combine(terms(judged), policy=ask.policy, weights=ledger.weights).tolist())
 
 
 def _load(columns: Columns, *, policy: Policy) -> Floats:
-    """Load of each device, 0 to 1, shape [n, d]. What SPREAD placed a moment ago is not measured yet: there a promise
-    counts as load, or a burst of pods would all go to one idle node."""
+    """Load of each device, 0 to 1, [n, d].
+
+    For SPREAD a promise counts as load before it is measured. Otherwise a burst of pods would go to one idle node.
+    """
     if policy != "Spread":
         return columns.utilization
     return np.maximum(columns.utilization, 1 - columns.share_left / WHOLE_MILLI)
@@ -95,6 +106,6 @@ def _ratio(part: np.typing.NDArray[np.int64], whole: np.typing.NDArray[np.int64]
 
 
 def scaled(values: Floats) -> Floats:
-    """Values from 0 for the lowest to 1 for the highest; 1 where all are equal."""
+    """Values scaled to 0 for the lowest and 1 for the highest; 1 where all are equal."""
     low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
     return (values - low) / (high - low) if high > low else np.ones_like(values)

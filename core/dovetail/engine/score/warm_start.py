@@ -1,4 +1,4 @@
-"""What the pods that are here teach a fragmentation term, before any more of them arrive. Pure."""
+"""Trains a fragmentation term with the pods that already run. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -6,15 +6,17 @@ from typing import Final
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.live_fragmentation import Fragments, FragmentSettings
+from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
 
 # Pods that are counted at a time.
 _AT_A_TIME: Final = 50
 
 
-def count_those_here(fragments: Fragments, asks: Iterable[tuple[str, Ask | None]]) -> Iterator[int]:
-    """Count the pods that are here, by UID, each as an arrival; who asks nothing does not count. In small steps: what
-    is given is how many were counted so far."""
+def count_pods(fragments: LiveFragmentation, asks: Iterable[tuple[str, Ask | None]]) -> Iterator[int]:
+    """Count each existing pod, by UID, as an arrival; pods without a request do not count.
+
+    Yields the number counted so far, every few pods, so that the caller can do other work.
+    """
     counted = 0
     for seen, (uid, ask) in enumerate(asks, start=1):
         if ask is not None:
@@ -25,18 +27,18 @@ def count_those_here(fragments: Fragments, asks: Iterable[tuple[str, Ask | None]
     yield counted
 
 
-def learned_here(
+def learned_from_pods(
     ledger: Ledger, *, policy: FragmentationPolicy, asks: Iterable[tuple[str, Ask | None]]
-) -> tuple[Fragments, int]:
-    """A term that has learned from the pods that are here, worked out at once, and how many they were.
+) -> tuple[LiveFragmentation, int]:
+    """A term that has learned from the existing pods, calculated at once; and how many pods there were.
 
-    Nothing is replayed for it: where the tuner is to choose, PH as it is set stands for its choice.
+    It replays nothing: in place of the tuner's choice it uses PH with its default settings.
     """
-    settings = FragmentSettings(policy="ph" if policy == "tuned" else policy)
-    fragments = Fragments(ledger, settings=settings)
+    settings = FragmentationSettings(policy="ph" if policy == "tuned" else policy)
+    fragments = LiveFragmentation(ledger, settings=settings)
     fragments.follow()
     counted = 0
-    for counted in count_those_here(fragments, asks):  # noqa: B007 - the last count is what is told
+    for counted in count_pods(fragments, asks):  # noqa: B007 - the last count is the result
         while fragments.work():
             pass
         fragments.follow()

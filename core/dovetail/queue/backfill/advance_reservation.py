@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dovetail.engine.filter.messages import gpus
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, find_room
@@ -131,7 +132,7 @@ def _after(
 ) -> Reservation | None:
     """The earliest start when nothing is kept any more; until then that is for those whom it is kept for."""
     at = max(each.until_seconds for each in against)
-    now = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites)
+    now = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites=sites)
     if isinstance(now, Room):
         claims = now.claims
     else:
@@ -158,11 +159,11 @@ def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Seq
 def _claims(window: Window, *, ledger: Ledger) -> list[Claim]:
     """As many GPUs as there are, one by one; the ledger has them then."""
     claims: list[Claim] = []
-    shapes = Shapes(ledger)
+    fit_cache = FitCache(ledger)
     for resource in window.resources:
         while len(claims) < window.gpus:
             key = f"{window.key}/{len(claims)}"
-            found = place(ledger, _one(resource), workers=1, key=key, nodes=window.nodes, shapes=shapes)
+            found = place(ledger, _one(resource), workers=1, key=key, nodes=window.nodes, fit_cache=fit_cache)
             if isinstance(found, Shortage):
                 break
             claims += found

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.model.candidates import Candidate, Room, Sites, find_room
 
 # Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
@@ -22,7 +22,7 @@ class Tries:
         self._sites = sites
         self._tried: set[object] = set()
         self._hope: dict[object, bool] = {}
-        self._empty: tuple[Ledger, Shapes] | None = None
+        self._empty: tuple[Ledger, FitCache] | None = None
 
     def take(self, job: Candidate, *, ends: Iterable[str]) -> bool:
         """Whether a reservation is to be looked for, and then count it: of those whose shape was not tried, the first,
@@ -45,8 +45,8 @@ class Tries:
                 empty = self._ledger.copy()
                 for key in ends:
                     empty.release(key)
-                self._empty = empty, Shapes(empty)
-            ledger, shapes = self._empty
-            found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
+                self._empty = empty, FitCache(empty)
+            ledger, fit_cache = self._empty
+            found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites)
             self._hope[job.shape] = isinstance(found, Room)
         return self._hope[job.shape]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 
 
@@ -91,7 +91,7 @@ class _Future:
         self._job = job
         self._sites = sites
         self._ledger = ledger
-        self._shapes = Shapes(ledger)
+        self._fit_cache = FitCache(ledger)
         self._gone: list[Claim] = []
 
     def room_after(self, count: int) -> Room | None:
@@ -101,7 +101,7 @@ class _Future:
             self._gone.append(claim)
         while len(self._gone) > count:
             self._ledger.commit(self._gone.pop())
-        found = find_room(self._job, ledger=self._ledger, shapes=self._shapes, sites=self._sites)
+        found = find_room(self._job, ledger=self._ledger, fit_cache=self._fit_cache, sites=self._sites)
         return None if isinstance(found, NoRoom) else found
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import Reservation, set_aside
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room
 
@@ -18,7 +18,7 @@ class KeptAside:
     def __init__(self, ledger: Ledger, *, sites: Sites) -> None:
         self._ledger = ledger
         self._sites = sites
-        self._left: dict[tuple[str, ...], tuple[Ledger, Shapes]] = {}
+        self._left: dict[tuple[str, ...], tuple[Ledger, FitCache]] = {}
         self._refused: dict[tuple[tuple[str, ...], object], Shortage] = {}
 
     def room(self, job: Candidate, *, kept: Sequence[Reservation], leaving: Sequence[Leaving]) -> Room | Shortage:
@@ -29,8 +29,8 @@ class KeptAside:
             return shortage
         if keys not in self._left:
             self._left[keys] = self._without(kept, leaving=leaving)
-        ledger, shapes = self._left[keys]
-        found = find_room(job, ledger=ledger, shapes=shapes, sites=self._sites)
+        ledger, fit_cache = self._left[keys]
+        found = find_room(job, ledger=ledger, fit_cache=fit_cache, sites=self._sites)
         if isinstance(found, Room):
             return found
         self._refused[keys, job.shape] = found.shortage
@@ -46,8 +46,8 @@ class KeptAside:
         self._left.clear()
         self._refused.clear()
 
-    def _without(self, kept: Sequence[Reservation], *, leaving: Sequence[Leaving]) -> tuple[Ledger, Shapes]:
+    def _without(self, kept: Sequence[Reservation], *, leaving: Sequence[Leaving]) -> tuple[Ledger, FitCache]:
         ledger = self._ledger
         for each in kept:
             ledger = set_aside(each, ledger=ledger, leaving=leaving)
-        return ledger, Shapes(ledger)
+        return ledger, FitCache(ledger)

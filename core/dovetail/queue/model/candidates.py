@@ -8,11 +8,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from dovetail.engine.filter.fit import Fit, check
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import WHOLE_MILLI
 
 DAY_SECONDS: Final = 86_400.0
@@ -119,7 +120,7 @@ def order(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda job: (-job.priority, job.share, job.created, job.number, job.name, job.key))
 
 
-def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -> Room | NoRoom:
+def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sites) -> Room | NoRoom:
     """The first way that has room for all workers; else the first way that could ever have it, and its shortage.
 
     All workers are met in one way. A way that no node serves says less than any other.
@@ -129,23 +130,23 @@ def find_room(job: Candidate, *, ledger: Ledger, shapes: Shapes, sites: Sites) -
         ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
     shortages = []
     for ask in ways:
-        found = place(ledger, ask, workers=job.workers, key=job.key, nodes=nodes, shapes=shapes, least=job.least)
+        found = place(ledger, ask, workers=job.workers, key=job.key, nodes=nodes, fit_cache=fit_cache, least=job.least)
         if not isinstance(found, Shortage):
             return Room(ask=ask, claims=tuple(found))
         shortages.append(NoRoom(ask=ask, shortage=found))
     return next((each for each in shortages if each.shortage.reason != "ExceedsCapacity"), shortages[0])
 
 
-def helps(job: Candidate, *, nodes: Iterable[str], shapes: Shapes, sites: Sites) -> bool:
+def helps(job: Candidate, *, nodes: Iterable[str], fit_cache: FitCache, sites: Sites) -> bool:
     """Whether one of its workers could go to one of `nodes` now: where there was no room, none came up otherwise."""
     its = set(sites[job.site]) if job.site in sites else None
     nodes = [node for node in nodes if its is None or node in its]
-    return any(shapes.best(ask, nodes=nodes, key=job.key, limit=1) for ask in (job.ask, *job.others))
+    return any(fit_cache.best(ask, nodes=nodes, key=job.key, limit=1) for ask in (job.ask, *job.others))
 
 
 def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:
     """Of the ways in which the job may be met, the one that has room, else the one of which it would be told."""
-    return find_room(job, ledger=ledger, shapes=Shapes(ledger), sites=sites).ask
+    return find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites=sites).ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,10 +214,10 @@ def claim_on_the_way(
     for node, workers in planned.items():
         _claim_on(node, workers, ledger=ledger, going=ends, claimed=claimed, standing=standing)
     standing.forget_all_but(planned)
-    shapes = Shapes(ledger)
+    fit_cache = FitCache(ledger)
     for job in jobs:
         if job.ask.gpu is not None and not job.nodes:
-            claimed.leaving.extend(_claim_anywhere(job, ledger=ledger, sites=sites, shapes=shapes))
+            claimed.leaving.extend(_claim_anywhere(job, ledger=ledger, sites=sites, fit_cache=fit_cache))
     return claimed
 
 
@@ -263,12 +264,12 @@ def _check_after(going: frozenset[str], job: Candidate, node: str, *, key: str, 
     return found
 
 
-def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, shapes: Shapes) -> list[Leaving]:
+def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, fit_cache: FitCache) -> list[Leaving]:
     """Claim for the workers of a job without a plan, one after the other."""
     leaving = []
     for worker in range(job.workers):
         key, nodes = f"{job.key}/{worker}", sites.get(job.site)
-        found = place(ledger, job.ask, workers=1, key=key, nodes=nodes, shapes=shapes)
+        found = place(ledger, job.ask, workers=1, key=key, nodes=nodes, fit_cache=fit_cache)
         if isinstance(found, Shortage):
             break
         leaving += commit(found, job=job, ledger=ledger)

@@ -9,7 +9,7 @@ from itertools import accumulate, combinations, islice
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.model.candidates import Candidate, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
@@ -81,9 +81,9 @@ class Proofs:
     def without(self, victims: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
         """The room of the job once the victims have left, on `nodes` where these are named."""
         sites = self.sites if nodes is None else {self.job.site: nodes}
-        with self.ledger.aside(key for each in victims for key in each.claims):
+        with self.ledger.without(key for each in victims for key in each.claims):
             left = self.ledger if self.beside is None else self.beside(self.ledger)
-            found = find_room(self.job, ledger=left, shapes=Shapes(left), sites=sites)
+            found = find_room(self.job, ledger=left, fit_cache=FitCache(left), sites=sites)
         return None if isinstance(found, NoRoom) else Proof(victims=tuple(victims), room=found)
 
     def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:

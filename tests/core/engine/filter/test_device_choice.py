@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dovetail.engine.filter.device_choice import chosen
+from dovetail.engine.filter.device_choice import choose_slots
 from dovetail.engine.model.inventory import DeviceFacts
 
 QUADS = [(0, 1, 2, 3), (4, 5, 6, 7)]
@@ -82,12 +82,12 @@ SCENARIOS = {
 def test_devices_are_chosen(scenario: Scenario) -> None:
     free = np.array(scenario.free or range(len(scenario.devices)))
     values = np.array([scenario.values.get(slot, 0.0) for slot in free.tolist()])
-    assert chosen(free, count=scenario.count, values=values, facts=scenario.devices) == scenario.expected
+    assert choose_slots(free, count=scenario.count, values=values, facts=scenario.devices) == scenario.expected
 
 
 def test_where_sets_are_too_many_to_look_at_all_a_connected_one_is_found() -> None:
     islands = [tuple(range(start, start + 8)) for start in range(0, 32, 8)]
-    found = chosen(
+    found = choose_slots(
         np.arange(1, 32), count=8, values=np.zeros(31), facts=server(32, nvlink=islands, sockets=2)
     )  # fmt: skip
     assert found == islands[1]

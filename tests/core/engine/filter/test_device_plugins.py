@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dovetail.engine.filter.fit import Fit, check
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.model.inventory import NodeFacts

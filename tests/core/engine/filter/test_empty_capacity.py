@@ -6,7 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger

@@ -12,7 +12,7 @@ from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import parse
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
@@ -119,15 +119,15 @@ def test_what_is_kept_of_a_shape_says_the_same() -> None:
     ledger = make_ledger(a=4, b=1, c=8)
     hold_devices(ledger, "a", 0, 1, 2)
     ask = make_parts("1", "1")
-    shapes, nodes = Shapes(ledger), ["a", "b", "c"]
+    fit_cache, nodes = FitCache(ledger), ["a", "b", "c"]
     screened = screen(ledger, ask, nodes=nodes, key="p")
-    assert shapes.best(ask, nodes=nodes, key="p") == screened.fits == ["c"]
-    kept = shapes.refusals(ask, nodes=nodes, key="p")
+    assert fit_cache.best(ask, nodes=nodes, key="p") == screened.fits == ["c"]
+    kept = fit_cache.refusals(ask, nodes=nodes, key="p")
     assert {name: found.text for name, found in kept.items()} == {
         name: found.text for name, found in screened.refusals.items()
     }
     hold_devices(ledger, "c", *range(7))
-    assert shapes.best(ask, nodes=nodes, key="p") == []
+    assert fit_cache.best(ask, nodes=nodes, key="p") == []
 
 
 SHARES = st.sampled_from(["0.1", "0.25", "0.3", "0.5", "0.6", "2x0.5", "8G,0.25", "16G,0.5", "2x4G,0.1"])

@@ -4,7 +4,8 @@ import pytest
 
 from dovetail.cluster.view import node_facts
 from dovetail.engine.filter.fit import check
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import ANY_NUMBER, NodeFacts

@@ -4,7 +4,8 @@ import pytest
 
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.engine.filter.fit import Fit, check
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.settings import Limits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger

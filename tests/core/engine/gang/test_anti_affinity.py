@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from tests.core.engine.builders import hold_devices, make_ask, make_ledger
 

@@ -2,7 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dovetail.engine.gang.placement import Shortage, place
+from dovetail.engine.gang.placement import place
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger

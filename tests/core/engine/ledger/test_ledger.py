@@ -73,7 +73,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def loads_settle(self) -> None:
-        self.ledger.settle_loads(self.now)
+        self.ledger.settle_utilization(self.now)
 
     def _try(self, key: str, *, node: str, ask: Ask, hold: float | None) -> None:
         found = check(self.ledger, ask, node=node, key=key)

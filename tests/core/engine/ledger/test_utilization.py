@@ -38,9 +38,9 @@ def test_a_spike_of_one_report_steers_little() -> None:
 def test_a_load_that_lasts_comes_through_without_another_report() -> None:
     ledger = make_loaded(0.0)
     report(ledger, 1.0, at=100.0)
-    ledger.settle_loads(100.0 + T)
+    ledger.settle_utilization(100.0 + T)
     assert shown(ledger) == pytest.approx(1 - np.exp(-1))
-    ledger.settle_loads(100.0 + 20 * T)
+    ledger.settle_utilization(100.0 + 20 * T)
     assert shown(ledger) == 1.0
 
 
@@ -49,7 +49,7 @@ def test_it_does_not_matter_how_often_somebody_looks() -> None:
     for ledger in (often, once):
         report(ledger, 0.8, at=10.0)
     for second in range(11, 90):
-        often.settle_loads(float(second))
+        often.settle_utilization(float(second))
     for ledger in (often, once):
         report(ledger, 0.2, at=90.0)
     assert shown(often) == pytest.approx(shown(once))
@@ -59,20 +59,20 @@ def test_kept_judgements_are_made_anew_only_for_steps_that_matter() -> None:
     ledger = make_loaded(0.0)
     report(ledger, 1.0, at=0.0)
     position = ledger.changes
-    ledger.settle_loads(T * STEP / 2)
+    ledger.settle_utilization(T * STEP / 2)
     assert ledger.touched_since(position) == set()
-    ledger.settle_loads(T * STEP * 2)
+    ledger.settle_utilization(T * STEP * 2)
     assert ledger.touched_since(position) == {0}
-    ledger.settle_loads(T * 30)
+    ledger.settle_utilization(T * 30)
     position = ledger.changes
-    ledger.settle_loads(T * 60)
+    ledger.settle_utilization(T * 60)
     assert ledger.touched_since(position) == set()
 
 
 def test_a_clock_that_goes_back_changes_nothing() -> None:
     ledger = make_loaded(0.5)
     report(ledger, 1.0, at=100.0)
-    ledger.settle_loads(50.0)
+    ledger.settle_utilization(50.0)
     report(ledger, 1.0, at=20.0)
     assert shown(ledger) == pytest.approx(0.5)
 
@@ -87,7 +87,7 @@ def test_after_a_silence_the_first_report_counts_in_full() -> None:
     ledger = make_loaded(1.0)
     ledger.distrust("a", note="old")
     assert shown(ledger) == 0.0
-    ledger.settle_loads(1000.0)
+    ledger.settle_utilization(1000.0)
     report(ledger, 0.3, at=1000.0)
     assert shown(ledger) == 0.3
 
@@ -96,5 +96,5 @@ def test_a_copy_has_the_same_loads() -> None:
     ledger = make_loaded(0.4)
     report(ledger, 0.8, at=60.0)
     copy = ledger.copy()
-    copy.settle_loads(6000.0)
+    copy.settle_utilization(6000.0)
     assert (shown(ledger), shown(copy)) == (pytest.approx(0.4), 0.8)

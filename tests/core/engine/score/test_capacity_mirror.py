@@ -4,19 +4,19 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.score.capacity_mirror import Mirror
+from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.fragmentation.capacity import CPU, MEMORY
 from tests.core.engine.builders import add_node, hold_devices, make_device, make_ledger
 
 
-def left(mirror: Mirror, *, devices: int) -> list[int]:
+def left(mirror: CapacityMirror, *, devices: int) -> list[int]:
     """Of the first node, which has so many devices."""
     found: list[int] = mirror.columns.left[0, :devices].tolist()
     return found
 
 
-def mirror_of(ledger: Ledger) -> Mirror:
-    mirror = Mirror(ledger)
+def mirror_of(ledger: Ledger) -> CapacityMirror:
+    mirror = CapacityMirror(ledger)
     mirror.follow()
     return mirror
 

@@ -1,12 +1,11 @@
 """What is kept answers as a judgement from scratch would, whatever happened in between."""
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given, settings
 
 from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import KEPT, Shapes
+from dovetail.engine.score.fit_cache import MAX_ASKS, FitCache
 from dovetail.engine.score.score import rank
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
@@ -50,14 +49,14 @@ def apply(ledger: Ledger, step: tuple[str, str, int, str]) -> None:
 @given(steps())
 def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[tuple[str, str, int, str]]) -> None:
     ledger = make_ledger(a=2, b=4)
-    shapes = Shapes(ledger)
+    fit_cache = FitCache(ledger)
     for step in happened:
         apply(ledger, step)
         ask, key = ASKS[step[2]], f"pod-{step[2]}"
         expected = screen(ledger, ask, nodes=NODES, key=key)
-        assert shapes.best(ask, nodes=NODES, key=key) == expected.fits
-        assert shapes.scores(ask, nodes=expected.fits, key=key) == rank(ledger, ask, nodes=expected.fits, key=key)
-        refusals = shapes.refusals(ask, nodes=NODES, key=key)
+        assert fit_cache.best(ask, nodes=NODES, key=key) == expected.fits
+        assert fit_cache.scores(ask, nodes=expected.fits, key=key) == rank(ledger, ask, nodes=expected.fits, key=key)
+        refusals = fit_cache.refusals(ask, nodes=NODES, key=key)
         assert {name: (refusal.kind, refusal.text) for name, refusal in refusals.items()} == {
             name: (refusal.kind, refusal.text) for name, refusal in expected.refusals.items()
         }
@@ -65,7 +64,7 @@ def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[tuple[str, 
 
 def test_a_limit_gives_the_best_nodes_first() -> None:
     ledger = make_ledger(a=8, b=4, c=2)
-    best = Shapes(ledger).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
+    best = FitCache(ledger).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
     assert best == ["c", "b"]
 
 
@@ -73,7 +72,7 @@ def test_nodes_that_score_too_far_below_the_best_are_left_out() -> None:
     ledger, nodes = make_ledger(a=8, b=4, c=2, d=2), ["a", "b", "c", "d"]
 
     def near(within: float) -> list[str]:
-        return Shapes(ledger).best(make_ask("2", policy="Pack"), nodes=nodes, key="", limit=3, within=within)
+        return FitCache(ledger).best(make_ask("2", policy="Pack"), nodes=nodes, key="", limit=3, within=within)
 
     assert near(0.0) == ["c", "d"], "equals of the best stay"
     assert near(0.5) == ["c", "d", "b"]
@@ -81,61 +80,59 @@ def test_nodes_that_score_too_far_below_the_best_are_left_out() -> None:
 
 
 def test_nodes_that_were_never_seen_do_not_fit() -> None:
-    assert Shapes(Ledger()).best(make_ask("1"), nodes=["a"], key="") == []
+    assert FitCache(Ledger()).best(make_ask("1"), nodes=["a"], key="") == []
 
 
 def test_a_node_that_comes_later_is_found() -> None:
     ledger = make_ledger(a=1)
-    shapes = Shapes(ledger)
+    fit_cache = FitCache(ledger)
     hold_devices(ledger, "a", 0)
-    assert shapes.best(make_ask("1"), nodes=["a"], key="") == []
+    assert fit_cache.best(make_ask("1"), nodes=["a"], key="") == []
     for number in range(100):
         add_node(ledger, f"n{number}", gpus=1)
-    assert shapes.best(make_ask("1"), nodes=["a", "n99"], key="") == ["n99"]
+    assert fit_cache.best(make_ask("1"), nodes=["a", "n99"], key="") == ["n99"]
 
 
-def test_whoever_is_behind_the_log_reads_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.engine.ledger.ledger.LOG_LENGTH", 3)
-    ledger = make_ledger(a=1, b=1)
-    shapes = Shapes(ledger)
-    assert shapes.best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
+def test_a_reader_behind_the_log_reads_all_rows() -> None:
+    ledger = make_ledger(Ledger(log_length=3), a=1, b=1)
+    fit_cache = FitCache(ledger)
+    assert fit_cache.best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
     hold_devices(ledger, "a", 0)
     for _ in range(5):
         hold_devices(ledger, "b", 0)
         ledger.release(ledger.claims_on("b")[0].key)
-    assert shapes.best(make_ask("1"), nodes=["a", "b"], key="") == ["b"]
+    assert fit_cache.best(make_ask("1"), nodes=["a", "b"], key="") == ["b"]
 
 
 def test_a_copied_ledger_is_read_from_the_beginning() -> None:
     copy = make_ledger(a=1, b=1).copy()
-    assert Shapes(copy).best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
+    assert FitCache(copy).best(make_ask("1"), nodes=["a", "b"], key="") == ["a", "b"]
 
 
 def test_more_shapes_than_are_kept_still_get_right_answers() -> None:
     ledger = make_ledger(a=1, b=1)
-    shapes = Shapes(ledger)
-    for share in range(1, KEPT + 10):
-        assert shapes.best(make_ask(f"0.{share:03d}"), nodes=["a", "b"], key="") == ["a", "b"]
+    fit_cache = FitCache(ledger)
+    for share in range(1, MAX_ASKS + 10):
+        assert fit_cache.best(make_ask(f"0.{share:03d}"), nodes=["a", "b"], key="") == ["a", "b"]
     hold_devices(ledger, "a", 0)
-    assert shapes.best(make_ask("0.001"), nodes=["a", "b"], key="") == ["b"]
+    assert fit_cache.best(make_ask("0.001"), nodes=["a", "b"], key="") == ["b"]
 
 
-def test_shapes_that_take_too_much_memory_give_way_to_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.engine.score.fit_cache.KEPT_BYTES", 1)
+def test_asks_that_take_too_much_memory_are_evicted() -> None:
     ledger = make_ledger(a=1, b=1)
-    shapes = Shapes(ledger)
+    fit_cache = FitCache(ledger, max_bytes=1)
     for text in ("1", "0.5", "1"):
-        assert shapes.best(make_ask(text), nodes=["a", "b"], key="") == ["a", "b"]
-        assert len(shapes._kept) == 1
+        assert fit_cache.best(make_ask(text), nodes=["a", "b"], key="") == ["a", "b"]
+        assert len(fit_cache._cached) == 1
 
 
 def test_many_nodes_are_looked_up_anew_when_others_are_asked_about() -> None:
     ledger = make_ledger(**{f"n{number}": 1 for number in range(300)})
-    shapes, names = Shapes(ledger), [f"n{number}" for number in range(300)]
-    assert shapes.best(make_ask("1"), nodes=[*names, "new"], key="") == names
+    fit_cache, names = FitCache(ledger), [f"n{number}" for number in range(300)]
+    assert fit_cache.best(make_ask("1"), nodes=[*names, "new"], key="") == names
     add_node(ledger, "new", gpus=1)
-    assert shapes.best(make_ask("1"), nodes=[*names, "new"], key="") == [*names, "new"]
-    assert shapes.best(make_ask("1"), nodes=names[::-1], key="") == names[::-1]
+    assert fit_cache.best(make_ask("1"), nodes=[*names, "new"], key="") == [*names, "new"]
+    assert fit_cache.best(make_ask("1"), nodes=names[::-1], key="") == names[::-1]
 
 
 def test_the_best_few_are_those_of_a_stable_sort() -> None:
@@ -144,4 +141,4 @@ def test_the_best_few_are_those_of_a_stable_sort() -> None:
     ask = make_ask("1", policy="Pack")
     scores = dict(zip(names, rank(ledger, ask, nodes=names, key=""), strict=True))
     expected = sorted(names, key=lambda name: -scores[name])
-    assert Shapes(ledger).best(ask, nodes=names, key="", limit=15) == expected[:15]
+    assert FitCache(ledger).best(ask, nodes=names, key="", limit=15) == expected[:15]

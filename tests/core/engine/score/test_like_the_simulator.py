@@ -8,8 +8,8 @@ import pytest
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import DeviceFacts, Ledger, NodeFacts
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.score.fit_cache import Shapes
-from dovetail.engine.score.live_fragmentation import Fragments
+from dovetail.engine.score.fit_cache import FitCache
+from dovetail.engine.score.live_fragmentation import LiveFragmentation
 from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.workload_mix import by_class
@@ -45,7 +45,7 @@ def arrivals(*, percent: int) -> Iterator[Shape]:
         yield shape
 
 
-def simulated(shapes: list[Shape]) -> float:
+def simulated(fit_cache: list[Shape]) -> float:
     """Allocation by the simulator's `pack`, as a part of the cluster."""
     columns = Columns(
         cpu_milli=[cpu for _, cpu, _, _ in NODES],
@@ -54,14 +54,14 @@ def simulated(shapes: list[Shape]) -> float:
         models=[model for *_, model in NODES],
     )
     policy = POLICIES["pack"].make(Setting(columns=columns, mix=by_class({})))
-    for shape in shapes:
+    for shape in fit_cache:
         choice = policy.choose(shape)
         if choice is not None:
             columns.place(choice)
     return 1 - columns.idle_milli / columns.capacity_milli
 
 
-def live(shapes: list[Shape]) -> float:
+def live(fit_cache: list[Shape]) -> float:
     """Allocation by the engine's PACK, asked as kube-scheduler asks: the best few, their scores, the devices."""
     ledger = Ledger()
     for number, (gpus, cpu_milli, memory_mib, model) in enumerate(NODES):
@@ -73,9 +73,9 @@ def live(shapes: list[Shape]) -> float:
                 for index in range(gpus)
             ],
         )
-    fragments = Fragments(ledger)
-    kept = Shapes(ledger, tidy=fragments)
-    for number, shape in enumerate(shapes):
+    fragments = LiveFragmentation(ledger)
+    kept = FitCache(ledger, term=fragments)
+    for number, shape in enumerate(fit_cache):
         ask, key = ask_of(shape), f"pod-{number}"
         fragments.arrived(ask, key=key)
         fragments.work()
@@ -102,5 +102,5 @@ def ask_of(shape: Shape) -> Ask:
 
 @pytest.mark.parametrize("percent", [70, 100, 120])
 def test_live_pack_allocates_what_the_simulator_s_pack_does(percent: int) -> None:
-    shapes = list(arrivals(percent=percent))
-    assert live(shapes) == pytest.approx(simulated(shapes), abs=0.005)
+    fit_cache = list(arrivals(percent=percent))
+    assert live(fit_cache) == pytest.approx(simulated(fit_cache), abs=0.005)

@@ -12,9 +12,9 @@ from dovetail.engine.filter.fit import Fit, Judgement, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.capacity_mirror import Mirror
-from dovetail.engine.score.fit_cache import Shapes
-from dovetail.engine.score.live_fragmentation import Fragments, FragmentSettings
+from dovetail.engine.score.capacity_mirror import CapacityMirror
+from dovetail.engine.score.fit_cache import FitCache
+from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.arrivals import LearningSettings
 from dovetail.fragmentation.tuner import TunerSettings
@@ -35,10 +35,10 @@ ASKS = [
 ]
 
 
-def fragments_on(ledger: Ledger, *arrivals: str, policy: FragmentationPolicy = "ph") -> Fragments:
+def fragments_on(ledger: Ledger, *arrivals: str, policy: FragmentationPolicy = "ph") -> LiveFragmentation:
     """A term that has learned from these arrivals, all of them at once."""
     learning = LearningSettings(first_look=max(1, len(arrivals)))
-    fragments = Fragments(ledger, settings=FragmentSettings(policy=policy, learning=learning))
+    fragments = LiveFragmentation(ledger, settings=FragmentationSettings(policy=policy, learning=learning))
     fragments.follow()
     for number, text in enumerate(arrivals):
         fragments.arrived(make_ask(text), key=f"arrival-{number}")
@@ -58,7 +58,7 @@ def steps(draw: st.DrawFn) -> list[tuple[str, str, int]]:
     return draw(st.lists(one, min_size=1, max_size=20))
 
 
-def apply(ledger: Ledger, fragments: Fragments, step: tuple[str, str, int], *, number: int) -> None:
+def apply(ledger: Ledger, fragments: LiveFragmentation, step: tuple[str, str, int], *, number: int) -> None:
     what, node, at = step
     match what:
         case "place":
@@ -83,29 +83,29 @@ def test_what_is_kept_equals_what_is_reckoned_from_scratch(
     happened: list[tuple[str, str, int]], policy: FragmentationPolicy
 ) -> None:
     ledger = make_ledger(a=2, b=4)
-    fragments = Fragments(
-        ledger, settings=FragmentSettings(policy=policy, learning=LearningSettings(first_look=2, looks_factor=1))
+    fragments = LiveFragmentation(
+        ledger, settings=FragmentationSettings(policy=policy, learning=LearningSettings(first_look=2, looks_factor=1))
     )
-    shapes = Shapes(ledger, tidy=fragments)
+    fit_cache = FitCache(ledger, term=fragments)
     for number, step in enumerate(happened):
         apply(ledger, fragments, step, number=number)
         ask = ASKS[step[2]]
-        fits = shapes.best(ask, nodes=NODES, key="")
+        fits = fit_cache.best(ask, nodes=NODES, key="")
         judged = Judgement(ledger, ask, nodes=fits, key="")
-        _, parts = shapes._columns(ask, nodes=fits, key="")
-        np.testing.assert_allclose(parts.tidy, fragments.alone(judged, key=""), atol=2e-5)
+        _, parts = fit_cache._columns(ask, nodes=fits, key="")
+        np.testing.assert_allclose(parts.fragmentation, fragments.alone(judged, key=""), atol=2e-5)
 
 
 def test_a_pod_s_own_hold_does_not_count_against_it() -> None:
     ledger = make_ledger(a=4, b=2)
-    shapes = Shapes(ledger, tidy=fragments_on(ledger, "0.5", "1", "2"))
-    before = shapes.scores(ASKS[2], nodes=["a", "b"], key="pod")
-    found = shapes.check(ASKS[2], node="b", key="pod")
+    fit_cache = FitCache(ledger, term=fragments_on(ledger, "0.5", "1", "2"))
+    before = fit_cache.scores(ASKS[2], nodes=["a", "b"], key="pod")
+    found = fit_cache.check(ASKS[2], node="b", key="pod")
     assert isinstance(found, Fit)
     ledger.commit(found.claim, hold_until=10)
     assert sorted(before) == [0, 1]
-    assert shapes.scores(ASKS[2], nodes=["a", "b"], key="pod") == before
-    assert shapes.check(ASKS[2], node="b", key="pod") == found
+    assert fit_cache.scores(ASKS[2], nodes=["a", "b"], key="pod") == before
+    assert fit_cache.check(ASKS[2], node="b", key="pod") == found
 
 
 # --- learning ---------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_pod_s_own_hold_does_not_count_against_it() -> None:
 
 def test_a_hold_looked_past_before_it_was_taken_over_and_then_ended_leaves_no_trace() -> None:
     ledger = make_ledger(a=2, b=2)
-    mirror = Mirror(ledger)
+    mirror = CapacityMirror(ledger)
     mirror.follow()
     untouched = mirror.columns.left.tolist()
     found = check(ledger, make_ask("0.5"), node="b", key="pod")
@@ -127,7 +127,7 @@ def test_a_hold_looked_past_before_it_was_taken_over_and_then_ended_leaves_no_tr
 
 
 def test_each_pod_arrives_once_however_often_it_is_asked_about() -> None:
-    fragments = Fragments(make_ledger(a=1))
+    fragments = LiveFragmentation(make_ledger(a=1))
     for _ in range(5):
         fragments.arrived(make_ask("1"), key="pod")
     assert fragments.measure().arrivals == 1
@@ -135,7 +135,7 @@ def test_each_pod_arrives_once_however_often_it_is_asked_about() -> None:
 
 def test_a_mix_that_moved_counts_once_it_is_worked_out() -> None:
     ledger = make_ledger(a=2)
-    fragments = Fragments(ledger, settings=FragmentSettings(learning=LearningSettings(first_look=4)))
+    fragments = LiveFragmentation(ledger, settings=FragmentationSettings(learning=LearningSettings(first_look=4)))
     fragments.follow()
     before = fragments.generation
     for number in range(4):
@@ -152,18 +152,18 @@ def test_a_mix_that_moved_counts_once_it_is_worked_out() -> None:
 def test_without_highs_best_fit_takes_the_place_of_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutting_stock, "available", lambda: False)
     ledger = make_ledger(a=8, b=4, c=2)
-    fragments = Fragments(ledger)
+    fragments = LiveFragmentation(ledger)
     assert fragments.live == "bestfit"
     assert "needs HiGHS" in fragments.shortcoming
-    best = Shapes(ledger, tidy=fragments).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
+    best = FitCache(ledger, term=fragments).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
     assert best == ["c", "b"]
 
 
 def test_the_tuner_works_in_the_background_and_its_choice_is_taken_over() -> None:
     ledger = make_ledger(**{f"n{number}": 4 for number in range(6)})
     tuning = TunerSettings(first_round=8, arrivals_between_rounds=1000, margin_percent=-100)
-    fragments = Fragments(
-        ledger, settings=FragmentSettings(policy="tuned", tuning=tuning), random=np.random.default_rng(1)
+    fragments = LiveFragmentation(
+        ledger, settings=FragmentationSettings(policy="tuned", tuning=tuning), random=np.random.default_rng(1)
     )
     fragments._tuner._makes = dict(reversed(fragments._tuner._makes.items()))  # type: ignore[union-attr]
     for number in range(10):
@@ -182,12 +182,12 @@ def test_the_tuner_works_in_the_background_and_its_choice_is_taken_over() -> Non
 def test_nodes_that_come_and_models_that_are_new_are_priced() -> None:
     ledger = make_ledger(a=2)
     fragments = fragments_on(ledger, "1", "2")
-    shapes = Shapes(ledger, tidy=fragments)
-    assert shapes.best(ASKS[0], nodes=["a"], key="") == ["a"]
+    fit_cache = FitCache(ledger, term=fragments)
+    assert fit_cache.best(ASKS[0], nodes=["a"], key="") == ["a"]
     for number in range(100):
         add_node(ledger, f"n{number}", gpus=8, model="T4")
-    assert shapes.best(ASKS[0], nodes=["n99", "a"], key="") == ["n99", "a"]
-    assert len(set(shapes.scores(ASKS[0], nodes=["n99", "a"], key=""))) == 2
+    assert fit_cache.best(ASKS[0], nodes=["n99", "a"], key="") == ["n99", "a"]
+    assert len(set(fit_cache.scores(ASKS[0], nodes=["n99", "a"], key=""))) == 2
     assert fragments.measure().idle_gpus == 802
 
 
@@ -202,8 +202,8 @@ def test_nodes_that_come_are_reckoned_as_if_they_had_always_been_there(policy: F
     nodes, ask = ledger.nodes(), make_ask("0.5(T4)", policy="Pack")
     # But for the prior, which is of the nodes that were there when the mix was learned.
     assert early.measure().fragmented_gpus == pytest.approx(late.measure().fragmented_gpus, rel=1e-2)
-    assert Shapes(ledger, tidy=early).scores(ask, nodes=nodes, key="") == pytest.approx(
-        Shapes(ledger, tidy=late).scores(ask, nodes=nodes, key=""), abs=0.05
+    assert FitCache(ledger, term=early).scores(ask, nodes=nodes, key="") == pytest.approx(
+        FitCache(ledger, term=late).scores(ask, nodes=nodes, key=""), abs=0.05
     )
 
 
@@ -223,7 +223,7 @@ def test_fragmentation_is_told_whichever_term_is_live(policy: FragmentationPolic
 
 
 def test_an_empty_cluster_has_no_fragments() -> None:
-    assert Fragments(Ledger()).measure().ratio == 0
+    assert LiveFragmentation(Ledger()).measure().ratio == 0
 
 
 # --- devices ----------------------------------------------------------------------------------------------------
@@ -251,8 +251,8 @@ def test_a_share_gets_the_device(
     left: tuple[int, ...], policy: Policy, term: FragmentationPolicy, expected: int
 ) -> None:
     ledger = residuals(*left)
-    shapes = Shapes(ledger, tidy=fragments_on(ledger, *["0.6", "0.4"] * 20, policy=term))
-    found = shapes.check(make_ask("0.3", policy=policy), node="a", key="pod")
+    fit_cache = FitCache(ledger, term=fragments_on(ledger, *["0.6", "0.4"] * 20, policy=term))
+    found = fit_cache.check(make_ask("0.3", policy=policy), node="a", key="pod")
     assert isinstance(found, Fit)
     assert [device.index for device in found.claim.devices] == [expected]
 
@@ -266,13 +266,13 @@ def wired() -> Ledger:
 
 
 def test_two_whole_devices_are_linked_ones(wired: Ledger) -> None:
-    found = Shapes(wired, tidy=fragments_on(wired, "2")).check(make_ask("2", policy="Pack"), node="a", key="pod")
+    found = FitCache(wired, term=fragments_on(wired, "2")).check(make_ask("2", policy="Pack"), node="a", key="pod")
     assert isinstance(found, Fit)
     assert [device.index for device in found.claim.devices] == [0, 2]
 
 
 def test_the_device_that_is_asked_for_by_index_is_the_one(wired: Ledger) -> None:
-    shapes = Shapes(wired, tidy=fragments_on(wired, "0.5"))
-    found = shapes.check(make_ask("0.5@cuda:3", policy="Pack"), node="a", key="pod")
+    fit_cache = FitCache(wired, term=fragments_on(wired, "0.5"))
+    found = fit_cache.check(make_ask("0.5@cuda:3", policy="Pack"), node="a", key="pod")
     assert isinstance(found, Fit)
     assert [device.index for device in found.claim.devices] == [3]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import reserve
 from dovetail.queue.cycle import Look, admit
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, commit, find_room, order
@@ -45,7 +45,7 @@ def make_job(
 
 def run(ledger: Ledger, job: Candidate) -> list[Leaving]:
     """Start the job now, whatever the queue says."""
-    found = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room), job
     return commit(found.claims, job=job, ledger=ledger)
 
@@ -258,7 +258,7 @@ def build(drawn: Sequence[tuple[str, int, int | None, int]], *, prefix: str) -> 
 def start_what_fits(jobs: list[Candidate], *, ledger: Ledger) -> list[Leaving]:
     leaving = []
     for job in jobs:
-        found = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={})
+        found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={})
         if isinstance(found, Room):
             leaving += commit(found.claims, job=job, ledger=ledger)
     return leaving
@@ -282,7 +282,7 @@ def test_no_passer_delays_the_job_that_reserved(
         for each in look.leaving:
             if each.at_seconds <= reserved.at_seconds:
                 later.release(each.key)
-        assert isinstance(find_room(reserved.job, ledger=later, shapes=Shapes(later), sites={}), Room), job
+        assert isinstance(find_room(reserved.job, ledger=later, fit_cache=FitCache(later), sites={}), Room), job
 
 
 @settings(max_examples=100, deadline=None)
@@ -296,7 +296,7 @@ def test_a_job_is_kept_back_only_where_it_would_delay_the_one_that_reserved(
         verdict = look.at(job)
         if isinstance(verdict, Waits) and verdict.reason in {"Reserved", "Priority"}:
             assert look.reservation is not None
-            assert isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room)
+            assert isinstance(find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={}), Room)
             assert not (job.limited and job.run_seconds <= look.reservation.at_seconds)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.cycle import admit
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
@@ -25,7 +25,7 @@ BOSS = make_job("boss", "4", priority=50)
 
 def start(ledger: Ledger, job: Candidate, **facts: object) -> Running:
     """The job runs, on whatever is free."""
-    found = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room), job
     commit(found.claims, job=job, ledger=ledger)
     known = Running(
@@ -129,7 +129,7 @@ def test_nobody_goes_where_there_is_room() -> None:
 
 def test_nobody_goes_where_an_end_makes_room_as_soon() -> None:
     ledger = make_ledger(n=4)
-    found = find_room(job := make_job("a", "4"), ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(job := make_job("a", "4"), ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room)
     leaving = commit(found.claims, job=replace(job, run_seconds=40.0, limited=True), ledger=ledger)
     running = Running(key=job.key, priority=10, run_seconds=1000.0, claims=tuple(each.key for each in leaving))
@@ -231,7 +231,7 @@ def crowded(crowd: list[tuple[str, int, float]]) -> tuple[Ledger, list[Running]]
     ledger, running = make_ledger(a=4, b=2), []
     for number, (asked, priority, seconds) in enumerate(crowd):
         job = make_job(f"r{number}", asked, priority=priority)
-        if isinstance(find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={}), Room):
+        if isinstance(find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={}), Room):
             running.append(start(ledger, job, run_seconds=seconds))
     return ledger, running
 
@@ -263,7 +263,7 @@ def starts(job: Candidate, *, ledger: Ledger, without: Sequence[Running]) -> boo
     for each in without:
         for key in each.claims:
             left.release(key)
-    return isinstance(find_room(job, ledger=left, shapes=Shapes(left), sites={}), Room)
+    return isinstance(find_room(job, ledger=left, fit_cache=FitCache(left), sites={}), Room)
 
 
 def test_many_small_jobs_make_way_without_every_set_of_them_being_tried() -> None:

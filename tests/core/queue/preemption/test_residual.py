@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.cycle import admit
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, commit, find_room
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -30,7 +30,7 @@ class Queue:
     evictor: Evictor = field(default_factory=lambda: Evictor(running=(), rules=Rules()))
 
     def runs(self, job: Candidate, *, ends: float = WEEK, **facts: object) -> None:
-        found = find_room(job, ledger=self.ledger, shapes=Shapes(self.ledger), sites=SITES)
+        found = find_room(job, ledger=self.ledger, fit_cache=FitCache(self.ledger), sites=SITES)
         assert isinstance(found, Room), job
         commit(found.claims, job=job, ledger=self.ledger)
         claims = tuple(claim.key for claim in found.claims)

@@ -1,0 +1,205 @@
+"""The ledger's rows: nodes and devices as they were reported, in columns. Knows no claims.
+
+A node keeps its row for ever, so that claims outlive its report.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.engine.ledger.unnamed_devices import stand_ins, withdrawn
+from dovetail.engine.ledger.utilization import SmoothedUtilization
+from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table
+from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
+from dovetail.engine.model.settings import Limits
+from dovetail.gpu.models import Model, normalise
+
+_FIRST_ROWS = 64
+_FIRST_DEVICES = 8
+
+
+class NodeTable:
+    """Nodes and devices by row and slot. `columns` also has the columns that the ledger derives from claims."""
+
+    def __init__(self, *, limits: Limits, smoothing_seconds: float) -> None:
+        self._limits = limits
+        self.utilization = SmoothedUtilization(seconds=smoothing_seconds)
+        self._notes: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+        self.names: list[str] = []
+        self._obstacles: dict[str, str] = {}
+        self._devices: dict[str, tuple[DeviceFacts, ...]] = {}
+        self._models: dict[Model, int] = {}
+        self._vendors: dict[str, int] = {}
+        self._resources: dict[str, int] = {"": 0}
+        self.columns = Table(rows=0, devices=0)
+        self._grow(rows=_FIRST_ROWS, devices=_FIRST_DEVICES)
+
+    # --- Writing -----------------------------------------------------------------------------------------------
+
+    def set_node(self, facts: NodeFacts) -> None:
+        """Apply what the Node object says."""
+        row = self._row_for(facts.name)
+        columns = self.columns
+        columns["known"][row] = True
+        columns["managed"][row] = facts.managed
+        columns["blocked"][row] = bool(facts.obstacle)
+        columns["node_cordoned"][row] = facts.cordoned
+        columns["cpu_milli"][row] = facts.cpu_milli
+        columns["memory_mib"][row] = facts.memory_mib
+        columns["pods"][row] = facts.pods
+        columns["resource"][row] = self._resources.setdefault(facts.resource, len(self._resources))
+        columns["offered"][row] = facts.offered
+        self._obstacles[facts.name] = facts.obstacle
+
+    def drop_node(self, row: int) -> None:
+        """Mark a node as deleted."""
+        self.columns["known"][row] = False
+
+    def set_devices(self, name: str, devices: Iterable[DeviceFacts], *, now: float | None, note: str) -> None:
+        """Apply what the agent reports; `Ledger.set_devices` describes the arguments."""
+        before = [device.uuid for device in self.devices(name)]
+        self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
+        reported = self._devices[name]
+        row = self._row_for(name, devices=len(reported))
+        for column in OF_DEVICES:
+            self.columns[column][row] = 0
+        others = before != [device.uuid for device in reported]
+        values = [device.utilization for device in reported]
+        self.utilization.report(row, values, at=now, restart=others or bool(self.note(name)))
+        for slot, device in enumerate(reported):
+            self._set_device(row, slot, device)
+        self.set_note(name, note)
+
+    def _set_device(self, row: int, slot: int, device: DeviceFacts) -> None:
+        columns, limits = self.columns, self._limits
+        columns["present"][row, slot] = True
+        columns["healthy"][row, slot] = device.healthy
+        columns["cordoned"][row, slot] = device.cordoned or device.strangers
+        columns["movable"][row, slot] = device.movable
+        columns["index"][row, slot] = device.index
+        columns["model"][row, slot] = self._model_code(device)
+        columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))
+        columns["total"][row, slot] = max(0, device.memory_mib - device.reserved_mib)
+        columns["foreign"][row, slot] = device.foreign_mib
+        columns["training_limit"][row, slot] = _or_default(device.training_limit, limits.training_per_device)
+        columns["inference_limit"][row, slot] = _or_default(device.inference_limit, limits.inference_per_device)
+
+    def set_note(self, name: str, note: str) -> None:
+        """Set or clear why measurements of a known node do not count. While set, no memory there is foreign."""
+        row = self._rows[name]
+        self.columns["unmeasured"][row] = bool(note)
+        if note:
+            self._notes[name] = note
+            self.columns["foreign"][row] = 0
+            self.columns["movable"][row] = False
+        else:
+            self._notes.pop(name, None)
+
+    def settle_utilization(self, now: float) -> list[int]:
+        """Move the smoothed utilization to the time `now`; the rows where it changed."""
+        columns = self.columns
+        changed = [row for row in self.utilization.settle(now) if not columns["unmeasured"][row]]
+        for row in changed:
+            columns["utilization"][row] = self.utilization.shown[row]
+        return changed
+
+    # --- Reading -----------------------------------------------------------------------------------------------
+
+    def row(self, name: str) -> int | None:
+        """The row of a node; None for an unknown name."""
+        return self._rows.get(name)
+
+    def rows(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
+        """The rows of nodes, -1 for unknown names."""
+        return np.fromiter(map(self._rows.get, names, repeat(-1)), dtype=np.intp, count=len(names))
+
+    def devices(self, name: str) -> tuple[DeviceFacts, ...]:
+        """The devices of a node by index, as last reported."""
+        return self._devices.get(name, ())
+
+    def note(self, name: str) -> str:
+        """Why measurements of the node do not count; empty when they do."""
+        return self._notes.get(name, "")
+
+    def obstacle(self, name: str) -> str:
+        """Why the node takes no pods; empty when it does."""
+        row = self._rows.get(name)
+        if row is None or not self.columns["known"][row]:
+            return "node is not known yet"
+        return self._obstacles[name]
+
+    def model_codes(self, wanted: Sequence[Model]) -> Ints:
+        """Codes of the models that a request for `wanted` accepts."""
+        codes = [code for model, code in self._models.items() if any(want.admits(model) for want in wanted)]
+        return np.array(codes, dtype=np.int64)
+
+    def model_names(self) -> list[str]:
+        """The models by code, in a form that `normalise` reads."""
+        return [f"{model.family} {model.memory_gb}GB" for model in self._models]
+
+    def vendor_code(self, vendor: str) -> int:
+        """The code of a vendor; -1 when no device has it."""
+        return self._vendors.get(vendor, -1)
+
+    def resource_code(self, resource: str) -> int:
+        """The code of a device plugin's resource; -1 when no node has it, 0 for none."""
+        return self._resources.get(resource, -1)
+
+    def unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
+        """Slots that stand in for `count` devices that kubelet picks and nobody has named yet."""
+        present, good = self._present_and_good(row)
+        return stand_ins(present=present, good=good & ~self.columns["cordoned"][row], taken=taken, count=count)
+
+    def withdrawn_slots(self, row: int, *, taken: Bools, promised: int) -> Ints:
+        """Slots that kubelet does not offer, though the report shows them healthy."""
+        _, good = self._present_and_good(row)
+        return withdrawn(good=good, taken=taken, offered=int(self.columns["offered"][row]), promised=promised)
+
+    def copy(self) -> "NodeTable":
+        """An independent copy."""
+        other = NodeTable(limits=self._limits, smoothing_seconds=self.utilization.seconds)
+        other.utilization = self.utilization.copy()
+        other._notes = dict(self._notes)
+        other._rows = dict(self._rows)
+        other.names = list(self.names)
+        other._obstacles = dict(self._obstacles)
+        other._devices = dict(self._devices)
+        other._models = dict(self._models)
+        other._vendors = dict(self._vendors)
+        other._resources = dict(self._resources)
+        other.columns = self.columns.copy()
+        return other
+
+    def _present_and_good(self, row: int) -> tuple[Bools, Bools]:
+        present = self.columns["present"][row]
+        return present, present & self.columns["healthy"][row]
+
+    def _model_code(self, device: DeviceFacts) -> int:
+        # The reported name may lack the memory size; the total tells a V100 with 32 GB from one with 16 GB.
+        model = normalise(device.model)
+        if model.memory_gb is None:
+            model = replace(model, memory_gb=round(device.memory_mib / 1024))
+        return self._models.setdefault(model, len(self._models))
+
+    def _row_for(self, name: str, *, devices: int = 0) -> int:
+        row = self._rows.get(name)
+        height, width = self.columns["present"].shape
+        if row is None:
+            row = len(self.names)
+            self._rows[name] = row
+            self.names.append(name)
+        if row >= height or devices > width:
+            self._grow(rows=height if row < height else 2 * height, devices=max(width, devices))
+        return row
+
+    def _grow(self, *, rows: int, devices: int) -> None:
+        self.utilization.grow(rows=rows, devices=devices)
+        self.columns = self.columns.grown(rows=rows, devices=devices)
+
+
+def _or_default(limit: int | None, default: int) -> int:
+    return default if limit is None else limit
