@@ -83,7 +83,7 @@ def test_what_is_set_aside_stands_again_as_it_stood() -> None:
     ledger.commit(Claim(key="firm", node="a", cpu_milli=1))
     ledger.commit(Claim(key="hold", node="a", cpu_milli=2), hold_until=7.0)
     before = ledger.claims()
-    with ledger.aside(["firm", "hold", "unknown"]):
+    with ledger.without(["firm", "hold", "unknown"]):
         assert not ledger.claims()
     assert ledger.claims() == before
     assert (ledger.is_hold("firm"), ledger.is_hold("hold")) == (False, True)
