@@ -64,6 +64,13 @@ def test_no_tool_of_the_tests_enters_an_image() -> None:
         assert not names_in(lock(extra).stdout) & {"pytest", "mypy", "ruff", "hatchling", "pip", "uv"}
 
 
+def test_no_image_of_a_cluster_has_the_official_client() -> None:
+    # 81 MB. In a cluster the credentials are a token file and an authority (docs/decisions/0012-client-of-our-own.md).
+    for extra in ("operator", "extender", "agent", "webhook", "certificates"):
+        assert "kubernetes" not in names_in(lock(extra).stdout)
+    assert "kubernetes" in names_in(lock("login").stdout)
+
+
 def test_the_build_backend_is_locked_with_what_it_needs() -> None:
     text = lock("--names", "hatchling").stdout
     assert installed_closure("hatchling", extras=frozenset()) | {"hatchling"} <= names_in(text)

@@ -28,6 +28,9 @@ class AiohttpSession:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             proxy=connection.proxy_url,
         )
+        # When a reused connection breaks, aiohttp sends PUT and DELETE again, although the first may have happened and
+        # the guard has not been asked. It has no option against that (issue 10790). `retry` sends reads again.
+        self._session._retry_connection = False  # noqa: SLF001
 
     async def close(self) -> None:
         await self._session.close()

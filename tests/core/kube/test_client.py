@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -256,6 +257,27 @@ async def test_nobody_listening_is_unreachable_and_says_where(unused_tcp_port: i
             Unreachable, match=f"cannot reach the API server at {connection.server}: Connection refused"
         ):
             await get(client)
+
+
+async def test_a_write_is_sent_once_although_the_connection_breaks() -> None:
+    methods: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = msgspec.json.encode(make_object("a", version=1))
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while (head := await reader.readuntil(b"\r\n\r\n")).startswith(b"GET"):
+                methods.append(head.split()[0])
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            methods.append(head.split()[0])
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Client(Connection(server=f"http://127.0.0.1:{port}"), backoff=QUICK) as client:
+            await get(client)
+            with pytest.raises(Unreachable):
+                await client.update(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")
+    assert methods == [b"GET", b"PUT"]
 
 
 async def test_a_rotated_token_is_read_again(api: Api, tmp_path: Path) -> None:
