@@ -73,8 +73,8 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 	$(BIN)/python benchmarks/simulator.py $(if $(TRACES),--traces $(TRACES))
 
 ## Work on it
-.PHONY: install format crds proto lock hooks clean
-install: $(STAMP) ## The virtual environment with everything in it
+.PHONY: install format crds proto lock docs hooks clean
+install: $(STAMP) ## Create the virtual environment with all dependencies
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -95,9 +95,11 @@ proto: $(STAMP) ## Write kubelet's messages anew from their .proto
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
 		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \
 		podresources.proto pluginregistration.proto csi.proto
-lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+lock: $(STAMP) ## Resolve the dependencies into requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --group docs --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock
+docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
+	$(BIN)/python -m tools.site
 hooks: $(STAMP) ## Let git run the fast checks before each commit
 	$(BIN)/pre-commit install
 clean: ## Remove what was built here; binaries in the cache stay

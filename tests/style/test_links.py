@@ -4,18 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.style.links import ROOT, Link, internal_links, pages, trouble
+from tools.site.links import ROOT, Link, internal_links, pages, trouble
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert [text for link in internal_links(page) if (text := trouble(link))] == []
-
-
-def test_the_index_links_to_every_page_of_docs() -> None:
-    index = ROOT / "docs" / "README.md"
-    linked = {(index.parent / link.target.partition("#")[0]).resolve() for link in internal_links(index)}
-    assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked
 
 
 def test_a_missing_file_and_a_missing_heading_are_found(tmp_path: Path) -> None:
