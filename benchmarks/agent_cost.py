@@ -1,8 +1,8 @@
-"""What one agent costs its node: CPU, memory, a scrape, and how soon a change is told.
+"""Measure the cost of one agent on its node: CPU, memory, a scrape, and the delay until a change is reported.
 
-A real agent with default settings against a real API server; its cards are those of the tests' C library, which
-NVIDIA's own binding loads as it would the driver's. Each process on a card is a real one. CPU is what the kernel counts
-for the agent's threads. Then the same with a call that hangs: the heartbeat must go on.
+A real agent with default settings runs against a real API server. Its devices are those of the tests' C library, which
+NVIDIA's own binding loads as it would load the driver's. Each process on a device is a real one. CPU is what the kernel
+counts for the agent's threads. A second run has a call that hangs: the heartbeat must continue.
 
     python benchmarks/agent_cost.py [--devices 8] [--processes 64] [--seconds 120] [--json FILE]
 """
@@ -45,7 +45,7 @@ HANGS: Final = "nvmlDeviceGetPowerUsage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One run; the times of changes are None where they were not measured."""
+    """The results of one run; the times of changes are None if they were not measured."""
 
     devices: int
     processes: int
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 async def measured(made: Cluster, *, args: argparse.Namespace, pids: Sequence[int]) -> Cost:
-    """All figures, with one agent for the load and one for the hung call."""
+    """Run all measurements, with one agent for the load and one for the hung call."""
     async with plane.client_of(made) as client:
         await add_node(client, devices=args.devices)
         with running(made, scenario=scenario(args.devices, pids=pids)) as agent:
@@ -109,7 +109,7 @@ async def measured(made: Cluster, *, args: argparse.Namespace, pids: Sequence[in
 
 
 def scenario(devices: int, *, pids: Sequence[int], **more: Any) -> Scenario:
-    """Busy cards; the processes are dealt over them."""
+    """Busy devices, with the processes distributed over them."""
     busy = {"used": 40_000, "util": 87, "celsius": 61, "power": 350_000}
     processes = [Process(pid=pid, mib=1000, card=at % devices) for at, pid in enumerate(pids)]
     links = {card: [other for other in range(devices) if other != card] for card in range(devices)}
@@ -120,14 +120,14 @@ def scenario(devices: int, *, pids: Sequence[int], **more: Any) -> Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One that runs: its process, its port, and where its library reads what it plays."""
+    """A running agent: its process, its port, and the file from which its library reads the scenario."""
 
     pid: int
     port: int
     played: Path
 
     def play(self, scenario: Scenario) -> None:
-        """From its next call on."""
+        """Play a scenario from the library's next call on."""
         self.played.write_text(scenario.text(), encoding="utf-8")
         os.kill(self.pid, signal.SIGUSR1)
 
@@ -157,7 +157,7 @@ def running(made: Cluster, *, scenario: Scenario, config: str = "{}") -> Iterato
 
 @contextmanager
 def sleepers(count: int) -> Iterator[list[int]]:
-    """Processes that do nothing, for the cards to name."""
+    """Idle processes that the devices report."""
     started = [subprocess.Popen(["sleep", "3600"]) for _ in range(count)]
     try:
         yield [process.pid for process in started]
@@ -168,7 +168,7 @@ def sleepers(count: int) -> Iterator[list[int]]:
 
 
 async def add_node(client: Client, *, devices: int) -> None:
-    """The Node, and a pod for each card, bound with its allocation."""
+    """Create the Node, and a pod for each device, bound with its allocation."""
     host = {"cpu": "96", "memory": "768Gi", "pods": "110"}
     node = {
         "metadata": {"name": NODE, "labels": {names.LABEL_MANAGED: "true"}},
@@ -187,14 +187,14 @@ async def add_node(client: Client, *, devices: int) -> None:
 
 
 async def cpu_percent(pid: int, *, seconds: float) -> float:
-    """Of one core, over that time."""
+    """CPU use in percent of one core, over that time."""
     before, began = cpu_seconds(pid), time.monotonic()
     await asyncio.sleep(seconds)
     return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began)
 
 
 def cpu_seconds(pid: int) -> float:
-    """What the kernel's scheduler has counted for all threads, in nanoseconds each."""
+    """CPU time of all threads as the kernel's scheduler counts it, in nanoseconds each."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
@@ -213,7 +213,7 @@ async def scraped(port: int) -> list[float]:
 
 
 async def changed(client: Client, agent: Agent, *, devices: int, pids: Sequence[int], cards: int) -> list[float]:
-    """Seconds from a card's loss until the API server has it, for several cards, at moments that fit no interval."""
+    """Seconds from a device's loss until the API server has it, for several devices at irregular moments."""
     took = []
     for card in range(cards):
         await asyncio.sleep(3.7 * (card + 1))
@@ -226,7 +226,7 @@ async def changed(client: Client, agent: Agent, *, devices: int, pids: Sequence[
 
 
 async def hung(client: Client, made: Cluster, *, devices: int, pids: Sequence[int]) -> tuple[int, float]:
-    """Heartbeats in 40 s while a call hangs, and how old the figures were that they told."""
+    """Heartbeats in 40 s while a call hangs, and the age of the data that they reported."""
     beat = "{monitor_update_interval: 5, heartbeat_interval: 5}"
     stuck = scenario(devices, pids=pids, delays_ms={HANGS: 600_000})
     with running(made, scenario=scenario(devices, pids=pids), config=beat) as agent:
@@ -242,7 +242,7 @@ async def hung(client: Client, made: Cluster, *, devices: int, pids: Sequence[in
 
 
 async def reported(client: Client, *, devices: int, after: float = 0.0) -> GPUNode:
-    """The node once its devices are reported, by an agent that began then."""
+    """Wait until an agent that started then has reported the node's devices."""
     return await until(
         client,
         lambda node: (
@@ -254,7 +254,7 @@ async def reported(client: Client, *, devices: int, after: float = 0.0) -> GPUNo
 
 
 async def until(client: Client, holds: Callable[[GPUNode], bool]) -> GPUNode:
-    """The GPUNode once that holds."""
+    """Wait until the condition holds, and return the GPUNode."""
     get: Callable[[], Awaitable[GPUNode]] = lambda: client.get(GPUNODES, NODE, as_type=GPUNode)  # noqa: E731 - short
     end = time.monotonic() + 120
     while time.monotonic() < end:
@@ -269,14 +269,14 @@ async def until(client: Client, holds: Callable[[GPUNode], bool]) -> GPUNode:
 
 
 def seconds_of(timestamp: str | None) -> float:
-    """Since 1970."""
+    """Seconds since 1970."""
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
 def table(cost: Cost) -> str:
-    """For the page of figures."""
+    """The table for docs/performance.md."""
     changes = ", ".join(f"{seconds:.1f}" for seconds in cost.change_seconds)
-    head = "| cards | processes | CPU of one core | memory (peak) | scrape: CPU, median (worst) | told in | hung call |"
+    head = "| devices | processes | CPU of one core | memory (peak) | scrape: CPU, median (worst) | delay | hung call |"
     row = (
         f"| {cost.devices} | {cost.processes} | {cost.cpu_percent:.2f} % "
         f"| {cost.memory_mib} ({cost.memory_peak_mib}) MiB "

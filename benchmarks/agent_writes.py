@@ -1,9 +1,9 @@
-"""What the agents of a whole cluster write at rest, in MB a minute: what the API server sends to etcd.
+"""Measure what the agents of a whole cluster write at rest, in MB a minute: what the API server sends to etcd.
 
-The real agent serves all nodes, simulated ones without pods, on a real API server and etcd: each node is looked at
-every 30 s and written at each heartbeat, as 5,000 agents would. What is written goes by nodes over heartbeat: 1,000
-nodes at 60 s are 5,000 at the default of 300 s, and that is what is measured unless told otherwise. The same time
-without the agent, in which leases and events are written all the same, is taken off.
+The real agent serves all nodes, simulated ones without pods, on a real API server and etcd. It reads each node every 30
+s and writes it at each heartbeat, as 5,000 agents would. The amount depends on nodes divided by heartbeat: 1,000 nodes
+at 60 s write as much as 5,000 at the default of 300 s, and this is the default measurement. The same time without the
+agent, in which leases and events are still written, is subtracted.
 
     python benchmarks/agent_writes.py [--nodes 1000] [--heartbeat 60] [--minutes 2] [--json FILE]
 """
@@ -40,7 +40,7 @@ MB: Final = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writes:
-    """One run."""
+    """The results of one run."""
 
     nodes: int
     heartbeat_seconds: int
@@ -52,7 +52,7 @@ class Writes:
 
     @property
     def stands_for(self) -> int:
-        """How many nodes write so much with the default heartbeat."""
+        """The number of nodes that write as much with the default heartbeat."""
         return self.nodes * DEFAULT_HEARTBEAT // self.heartbeat_seconds
 
 
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 async def measured(made: Cluster, *, nodes: int, heartbeat: int, minutes: float) -> Writes:
-    """First without an agent, then with one that has written all nodes once."""
+    """Measure without an agent, then with one that has written all nodes once."""
     async with plane.client_of(made) as client:
         await add_nodes(client, count=nodes)
         etcd = etcd_of(made)
@@ -95,7 +95,7 @@ async def measured(made: Cluster, *, nodes: int, heartbeat: int, minutes: float)
 
 
 async def add_nodes(client: Client, *, count: int) -> None:
-    """Nodes that declare their cards."""
+    """Create nodes that declare their devices."""
     host = {"cpu": "96", "memory": "768Gi", "pods": "110"}
     annotations = {names.SIMULATED_DEVICES: json.dumps(DEVICES)}
     bodies = [
@@ -117,13 +117,13 @@ async def add_nodes(client: Client, *, count: int) -> None:
 
 
 def etcd_of(made: Cluster) -> str:
-    """Where the API server reaches its etcd, by its own command line."""
+    """The address of etcd in the API server's command line."""
     arguments = Path(f"/proc/{made.pid('kube-apiserver')}/cmdline").read_text(encoding="utf-8").split("\0")
     return next(each.partition("=")[2] for each in arguments if each.startswith("--etcd-servers="))
 
 
 async def mb_per_minute(etcd: str, *, minutes: float) -> float:
-    """What etcd receives from its clients."""
+    """The data that etcd receives from its clients."""
     before, began = await counted(f"{etcd}/metrics", RECEIVED), time.monotonic()
     await asyncio.sleep(60 * minutes)
     return (await counted(f"{etcd}/metrics", RECEIVED) - before) / MB / ((time.monotonic() - began) / 60)
@@ -143,7 +143,7 @@ async def counted(url: str, metric: str) -> float:
 
 @contextmanager
 def running(made: Cluster, *, heartbeat: int) -> Iterator[int]:
-    """The agent of all simulated nodes; its port."""
+    """Run the agent of all simulated nodes; yields its port."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "gpu_config.yaml")
         config.write_text(f"heartbeat_interval: {heartbeat}\n", encoding="utf-8")
@@ -163,7 +163,7 @@ def running(made: Cluster, *, heartbeat: int) -> Iterator[int]:
 
 
 async def until_all_are_reported(client: Client, *, count: int) -> None:
-    """Each node has its report."""
+    """Wait until each node has its report."""
     end = time.monotonic() + 300
     while time.monotonic() < end:
         found = await client.list(GPUNODES, as_type=GPUNode)
@@ -174,7 +174,7 @@ async def until_all_are_reported(client: Client, *, count: int) -> None:
 
 
 def table(found: Writes) -> str:
-    """For the page of figures."""
+    """The table for docs/performance.md."""
     head = "| nodes | heartbeat | as many as | writes a minute | into etcd | a write | without agents |"
     row = (
         f"| {found.nodes} | {found.heartbeat_seconds} s | {found.stands_for} nodes at {DEFAULT_HEARTBEAT} s "

@@ -1,4 +1,4 @@
-"""kube-scheduler's side of a benchmark: one client on one connection, each pod filtered and then prioritized."""
+"""kube-scheduler's side of a benchmark: one client on one connection that filters and then prioritizes each pod."""
 
 import json
 import re
@@ -18,7 +18,7 @@ WARM_UP = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What was measured of one kind of request."""
+    """The measurements of one kind of request."""
 
     request: str
     p50_ms: float
@@ -27,10 +27,10 @@ class Figure:
 
 
 class Asker:
-    """Asks the extender at a port of loopback, over one connection that stays.
+    """A client of the extender at a port of loopback, with one persistent connection.
 
-    The bytes are written and read without an HTTP library, so that what is measured is the extender: kube-scheduler's
-    client is compiled, and Python's own would cost as much as the answer.
+    It writes and reads bytes without an HTTP library, so that it measures the extender: kube-scheduler's
+    client is compiled, and a Python client would cost as much as the answer.
     """
 
     def __init__(self, port: int) -> None:
@@ -40,7 +40,7 @@ class Asker:
         self.bytes: dict[str, int] = {}
 
     def ask(self, verb: str, body: bytes, *, as_: str) -> Any:
-        """The decoded answer; the time until its last byte is noted under `as_`."""
+        """Send a request and decode the answer; the time until its last byte is recorded under `as_`."""
         head = f"POST /{verb} HTTP/1.1\r\nHost: extender\r\nContent-Type: application/json\r\nContent-Length: "
         request = f"{head}{len(body)}\r\n\r\n".encode() + body
         started = time.perf_counter()
@@ -64,7 +64,7 @@ class Asker:
         return int(read[9:12]), bytes(read[end + 4 : total])
 
     def figures(self) -> list[Figure]:
-        """Of each kind, without its first `WARM_UP`."""
+        """The measurements of each kind, without the first `WARM_UP` requests."""
         return [
             Figure(
                 request=name,
@@ -78,12 +78,12 @@ class Asker:
 
 
 def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
-    """Filter over all `nodes` and prioritize over what it answered, pod after pod, and two rarer kinds.
+    """Filter over all `nodes` and prioritize over the answer, pod after pod, and measure two rarer kinds.
 
-    A pod's hold, from filter or from prioritize, is a change that the next filter has to take in, as every bind is.
-    Prioritize is asked about as many nodes as filter names at most. Beside these: the same pod again, when nothing has
-    changed but its own hold; prioritize over all nodes, for pods with wishes of their own; and a model that no node
-    has, which every node refuses.
+    A pod's hold, from filter or from prioritize, is a change that the next filter must process, like every bind.
+    Prioritize gets at most as many nodes as filter names. The other requests are: the same pod again, when nothing has
+    changed except its own hold; prioritize over all nodes, for pods with their own preferences; and a model that no
+    node has, which every node refuses.
     """
     asker = Asker(port)
     random = Random(0)
@@ -120,7 +120,7 @@ def pod(name: str, *, gpu: str, milli: int) -> dict[str, Any]:
 
 
 def _as_found(nodes: list[str], *, random: Random) -> list[str]:
-    """In another order each time, as kube-scheduler's workers come by them: they take the nodes in small chunks."""
+    """The nodes in another order each time, as kube-scheduler's workers take them in small chunks."""
     chunks = [nodes[at : at + 16] for at in range(0, len(nodes), 16)]
     random.shuffle(chunks)
     return [name for chunk in chunks for name in chunk]
@@ -131,7 +131,7 @@ def _body(asking: dict[str, Any], nodes: str) -> bytes:
 
 
 def table(figures: list[Figure]) -> str:
-    """Lines for people."""
+    """The results as lines of text."""
     return "\n".join(
         f"  {at.request:<22} p50 {at.p50_ms:7.2f} ms   p99 {at.p99_ms:7.2f} ms   {at.answer_bytes / 1000:7.1f} kB"
         for at in figures

@@ -1,13 +1,13 @@
-"""Pods a second through the real kube-scheduler: without an extender, with ours, and with ours for pods with a plan.
+"""Measure pods a second through the real kube-scheduler: without an extender, with Dovetail's, and with plans.
 
-The pods are of the one-GPU classes of the demo's table (a published trace's, by their frequencies). All three run on
-one control plane, in rounds one after the other, with the same client limits: a kube-scheduler of the same build and
-configuration without an extender (its NodeResourcesFit counts the same sums), the pair, and the pair for pods whose
-template names one node, as the queue's plans do. Each time all pods wait when the scheduler starts; the rate is that
-between the first bind and the last. Ratios within a round are what counts.
+The pods are of the one-GPU classes of the demo's table (a published trace's, by their frequencies). All three variants
+run on one control plane, in rounds one after the other, with the same client limits: a kube-scheduler of the same build
+and configuration without an extender (its NodeResourcesFit counts the same sums), the pair, and the pair for pods whose
+template names one node, as the queue's plans do. All pods wait when the scheduler starts; the rate is measured between
+the first bind and the last. Compare ratios within a round.
 
-With `--operator` there are two rounds more: the pair beside an operator that writes GPUNodeTenants for each node, and
-beside one whose agents read pods themselves (agent.readPods), which writes none. It says how many writes that took.
+`--operator` adds two rounds: the pair with an operator that writes GPUNodeTenants for each node, and
+with one whose agents read pods themselves (agent.readPods), which writes none. The output has the number of writes.
 
     python benchmarks/end_to_end.py [--sizes 1000x1500,5000x400] [--rounds 3] [--operator] [--json FILE]
 """
@@ -51,7 +51,7 @@ WRITES: Final = "dovetail_node_tenants_writes_total"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Pods a second on one size of cluster, by variant, one for each round."""
+    """Pods a second on one size of cluster, by variant, one value for each round."""
 
     nodes: int
     pods: int
@@ -68,7 +68,7 @@ def main() -> None:
     options.add_argument("--sizes", default="1000x1500,5000x400", help="nodes x waiting pods (default: %(default)s)")
     options.add_argument("--rounds", type=int, default=3, help="rounds of all variants (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/end_to_end.json"), help="where it is written too")
-    options.add_argument("--operator", action="store_true", help="also beside an operator, in both ways")
+    options.add_argument("--operator", action="store_true", help="also with an operator, in both ways")
     args = options.parse_args()
     variants = (*VARIANTS, *((READING, TELLING) if args.operator else ()))
     found = []
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 async def measure(made: Cluster, *, nodes: int, pods: int, rounds: int, variants: Sequence[str]) -> Rates:
-    """All variants on one size of cluster."""
+    """Measure all variants on one size of cluster."""
     rates: dict[str, list[float]] = {variant: [] for variant in variants}
     shapes = [NodeShape(name=f"gpu-pool-a-node-{at:05d}") for at in range(nodes)]
     await asyncio.to_thread(made.stop, "kube-scheduler")
@@ -132,7 +132,7 @@ async def _rate(variant: str, made: Cluster, *, client: Client, shapes: list[Nod
 
 @contextmanager
 def _operator(variant: str, made: Cluster) -> Iterator[str]:
-    """An operator where the variant has one, ready and with the tenants of all nodes written; where it is scraped."""
+    """Run the variant's operator, if any, until all tenants are written; yields its metrics address."""
     if variant not in {READING, TELLING}:
         yield ""
         return
@@ -175,7 +175,7 @@ def _answers(url: str) -> bool:
 
 
 def _writes(url: str) -> float | None:
-    """How often an operator has written tenants; None without one that does."""
+    """The number of tenant writes of an operator; None without such an operator."""
     if not url:
         return None
     with urlopen(f"{url}/metrics", timeout=5) as response:
@@ -198,7 +198,7 @@ def _running(variant: str, made: Cluster) -> Iterator[None]:
 
 @asynccontextmanager
 async def _binds(client: Client) -> AsyncIterator[dict[str, float]]:
-    """When each pod was seen to be bound, by the monotonic clock; filled while the context lasts."""
+    """The monotonic time at which each pod was seen as bound; filled while the context is open."""
     bound: dict[str, float] = {}
 
     def note(event: str, pod: Pod) -> None:

@@ -1,8 +1,8 @@
-"""What one decision costs as the cluster grows: filter and prioritize over HTTP, by nodes and by pods a node.
+"""Measure the cost of one decision as the cluster grows: filter and prioritize over HTTP, by nodes and pods.
 
-The cluster is synthetic: nodes of 8 V100 (32 GiB) and as many pods on each as is said: up to 8 each holds half of a
-device of its own, with 16 two hold a quarter each. The server is the extender's own over a ledger that is filled
-directly, in a process of its own; `extender_scale.py` measures the whole process on a real API server.
+The cluster is synthetic: nodes of 8 V100 (32 GiB) with the given number of pods on each. Up to 8 pods hold half of a
+separate device each; with 16, two hold a quarter each. The server is the extender's own over a ledger that is filled
+directly, in a separate process. `extender_scale.py` measures the whole process on a real API server.
 
     python benchmarks/extender_http.py [--nodes 100,1000,5000,10000] [--pods 1,8,16] [--plot FILE] [--json FILE]
 """
@@ -41,7 +41,7 @@ MEMORY_MIB = 32768
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What was measured on one size of cluster."""
+    """The results for one size of cluster."""
 
     nodes: int
     pods_per_node: int
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def measure(*, nodes: int, pods_per_node: int, requests: int) -> Size:
-    """One size of cluster."""
+    """Measure one size of cluster."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=serve, args=(nodes, pods_per_node, theirs), daemon=True)
@@ -95,7 +95,7 @@ def measure(*, nodes: int, pods_per_node: int, requests: int) -> Size:
 
 
 def draw(sizes: list[Size], *, path: Path) -> None:
-    """Medians by nodes, a line for each number of pods a node."""
+    """Plot medians by nodes, with a line for each number of pods on a node."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
     for axis, request in zip(axes, ("filter", "prioritize"), strict=True):
         for pods in sorted({size.pods_per_node for size in sizes}):
@@ -115,7 +115,7 @@ def draw(sizes: list[Size], *, path: Path) -> None:
 
 
 def serve(nodes: int, pods_per_node: int, parent: Pipe) -> None:
-    """The server's process."""
+    """Run the server process."""
     uvloop.run(_serve(nodes, pods_per_node, parent))
 
 
@@ -135,7 +135,7 @@ async def _serve(nodes: int, pods_per_node: int, parent: Pipe) -> None:
 
 
 def fill(ledger: Ledger, *, nodes: int, pods_per_node: int) -> None:
-    """The synthetic cluster."""
+    """Fill the ledger with the synthetic cluster."""
     milli = 500 if pods_per_node <= DEVICES else 250
     for at in range(nodes):
         node = _name(at)

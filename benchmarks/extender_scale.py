@@ -1,8 +1,8 @@
-"""The extender's own process on a real API server with many nodes and pods: start to ready, memory, filter, prioritize.
+"""Measure the extender's own process on a real API server with many nodes and pods: start, memory, filter, prioritize.
 
-N nodes of 8 V100, and pods bound to them: with 8 pods a node each holds half of a device, with 16 a quarter. The
-extender is killed and started anew: until it is ready it lists all of it. Asked, by one client over HTTP once it is
-warm, is what `asking.py` says.
+The cluster has N nodes of 8 V100, and pods bound to them: with 8 pods on a node each holds half of a device, with 16 a
+quarter. The extender is killed and started again, and lists everything until it is ready. One client then sends the
+requests of `asking.py` over HTTP.
 
     python benchmarks/extender_scale.py [--sizes 1000x16,5000x8] [--requests 300] [--json FILE]
 """
@@ -29,7 +29,7 @@ DEVICES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What was measured on one size of cluster."""
+    """The results for one size of cluster."""
 
     nodes: int
     pods: int
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 async def measure(made: Cluster, *, nodes: int, per_node: int, requests: int) -> Scale:
-    """One size of cluster, on a control plane that is empty."""
+    """Measure one size of cluster, on an empty control plane."""
     shapes = [NodeShape(name=f"gpu-pool-a-node-{at:05d}") for at in range(nodes)]
     await asyncio.to_thread(made.stop, "kube-scheduler")
     await asyncio.to_thread(made.stop, "extender")
@@ -81,7 +81,7 @@ async def measure(made: Cluster, *, nodes: int, per_node: int, requests: int) ->
 
 
 def _restart(made: Cluster) -> float:
-    """Seconds from a new process of the extender to its readiness, the best of three."""
+    """Seconds from the start of the extender's process to its readiness, the best of three."""
     found = []
     for _ in range(3):
         made.stop("extender")
@@ -92,7 +92,7 @@ def _restart(made: Cluster) -> float:
 
 
 def _bound(shape: NodeShape, *, pods: int) -> Iterator[dict[str, Any]]:
-    """Pods as they are after their bind."""
+    """Pods in their state after the bind."""
     milli = 500 if pods <= DEVICES else 250
     memory_mib = int(shape.device_memory_mib * 0.8) * milli // 1000
     for at in range(pods):
@@ -101,7 +101,7 @@ def _bound(shape: NodeShape, *, pods: int) -> Iterator[dict[str, Any]]:
         allocation = Allocation(
             node=shape.name, mode="Fractional", containers=[ContainerAllocation(index=0, devices=[share])]
         )
-        body = plane.pod(f"{shape.name}-{at}", gpu=f"{milli / 1000:g}", milli=milli, scheduler="nobody")
+        body = plane.pod(f"{shape.name}-{at}", gpu=f"{milli / 1000:g}", milli=milli, scheduler="none")
         body["metadata"]["annotations"] |= annotations_of(allocation)
         body["spec"]["nodeName"] = shape.name
         yield body

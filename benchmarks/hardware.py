@@ -1,9 +1,9 @@
-"""What a machine with NVIDIA cards really does: run as root there, on a node without other work; writes Markdown.
+"""Measure what a machine with NVIDIA devices does. Run it as root, on a node without other work; writes Markdown.
 
-NVML against `nvidia-smi`; an MPS client refused beyond its limit, and what a client that is root can do to the others
-(`hardware_mps.py`); two CUDA processes of which one is frozen; a process
-moved to the host and back, with times; what looking costs. Each is tried by the agent's own code, and one that fails
-stops no other.
+It checks NVML against `nvidia-smi`; an MPS client that is refused beyond its limit, and what a root client can do to
+the others (`hardware_mps.py`); two CUDA processes of which one is frozen; a process that moves to the host and back,
+with times; and the cost of reading the devices. The agent's own code does each check. A failed check does not stop the
+others.
 
     python benchmarks/hardware.py [--mib 4096] [--seconds 60] [--out out/hardware.md]
 """
@@ -51,7 +51,7 @@ MOST_MIB: Final = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One check: whether it held, and a sentence with figures."""
+    """The result of one check: whether it passed, and a sentence with numbers."""
 
     what: str
     holds: bool
@@ -59,7 +59,7 @@ class Found:
 
 
 def main() -> None:
-    """Try all, and write what was found. Exit code 1 when one does not hold that Dovetail relies on."""
+    """Run all checks and write the results. Exit code 1 if a check fails that Dovetail relies on."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--mib", type=int, default=4096, help="how much memory a process that is moved takes (4096)")
     options.add_argument("--seconds", type=float, default=60.0, help="how long the cost of looking is measured (60)")
@@ -69,7 +69,7 @@ def main() -> None:
     checks: dict[str, Callable[[], tuple[bool, str]]] = {
         "NVML agrees with nvidia-smi": against_smi,
         **{what: partial(check, args.program) for what, check in hardware_mps.CHECKS.items()},
-        "of two CUDA processes the frozen one stands still": frozen,
+        "of two CUDA processes the frozen one stops": frozen,
         "a process goes to the host and comes back": lambda: moved(args.mib),
         "looking costs little": lambda: cost(args.seconds),
     }
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def tried(what: str, check: Callable[[], tuple[bool, str]]) -> Found:
-    """The check's answer; what it raises is one."""
+    """The check's result; an exception counts as a failed check."""
     try:
         holds, said = check()
     except Exception as error:  # noqa: BLE001 - the others go on
@@ -92,14 +92,14 @@ def tried(what: str, check: Callable[[], tuple[bool, str]]) -> Found:
 
 
 def page(found: Sequence[Found]) -> str:
-    """The table, under what machine it was."""
+    """The table, with the description of the machine."""
     rows = [f"| {each.what} | {'yes' if each.holds else 'no'} | {each.said} |" for each in found]
     now = datetime.now(UTC).strftime("%Y-%m-%d")
     return "\n".join([f"## {machine()}, {now}", "", "| | | |", "|---|---|---|", *rows]) + "\n"
 
 
 def machine() -> str:
-    """Cards and driver."""
+    """The devices and the driver."""
     try:
         inventory, _ = looked()
     except Exception as error:  # noqa: BLE001 - the page says so
@@ -109,14 +109,14 @@ def machine() -> str:
 
 
 def looked() -> tuple[Inventory, Sample]:
-    """One look of the agent's own."""
+    """One read by the agent's own code."""
     with opened("nvml", node="here", look_every=timedelta(seconds=5)) as provider:
         inventory = provider.inventory(HERE)
         return inventory, provider.sample(inventory, node=HERE, tenants=(), now=datetime.now(UTC))
 
 
 def against_smi() -> tuple[bool, str]:
-    """Every card as `nvidia-smi` has it."""
+    """Compare every device with the output of `nvidia-smi`."""
     inventory, sample = looked()
     command = ["nvidia-smi", f"--query-gpu={','.join(SMI)}", "--format=csv,noheader,nounits"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -133,7 +133,7 @@ def against_smi() -> tuple[bool, str]:
 
 
 def frozen() -> tuple[bool, str]:
-    """Two processes that compute; one is frozen for two seconds by the agent's freezer, the other goes on."""
+    """Run two computing processes; the agent's freezer freezes one for two seconds, the other continues."""
     freezing = freezer_at()
     with busy() as one, busy() as other, group(freezing, one.pid) as folder:
         until(lambda: bool(one.passes and other.passes), seconds=30.0)
@@ -144,7 +144,7 @@ def frozen() -> tuple[bool, str]:
         stood, went = one.passes - before[0], other.passes - before[1]
         freezing.thaw(folder)
         until(lambda: one.passes > before[0], seconds=10.0)
-    # What was queued on the card before the freeze is not counted: the process does that, and stands still.
+    # Work that was queued on the device before the freeze does not count: the process counts, and it is frozen.
     return (
         stood == 0 < went,
         f"in 2 s the frozen one made {stood} passes over its memory, the other {went}; then both went on",
@@ -152,7 +152,7 @@ def frozen() -> tuple[bool, str]:
 
 
 def until(holds: Callable[[], bool], *, seconds: float) -> None:
-    """Wait for it. Raises `TimeoutError`."""
+    """Wait for the condition. Raises `TimeoutError`."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -161,7 +161,7 @@ def until(holds: Callable[[], bool], *, seconds: float) -> None:
 
 
 class Busy:
-    """A process that computes, and counts its passes where a frozen one can be read too."""
+    """A computing process that counts its passes in a place that stays readable while it is frozen."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "passes"
@@ -171,13 +171,13 @@ class Busy:
 
     @property
     def passes(self) -> int:
-        """How many so far."""
+        """The number of passes so far."""
         return int.from_bytes(self._file.read_bytes(), "little")
 
 
 @contextmanager
 def busy() -> Iterator[Busy]:
-    """One on the first card, which ends with this."""
+    """Run one on the first device until the context ends."""
     with tempfile.TemporaryDirectory(prefix="dovetail-busy-") as folder:
         made = Busy(Path(folder))
         try:
@@ -187,7 +187,7 @@ def busy() -> Iterator[Busy]:
 
 
 def compute(file: Path) -> None:
-    """Be that process, until its input ends."""
+    """Compute until the standard input ends."""
     driver = Driver()
     driver.init()
     _context, pointer, size = Context(driver), ctypes.c_uint64(), 256 << 20
@@ -203,7 +203,7 @@ def compute(file: Path) -> None:
 
 @contextmanager
 def group(freezing: Freezing, pid: int) -> Iterator[Path]:
-    """A cgroup of our own with that process in it, which goes back to the root's after."""
+    """A separate cgroup with that process, which returns to the root cgroup afterwards."""
     folder = freezing.root / f"dovetail-hardware-{pid}"
     folder.mkdir()
     try:
@@ -216,7 +216,7 @@ def group(freezing: Freezing, pid: int) -> Iterator[Path]:
 
 
 def moved(mib: int) -> tuple[bool, str]:
-    """The agent's own probe, and then the same with so much memory, timed."""
+    """Run the agent's own probe, and then the same with this much memory, timed."""
     calls, cards = HelperCalls(variables=os.environ), NvmlCards()
     try:
         verdict = probe.probed(calls, cards=cards, variables=os.environ)
@@ -228,7 +228,7 @@ def moved(mib: int) -> tuple[bool, str]:
 
 
 def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
-    """How long so much memory takes out and back, and what was free meanwhile."""
+    """Seconds to move this much memory out and back, and the free memory meanwhile."""
     command = [sys.executable, "-m", "dovetail_agent.checkpoint.probe", str(mib)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -251,7 +251,7 @@ def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
 
 
 def cost(seconds: float) -> tuple[bool, str]:
-    """CPU of the thread that reads the cards at its usual pace, and the memory of the process."""
+    """CPU of the thread that reads the devices at its usual rate, and the memory of the process."""
     with opened("nvml", node="here", look_every=timedelta(seconds=30)):
         before = resource.getrusage(resource.RUSAGE_SELF)
         time.sleep(seconds)

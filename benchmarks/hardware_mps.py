@@ -1,8 +1,8 @@
-"""What MPS lets a client do that is root in a container, and what its clients need: for `hardware.py`, on real cards.
+"""Check what MPS lets a root client in a container do, and what its clients need: for `hardware.py`, on real devices.
 
-A container's position is played with `unshare` and `setpriv`: mount, process and IPC namespaces of its own, the
-capabilities that Kubernetes leaves a container by default, and the folder of the pipes read-only, as the volume driver
-mounts it. Two answers are questions rather than demands (`QUESTIONS`): only a card answers them.
+`unshare` and `setpriv` create a container's position: its own mount, process and IPC namespaces, the
+capabilities that Kubernetes gives a container by default, and the folder of the pipes read-only, as the volume driver
+mounts it. Two results are questions rather than requirements (`QUESTIONS`): only a real device answers them.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Memory and time to take in large GPUJobs: by kopf's watch and by the project's reflector, each in its own process.
+"""Measure memory and time to read large GPUJobs, with kopf's watch and with the project's reflector.
 
-A server on loopback serves `--jobs` GPUJobs of 1 MiB in pages, as the API server does. `--template` chooses what fills
-them: one long text, or many empty objects, which take the most memory as dictionaries.
+A server on loopback serves `--jobs` GPUJobs of 1 MiB in pages, as the API server does. `--template` chooses their
+content: one long text, or many empty objects, which take the most memory as dictionaries.
 
     python benchmarks/job_source.py [--jobs 200] [--template text|objects]
 """
@@ -67,7 +67,7 @@ async def compare(args: argparse.Namespace) -> None:
 
 
 async def serve(*, jobs: int, template: str) -> tuple[web.AppRunner, int]:
-    """What kopf and the reflector ask of an API server."""
+    """Serve what kopf and the reflector request from an API server."""
     filling = "x" * SIZE if template == "text" else [{}] * (SIZE // 3)
     pod = {"containers": [{"name": "main"}], "filling": filling}
     spec = json.dumps({"template": {"spec": pod}}, separators=(",", ":"))
@@ -113,7 +113,7 @@ async def serve(*, jobs: int, template: str) -> tuple[web.AppRunner, int]:
 
 
 async def taken(source: str, server: str, *, jobs: int) -> dict[str, Any]:
-    """Seconds until all jobs are known, and the memory of this process then and at its peak."""
+    """Seconds until all jobs are known, and the memory of this process at that time and at its peak."""
     state, stop = State(ClusterView(ledger=Ledger()), default_policy="Balanced"), asyncio.Event()
     before, began = resident_mib(), time.monotonic()
     await {"kopf": by_kopf, "reflector": by_reflector}[source](server, state, jobs=jobs, stop=stop)

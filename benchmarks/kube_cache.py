@@ -1,9 +1,9 @@
-"""What a cache of pods costs: time to list it through HTTP, time to decode it, and memory that stays.
+"""Measure the cost of a cache of pods: time to list it over HTTP, time to decode it, and the memory that it keeps.
 
     python benchmarks/kube_cache.py --pods 10000
 
-A process of its own serves the pods, in pages as the API server does, so that only the reader's cost is measured. The
-same pages are also read into plain dictionaries, as the measure to compare with.
+A separate process serves the pods in pages, as the API server does, so that only the reader's cost is measured. The
+same pages are also read into plain dictionaries for comparison.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What telling each node's programs of its pods costs the operator: CPU and writes, while pods are bound and start.
+"""Measure what GPUNodeTenants cost the operator: CPU and writes, while pods are bound and start.
 
 Pods are bound one after the other at a steady rate, evenly over the nodes, and start a second later, which is the worst
-case for coalescing. The API server is a dictionary in this process: the figures leave out HTTP, which a write costs a
-millisecond or so. What the same costs the whole control plane, `end_to_end.py --operator` says.
+case for coalescing. The API server is a dictionary in this process: the results exclude HTTP, which costs about a
+millisecond for each write. `end_to_end.py --operator` measures the cost for the whole control plane.
 
     python benchmarks/node_tenants.py [--nodes 100] [--rate 100] [--seconds 10] [--json FILE]
 """

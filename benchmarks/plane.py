@@ -1,7 +1,7 @@
-"""A control plane for measuring: real etcd, kube-apiserver, kube-scheduler and extender, and objects made in bulk.
+"""A control plane for measurements: real etcd, kube-apiserver, kube-scheduler and extender, and bulk objects.
 
-Nodes are objects only. What would keep touching them (kwok, kube-controller-manager) is stopped by a signal while
-something is measured, so that two cores do nothing but what is measured; the ratios are then those of the pair alone.
+Nodes are objects only. Programs that would keep updating them (kwok, kube-controller-manager) are stopped by a signal
+during a measurement, so that two cores do only the measured work; the ratios are then those of the pair alone.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ PAUSED = ("kwok-controller", "kube-controller-manager")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """One node as the benchmark wants it: `devices` whole cards of `model`."""
+    """One node of the benchmark: `devices` whole devices of `model`."""
 
     name: str
     cpu_milli: int = 96_000
@@ -48,13 +48,13 @@ class NodeShape:
     device_memory_mib: int = 32_768
 
     def uuid(self, index: int) -> str:
-        """The UUID of a card."""
+        """The UUID of a device."""
         return f"GPU-{self.name}-{index}"
 
 
 @contextmanager
 def plane() -> Iterator[Cluster]:
-    """A sandbox of its own with nothing but the control plane, kube-scheduler and the extender; it goes at the end."""
+    """A separate sandbox with only the control plane, kube-scheduler and the extender; removed at the end."""
     name = f"bench-{uuid.uuid4().hex[:6]}"
     with tempfile.TemporaryDirectory() as folder:
         nodes = Path(folder) / "nodes.yaml"
@@ -120,7 +120,7 @@ async def each(subjects: Iterable[Any], act: Callable[[Any], Awaitable[Any]], *,
 
 
 async def add_nodes(client: Client, shapes: Iterable[NodeShape]) -> None:
-    """Ready Nodes with the sums that an agent advertises, and their GPUNodes."""
+    """Create ready Nodes with the sums that an agent advertises, and their GPUNodes."""
 
     async def add(shape: NodeShape) -> None:
         node = _node(shape)
@@ -192,7 +192,7 @@ def pod(
     policy: str = "",
     plan: str = "",
 ) -> dict[str, Any]:
-    """A pod that asks; with `plan` its template names the node, as the operator's plans do."""
+    """A pod with a request; with `plan`, its template names the node, as the operator's plans do."""
     limits = {"cpu": cpu, "memory": memory, **({names.GPU_MILLI: str(milli)} if milli else {})}
     annotations = {names.REQUEST: gpu} if milli else {}
     if policy:
@@ -259,14 +259,14 @@ class StockScheduler:
 
 
 def _scheduler_config(made: Cluster) -> Path:
-    """The file that the sandbox's kube-scheduler was started with."""
+    """The configuration file of the sandbox's kube-scheduler."""
     components = state.read_desired(made.folder).components
     argv = next(each.argv for each in components if each.name == "kube-scheduler")
     return Path(next(word.removeprefix("--config=") for word in argv if word.startswith("--config=")))
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
+    """A free port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]

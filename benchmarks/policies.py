@@ -1,8 +1,8 @@
-"""What SPREAD, BALANCED and PACK make of the same arrivals: `python benchmarks/policies.py --traces FOLDER`.
+"""Compare SPREAD, BALANCED and PACK on the same arrivals: `python benchmarks/policies.py --traces FOLDER`.
 
-How much is allocated and how many GPUs are in use by what has arrived, and how the load lies on the GPUs when so much
-has arrived as half of them. Without a folder a generated cluster and workload stand in. The picture goes to
-out/policies.png, the figures to out/policies.json and, as a table in Markdown, to standard output.
+The results are how much is allocated and how many GPUs are in use by the arrived load, and the load of the GPUs when
+half of their capacity has arrived. Without a folder, the benchmark uses a generated cluster and workload. The picture
+goes to out/policies.png, the numbers to out/policies.json and, as a table in Markdown, to standard output.
 """
 
 import argparse
@@ -31,8 +31,10 @@ TABLE: Final = (25, 50, 75, 100, 130)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One policy: percent of the GPUs allocated, and in use at all, by percent arrived; and the load of each GPU, the
-    busiest first, in percent, when half has arrived."""
+    """The results of one policy: percent of the GPUs allocated, and in use, by percent arrived, and each GPU's load.
+
+    The loads are in percent, the busiest GPU first, at the time when half has arrived.
+    """
 
     policy: str
     allocated: dict[int, float]
@@ -78,19 +80,19 @@ def run(policy: str, scene: Scene) -> Run:
 
 
 def device_loads(columns: Columns) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Percent of each GPU that is promised."""
+    """The promised percentage of each GPU."""
     there = np.arange(columns.left.shape[1]) < columns.gpus[:, np.newaxis]
     return 100 * (1 - columns.left[there] / WHOLE_MILLI)
 
 
 def figures(one: Run) -> dict[str, Any]:
-    """What goes into the file: the loads as tenths of the GPUs, the busiest first."""
+    """The content of the file: the loads as tenths of the GPUs, the busiest first."""
     tenths = [float(np.mean(part)) for part in np.array_split(np.array(one.loads), 10)]
     return {"policy": one.policy, "allocated": one.allocated, "in_use": one.in_use, "load_by_tenth": tenths}
 
 
 def table(runs: Sequence[Run]) -> str:
-    """GPUs in use and allocated, by what has arrived."""
+    """GPUs in use and allocated, by the arrived load."""
     lines = [f"| allocated / in use, % of the GPUs | {' | '.join(f'at {at} %' for at in TABLE)} |"]
     lines.append("|---" * (len(TABLE) + 1) + "|")
     for one in runs:
@@ -104,7 +106,7 @@ def _at(curve: dict[int, float], percent: int) -> float:
 
 
 def draw(runs: Sequence[Run]) -> Figure:
-    """Three pictures beside each other."""
+    """Draw three plots in a row."""
     figure = Figure(figsize=(14, 4.6), layout="constrained")
     allocated, in_use, loads = figure.subplots(1, 3)
     for one in runs:

@@ -1,12 +1,13 @@
-"""Admissions a second of the real operator on a real API server, and how soon each job is told why it waits.
+"""Measure admissions a second of the real operator on a real API server, and the delay until each job has its reason.
 
-As in Kueue's own scalability test nothing executes: what makes pods stands still, and a stand-in marks each batch Job
-complete a moment after it was created. Nodes and devices are objects. Two measurements:
+As in Kueue's own scalability test, nothing executes: the controllers that create pods are stopped, and a stand-in marks
+each batch Job as complete a moment after its creation. Nodes and devices are objects. There are two measurements:
 
-- a full cluster and `--rate` submissions a second: from each submission until its reason stands in the status;
+- a full cluster and `--rate` submissions a second: from each submission until its reason is in the status;
 - `--jobs` jobs submitted at once: admissions a second from the first to the last, and the operator's memory.
 
-    python benchmarks/queue_admission.py [--jobs 15000] [--nodes 100] [--run 2] [--rate 100] [--told 2000] [--json FILE]
+    python benchmarks/queue_admission.py [--jobs 15000] [--nodes 100] [--run 2] [--rate 100] [--submissions 2000]
+        [--json FILE]
 """
 
 import argparse
@@ -41,7 +42,9 @@ def main() -> None:
     options.add_argument("--nodes", type=int, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--run", type=float, default=2.0, help="seconds that a job runs (default: %(default)s)")
     options.add_argument("--rate", type=float, default=100.0, help="submissions a second (default: %(default)s)")
-    options.add_argument("--told", type=int, default=2_000, help="submissions at that rate (default: %(default)s)")
+    options.add_argument(
+        "--submissions", type=int, default=2_000, help="submissions at that rate (default: %(default)s)"
+    )
     options.add_argument("--json", type=Path, default=Path("out/queue_admission.json"), help="where it is written too")
     args = options.parse_args()
     nodes = "- {name: none, count: 1}\n"
@@ -53,14 +56,14 @@ def main() -> None:
 async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
     async with plane.client_of(made) as client:
         await plane.add_nodes(client, [NodeShape(name=f"node-{at:04d}") for at in range(args.nodes)])
-        told = await reasons(made, client, rate=args.rate, count=args.told, gpus=args.nodes)
+        told = await reasons(made, client, rate=args.rate, count=args.submissions, gpus=args.nodes)
         await clear(client)
         admitted = await admissions(made, client, jobs=args.jobs, run=args.run)
     return {"admissions": admitted, "reasons": told}
 
 
 async def admissions(made: Cluster, client: Client, *, jobs: int, run: float) -> dict[str, Any]:
-    """All at once: how many are let go a second, and with how much memory."""
+    """Submit all at once: admissions a second, and the operator's memory."""
     created: dict[str, float] = {}
 
     def note(event: EventType, child: Job) -> None:
@@ -74,7 +77,7 @@ async def admissions(made: Cluster, client: Client, *, jobs: int, run: float) ->
         submitted = time.monotonic() - began
         while len(created) < jobs:
             await asyncio.sleep(1.0)
-            print(f"\r{len(created)} of {jobs} let go after {time.monotonic() - began:.0f} s", end="", flush=True)
+            print(f"\r{len(created)} of {jobs} admitted after {time.monotonic() - began:.0f} s", end="", flush=True)
         print()
         await until_over(client, jobs)
     seconds = max(created.values()) - min(created.values())
@@ -91,7 +94,7 @@ async def admissions(made: Cluster, client: Client, *, jobs: int, run: float) ->
 
 
 async def until_over(client: Client, jobs: int) -> None:
-    """Wait until all are told that they have succeeded."""
+    """Wait until the status of all jobs is Succeeded."""
     while True:
         found, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=NAMESPACE)
         over = sum(job.status.phase == "Succeeded" for job in found)
@@ -103,7 +106,7 @@ async def until_over(client: Client, jobs: int) -> None:
 
 
 async def clear(client: Client) -> None:
-    """Delete all jobs; their batch Jobs too, since the collector of garbage stands still."""
+    """Delete all jobs and their batch Jobs, because the garbage collector is stopped."""
     for resource in (GPUJOBS, JOBS):
         found, _ = await client.list(resource, as_type=dict[str, Any], namespace=NAMESPACE)
 
@@ -114,7 +117,7 @@ async def clear(client: Client) -> None:
 
 
 async def reasons(made: Cluster, client: Client, *, rate: float, count: int, gpus: int) -> dict[str, Any]:
-    """On a full cluster: from each submission until phase and reason stand in the job's status."""
+    """On a full cluster: the time from each submission until phase and reason are in the job's status."""
     # One job for each node takes all there is and never ends.
     full = [queue_plane.job(f"full-{at:04d}", gpu=8) for at in range(gpus)]
     told: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""One gang, from created to all its pods bound: with the Job controller's client limit raised, and at its default.
+"""Measure one gang from its creation until all pods are bound, with and without a raised client limit.
 
-Everything is real but the nodes' kubelets. kube-controller-manager may send 20 requests a second by default
-(`--kube-api-qps`, burst 30), which is what bounds how fast the pods of a Job come to be; the sandbox raises it.
+Everything is real except the nodes' kubelets. kube-controller-manager may send 20 requests a second by default
+(`--kube-api-qps`, burst 30), which limits how fast the pods of a Job are created; the sandbox raises it.
 KAI publishes 49 s for a gang of 512 pods.
 
     python benchmarks/queue_gang.py [--workers 512] [--nodes 64] [--rounds 3] [--json FILE]

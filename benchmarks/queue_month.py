@@ -1,6 +1,6 @@
-"""A month of a GPU cluster as published studies of real ones describe it: users, their works that come again and again,
-run times, sizes and limits. What each figure rests on stands beside it; none was chosen for what comes of it. They are
-quoted from the papers by heart but for the numbers of jobs, users and GPUs: check them before citing them further.
+"""A month of a GPU cluster as published studies of real clusters describe it: users, their repeated works, run times,
+sizes and limits. Each value has its source; none was chosen for its result. Except for the numbers of jobs, users and
+GPUs, they are quoted from the papers from memory: check them before you cite them.
 
 - Helios: Hu and others, Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters,
   2021.
@@ -27,7 +27,7 @@ _GPUS_OF_A_USER: Final = 5.2
 _ZIPF: Final = 1.3
 # PAI: 65 % of the tasks are of works that ran five times or more: so with a geometric number of runs of this mean.
 _RUNS_OF_A_WORK: Final = 1 / 0.24
-# PAI: 78 % of run times are foretold to within 25 % from earlier runs of the same. So with 73 % that take as long as
+# PAI: 78 % of run times are predicted to within 25 % from earlier runs of the same. So with 73 % that take as long as
 # usual, give or take 10 %, and the others ending sometime before (Helios: 38 % of the jobs fail or are cancelled).
 _SPREAD_OF_A_WORK: Final = 0.1
 _CUT_SHORT: Final = 0.27
@@ -46,7 +46,7 @@ _GAP_SPREAD: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What one user runs again and again: its name, what it asks, how long it usually takes before scaling, which part
+    """What one user runs repeatedly: its name, what it asks, how long it usually takes before scaling, which part
     of its limit that is, and its priority."""
 
     name: str

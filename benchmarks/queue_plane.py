@@ -24,12 +24,12 @@ NAMESPACE = "bench"
 
 
 def gpu_nodes(count: int) -> str:
-    """Simulated nodes of eight cards each, as a sandbox is told of them."""
+    """Simulated nodes of eight devices each, in the format of the sandbox."""
     return f"- {{name: gpu, count: {count}, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}}\n"
 
 
 def report(found: dict[str, Any], *, path: Path) -> None:
-    """What was measured, into a file and on the terminal."""
+    """Write the results to a file and to the terminal."""
     text = json.dumps(found, indent=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
@@ -38,7 +38,7 @@ def report(found: dict[str, Any], *, path: Path) -> None:
 
 @contextmanager
 def sandbox(*, nodes: str, without: Sequence[str] = (), overrides: Sequence[str] = ()) -> Iterator[Cluster]:
-    """A sandbox of its own with nodes as declared; it goes at the end."""
+    """A separate sandbox with the declared nodes; removed at the end."""
     name = f"bench-{uuid.uuid4().hex[:6]}"
     with tempfile.TemporaryDirectory() as folder:
         declared = Path(folder) / "nodes.yaml"
@@ -61,7 +61,7 @@ async def _namespace(made: Cluster) -> None:
 
 @contextmanager
 def paused(made: Cluster, *components: str) -> Iterator[None]:
-    """Components that stand still meanwhile."""
+    """Pause these components while the context is open."""
     for component in components:
         os.kill(made.pid(component), signal.SIGSTOP)
     try:

@@ -1,14 +1,14 @@
-"""Four ways to queue the same jobs: who waits how long, how full the GPUs are, and how good the estimates are.
+"""Compare four ways to queue the same jobs: waits, utilization of the GPUs, and the quality of the estimates.
 
-- `fifo`: the oldest first; one that does not fit keeps all behind it.
+- `fifo`: the oldest first; a job that does not fit blocks all jobs behind it.
 - `priority`: the same by priority.
-- `skip`: gflow's way: by priority and age, each that fits starts, those that do not are passed over.
+- `skip`: gflow's way: by priority and age, each job that fits starts, the others are skipped.
 - `dovetail`: priority, age, and EASY backfill, as the operator does it.
 
-Played on a month that is made up, or with `--published` on one as studies of real clusters describe it (its jobs follow
-from nodes and days); and with `--traces FOLDER` on the trace's own arrivals and run times. Estimates are
-renewed while jobs wait (each `--every` hours), with bounds learned from the misses so far. Each counts as it stands
-when it is told, against the start that came true; a job that is told often counts as much as one that is told once.
+The jobs come from a generated month, or with `--published` from a month as studies of real clusters describe it (its
+jobs follow from nodes and days), or with `--traces FOLDER` from the trace's own arrivals and run times. Estimates are
+renewed while jobs wait (every `--every` hours), with bounds learned from the misses so far. Each estimate is compared,
+as it was published, with the real start; a job with many estimates weighs as much as a job with one.
 
     python benchmarks/queue_policies.py [--jobs 2000] [--nodes 12] [--load 0.9] [--traces FOLDER] [--json FILE]
 """
@@ -71,7 +71,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """How the starts that were foreseen turned out: over the waits of the jobs, and when each was told first."""
+    """How the starts that were foreseen turned out: over the waits of the jobs, and for each job's first estimate."""
 
     jobs: int
     estimates: int
@@ -131,13 +131,13 @@ def month_of(args: argparse.Namespace) -> list[Submission]:
 
 
 def fifo(scene: Scene) -> Started:
-    """The oldest first, and nobody before it."""
+    """The oldest first, and no job before it."""
     ordered = sorted(scene.waiting.values(), key=lambda each: (each.at_seconds, each.job.key))
     return _until_one_does_not_fit(scene, [each.job for each in ordered])
 
 
 def priority(scene: Scene) -> Started:
-    """The first by priority, and nobody before it."""
+    """The first by priority, and no job before it."""
     return _until_one_does_not_fit(scene, scene.candidates())
 
 
@@ -171,7 +171,7 @@ POLICIES: Final[dict[str, Policy]] = {"fifo": fifo, "priority": priority, "skip"
 
 
 class Foreseeing:
-    """Foresees the starts of all that wait, again and again, and learns from what came true."""
+    """Repeatedly estimates the starts of all waiting jobs, and learns from the real starts."""
 
     def __init__(self, *, every_seconds: float) -> None:
         self._every_seconds = every_seconds
@@ -225,7 +225,7 @@ class Foreseeing:
         self._used.ended(_groups(job), ran_seconds=run.of.ran_seconds, limit_seconds=job.run_seconds)
 
     def result(self) -> Estimates:
-        """All of it; each job counts as one, whether it was told once or often."""
+        """All of it; each job counts as one, whatever its number of estimates."""
         first = [told[0] for told in self.told]
         return Estimates(
             jobs=len(self.told),
@@ -323,7 +323,7 @@ def table(title: str, results: Sequence[Result], estimates: Estimates) -> str:
         for each in results
     ]
     lines.append(
-        f"\n{estimates.estimates} estimates of {estimates.jobs} jobs, whenever told: "
+        f"\n{estimates.estimates} estimates of {estimates.jobs} jobs, at any time: "
         f"{estimates.within_bounds:.0%} within their bounds, median width {estimates.median_width_by_wait:.0%} of the "
         f"wait ({estimates.median_width_by_rest:.0%} of what was left of it), median miss "
         f"{estimates.median_miss_hours:.2f} h; the first of each job: {estimates.first_within_bounds:.0%} within, "

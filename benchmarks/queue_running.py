@@ -1,7 +1,7 @@
-"""One-GPU jobs on simulated nodes, from created to all running; then, on the full cluster, how soon one more is told.
+"""Measure one-GPU jobs from creation to all running; then the delay of a job's reason on the full cluster.
 
-Everything is real but the nodes' kubelets: operator, kube-scheduler with the extender, Job controller and agent; KWOK
-plays the pods. KAI publishes 398 s for 4,000 jobs and 249 s until a job is told that it cannot run.
+Everything is real except the nodes' kubelets: operator, kube-scheduler with the extender, Job controller and agent;
+KWOK simulates the pods. KAI publishes 398 s for 4,000 jobs, and 249 s until a job that cannot run has its reason.
 
     python benchmarks/queue_running.py [--jobs 4000] [--nodes 500] [--asks 20] [--json FILE]
 """
@@ -60,7 +60,7 @@ async def until_reported(client: Client, nodes: int) -> None:
 
 
 async def all_running(client: Client, *, jobs: int) -> dict[str, Any]:
-    """From the first creation until the pods of all run, and until all GPUJobs say so."""
+    """The time from the first creation until all pods run, and until all GPUJobs are Running."""
     pods: dict[str, float] = {}
     told: dict[str, float] = {}
 
@@ -91,7 +91,7 @@ async def all_running(client: Client, *, jobs: int) -> dict[str, Any]:
 
 
 async def until_told(client: Client, *, asks: int) -> dict[str, Any]:
-    """One after another: from the submission of a job that has no room until it is told so."""
+    """One after another: the time from the submission of a job that does not fit until its status says so."""
     waits = []
     for at in range(asks):
         name, told = f"asks-{at:03d}", asyncio.Event()

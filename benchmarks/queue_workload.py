@@ -1,4 +1,4 @@
-"""Jobs over time for the queue's simulation: a month that is made up, and a trace with run times."""
+"""Jobs over time for the queue's simulation: a generated month, and a trace with run times."""
 
 import csv
 import math
@@ -35,7 +35,7 @@ LIMITS = [hours * 3600.0 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 96)]
 
 
 def cluster(nodes: int) -> Ledger:
-    """Nodes with eight cards of one kind each."""
+    """Nodes with eight devices of one kind each."""
     ledger = Ledger()
     for at in range(nodes):
         name = f"node-{at:03d}"
@@ -61,7 +61,7 @@ def synthetic(*, jobs: int, nodes: int, days: float, load: float, seed: int, rep
     """Jobs of a month: more by day and on weekdays, lognormal run times, limits above what is needed.
 
     Run times are scaled so that all jobs together need `load` of what the nodes have in that time. A share of them, of
-    `repeated`, are runs of works that come again and again under one name: of the same size and limit, and nearly as
+    `repeated`, are runs of repeated works under one name: of the same size and limit, and nearly as
     long each time.
     """
     rng = Random(seed)
@@ -158,7 +158,7 @@ def traced(path: Path, *, jobs: int) -> list[Submission]:
     found = []
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if int(row["num_gpu"]) > 0 and row["deletion_time"]]
-        # Pods that were still there when the trace ended have that as their end: nobody knows how long they ran.
+        # Pods that still ran when the trace ended have that as their end: their run time is unknown.
         end = max(float(row["deletion_time"]) for row in rows)
         ended = (row for row in rows if float(row["deletion_time"]) < end)
         ordered = sorted(ended, key=lambda row: float(row["creation_time"]))

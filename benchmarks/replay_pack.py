@@ -1,8 +1,8 @@
-"""PACK through the real kube-scheduler against PACK in the simulator, on the same arrivals: allocation in percent.
+"""Compare PACK through the real kube-scheduler with PACK in the simulator, on the same arrivals: allocation in percent.
 
-The nodes of the trace are made on a real API server, and its pods arrive in order, each with the annotation that asks
-for PACK; they stay. A pod that is refused counts as refused when it arrived, as in the simulator. Pods without GPU take
-CPU and memory only. `--tied P` ties P percent of the GPU pods to one model, drawn by how many GPUs of it there are.
+The nodes of the trace are created on a real API server, and its pods arrive in order, each with the annotation that
+requests PACK; they stay. A refused pod counts as refused at its arrival, as in the simulator. Pods without GPUs take
+only CPU and memory. `--tied P` ties P percent of the GPU pods to one model, drawn by its number of GPUs.
 
     python benchmarks/replay_pack.py --traces FOLDER [--seed 42] [--limit-nodes N] [--tied 33] [--json FILE]
 """

@@ -1,8 +1,8 @@
-"""What each policy makes of whole traces, and how fast: `python benchmarks/simulator.py --traces FOLDER`.
+"""Measure the result and the speed of each policy on whole traces: `python benchmarks/simulator.py --traces FOLDER`.
 
-The folder holds a trace of the openb family: openb_node_list_gpu_node.csv, openb_pod_list_NAME.csv, and for each seed
-arrivals_NAME_seedN.txt.gz and, where ties have a static order, node_order_seedN.txt. Without a folder a generated
-cluster and workload of the same size stand in; their figures compare with nothing published.
+The folder contains a trace of the openb family: openb_node_list_gpu_node.csv, openb_pod_list_NAME.csv, and for each
+seed arrivals_NAME_seedN.txt.gz and, where ties have a static order, node_order_seedN.txt. Without a folder, the
+benchmark uses a generated cluster and workload of the same size; its results are not comparable with published ones.
 
 Results go to out/simulator.json; the tables, in Markdown, to standard output.
 """
