@@ -1,4 +1,4 @@
-# Two commands are all that a newcomer needs: `make demo` and `make test`. `make help` tells the rest.
+# A newcomer needs two commands: `make demo` and `make test`. `make help` lists the others.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -21,7 +21,7 @@ help: ## Show this help
 .PHONY: demo demo-down
 demo: $(STAMP) ## A real control plane with simulated GPUs, and a mix of jobs on it
 	$(BIN)/dovetail demo
-demo-down: $(STAMP) ## End the demo: no process and no file stays
+demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 	$(BIN)/dovetail demo --down
 
 # Two wait on a control plane each most of the time; the third computes. See docs/testing.md.
@@ -39,13 +39,13 @@ lint: $(STAMP) ## Formatting, ruff and the import contracts
 	$(BIN)/lint-imports
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
-unit: $(STAMP) ## Only what needs no cluster (seconds)
+unit: $(STAMP) ## Only the tests without a cluster (seconds)
 	$(BIN)/pytest -m "not cluster and not slow"
 cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
 e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
 	$(BIN)/pytest -m cluster
-mutants: $(STAMP) ## Bugs put in one by one, and whether tests find them: make mutants OF=dovetail.queue SAMPLE=100
+mutants: $(STAMP) ## Insert small bugs one by one, and report which ones the tests find: make mutants OF=dovetail.queue SAMPLE=100
 	$(BIN)/python -m tools.mutants $(OF) --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) $(ARGS)
 bench: $(STAMP) ## The benchmarks, some 20 minutes on two cores; results as tables and JSON in out/
 	@mkdir -p out
@@ -60,12 +60,12 @@ bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, p
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 
-bench-agent: $(STAMP) ## The agent: what it costs its node, and 5,000 of them the API server
+bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 agents for the API server
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
 
-hardware: $(STAMP) ## On a machine with NVIDIA cards, as root: what they really do, for docs/hardware.md
+hardware: $(STAMP) ## As root on a machine with NVIDIA devices: measure what they really do, for docs/hardware.md
 	$(BIN)/python benchmarks/hardware.py
 
 simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=folder (a generated one without)
@@ -86,12 +86,12 @@ $(STAMP): pyproject.toml requirements.lock
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
-format: $(STAMP) ## Format the code, and mend what ruff can mend
+format: $(STAMP) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-crds: $(STAMP) ## Write the CRDs anew from the API types
+crds: $(STAMP) ## Generate the CRDs from the API types
 	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
-proto: $(STAMP) ## Write kubelet's messages anew from their .proto
+proto: $(STAMP) ## Generate kubelet's messages from their .proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
 		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \
 		podresources.proto pluginregistration.proto csi.proto
