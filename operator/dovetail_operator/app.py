@@ -24,6 +24,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.jobs.idle import IdleRules
+from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
@@ -32,6 +33,7 @@ from dovetail.kube.resource_slices import SliceWatch
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail.pods.assumed_allocation import assumed_pod
 from dovetail.process import serving
+from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.controller.controller import Controller
@@ -40,8 +42,6 @@ from dovetail_operator.events.recorder import Poster
 from dovetail_operator.history.answers import Answers
 from dovetail_operator.history.recorder import History
 from dovetail_operator.history.store import HistoryStore
-from dovetail_operator.job.time_limits import RunTimes
-from dovetail_operator.learning.memory_use import Learning
 from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
 from dovetail_operator.notifications.mail_limits import MailRules
 from dovetail_operator.notifications.notifier import Notifier

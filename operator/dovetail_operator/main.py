@@ -18,12 +18,12 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail.process import serving
+from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.preemption.budget import rules_of
 from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.history.store import HistoryError
-from dovetail_operator.job.time_limits import RunTimes
 from dovetail_operator.notifications.mail_limits import MailRules
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"

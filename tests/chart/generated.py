@@ -1,7 +1,7 @@
-"""What of the chart follows from something else: its README's table of values from the comments in values.yaml, and the
-schema of its value `config` from the settings that the programs load.
+"""Generated parts of the chart: its README's table of values and the descriptions in its schema, from the comments in
+values.yaml, and the schema of its value `config`, from the settings that the programs load.
 
-`python -m tests.chart.generated` writes both anew.
+`python -m tests.chart.generated` writes them.
 """
 
 import json
@@ -85,7 +85,7 @@ def _at(tree: Any, keys: list[str]) -> Any:
 
 
 def main() -> None:
-    """Put both where the old ones are."""
+    """Replace the generated parts."""
     readme = CHART / "README.md"
     before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
@@ -93,6 +93,11 @@ def main() -> None:
     path = CHART / "values.schema.json"
     schema = json.loads(path.read_text(encoding="utf-8"))
     schema["properties"]["config"] = config_schema()
+    for value in values():
+        at = schema
+        for key in value.path.split("."):
+            at = at["properties"][key]
+        at["description"] = value.description
     path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

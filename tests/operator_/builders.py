@@ -11,13 +11,14 @@ from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.job.observation import COMPLETION_INDEX, Observed, Obstacle
-from dovetail_operator.job.owner_reference import owner_reference
+from dovetail_operator.job.observation import COMPLETION_INDEX, Observed
 from dovetail_operator.job.retries import inner_backoff_limit
 from dovetail_operator.state.state import State
 

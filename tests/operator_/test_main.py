@@ -5,7 +5,7 @@ import pytest
 from dovetail.config.groups import ScoreWeights
 from dovetail.config.settings import Settings
 from dovetail.engine.model.settings import Weights
-from dovetail_operator.job.time_limits import RunTimes
+from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail_operator.main import main, make_options, parser
 
 # Nobody listens there, and nobody is asked.

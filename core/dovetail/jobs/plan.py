@@ -12,11 +12,12 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import Placement, PlannedNode, PlannedWorker, Policy
+from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, Policy
 from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.request import parse
+from dovetail.jobs.batch_job import worker_of
 
 
 class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,17 @@ def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:
 def nodes_by_worker(placement: Placement) -> tuple[str, ...]:
     """The node of each worker."""
     return tuple(node.name for node in placement.nodes for _ in range(node.workers))
+
+
+def open_nodes(job: GPUJob, pods: Sequence[Pod], *, workers: int) -> tuple[str, ...]:
+    """The planned nodes of `workers` of the job's workers that have none yet; empty where nothing is planned."""
+    placement = job.status.placement
+    if placement is None:
+        return ()
+    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
+    nodes = nodes_by_worker(placement)
+    left = [node for worker, node in enumerate(nodes) if worker not in provided]
+    return tuple(left[:workers])
 
 
 def planned_worker(ask: Ask) -> PlannedWorker:

@@ -1,4 +1,4 @@
-{{/* Labels of every object. Call with (dict "root" $ "component" "operator"); the component may be left out. */}}
+{{/* Labels of every object. Call with (dict "root" $ "component" "operator"); the component is optional. */}}
 {{- define "dovetail.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 app.kubernetes.io/part-of: dovetail
@@ -16,14 +16,14 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Image of one of our deployables. Call with (dict "root" $ "name" "operator"). */}}
+{{/* Image of one of Dovetail's deployables. Call with (dict "root" $ "name" "operator"). */}}
 {{- define "dovetail.image" -}}
 {{- $repository := printf "%s/%s" .root.Values.image.registry .name -}}
 {{- include "dovetail.imageByDigest" (dict "root" .root "name" .name "repository" $repository
   "digest" (index .root.Values .name).image.digest "tag" .root.Values.image.tag) -}}
 {{- end }}
 
-{{/* An image by its digest, else by its tag where that is allowed. Call with root, name, repository, digest, tag. */}}
+{{/* An image by its digest, otherwise by its tag, if that is allowed. Call with root, name, repository, digest, tag. */}}
 {{- define "dovetail.imageByDigest" -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}
 {{- else if .root.Values.image.requireDigests }}
@@ -32,7 +32,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* What every pod has: no privilege of any kind, as Pod Security `restricted` wants it. */}}
+{{/* The security context of every pod: no privileges, as Pod Security `restricted` requires. */}}
 {{- define "dovetail.podSecurity" -}}
 securityContext:
   runAsNonRoot: true
@@ -57,12 +57,12 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Of the agent's container: all capabilities dropped; user 0 only where a path of the host is root's alone. */}}
+{{/* The security context of the agent's container: all capabilities dropped; user 0 only where a path of the host belongs to root. */}}
 {{- define "dovetail.agentSecurity" -}}
 {{- $values := .root.Values.agent -}}
 {{- $kills := and .perNode (eq (dig "memory_overuse" "Warn" .root.Values.config) "Kill") -}}
 {{- $root := or $kills (and .perNode (or $values.podResources.enabled $values.turns.enabled)) -}}
-{{- /* The driver lets who may trace a process move it; and another user's process is ended by who may kill it. */ -}}
+{{- /* The driver lets a process that may trace another one move it. To end another user's process, KILL is needed. */ -}}
 {{- $more := concat (ternary (list "SYS_PTRACE") list (and .perNode $values.checkpoint.enabled)) (ternary (list "KILL") list $kills) -}}
 securityContext:
   allowPrivilegeEscalation: false
@@ -91,7 +91,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Probes over HTTP at a named port. Starting may take as long as the first lists of a large cluster take. */}}
+{{/* Probes over HTTP at a named port. The start may take as long as the first lists of a large cluster. */}}
 {{- define "dovetail.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: {{ . }}}
@@ -108,7 +108,7 @@ readinessProbe:
 {{- end }}
 
 {{/* gpu_config.yaml: one file for all, so that operator, extender and agent agree. */}}
-{{- /* The ConfigMap is for every account of the cluster. As dovetail.config.credentials has it, which refuses the file too. */ -}}
+{{- /* Every account of the cluster may read the ConfigMap. The same check as dovetail.config.credentials, which refuses the file too. */ -}}
 {{- define "dovetail.refuseCredentials" -}}
 {{- $why := "every account of the cluster may read the ConfigMap dovetail-config: put the URL into a Secret of the release's namespace, key url, and name that in" -}}
 {{- range $key, $secret := dict "history_url" "history.secretName" "notify_url" "notify.secretName" -}}
@@ -173,7 +173,7 @@ readinessProbe:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
     {{- if ne .root.Values.agent.provider "simulated" }}
-    # All cards, and of the driver the library that only looks; what moves memory is in the part that computes.
+    # All devices, and the driver's management library; only the compute part can move memory.
     - {name: NVIDIA_VISIBLE_DEVICES, value: all}
     - {name: NVIDIA_DRIVER_CAPABILITIES, value: "{{ if .root.Values.agent.checkpoint.enabled }}compute,{{ end }}utility"}
     {{- end }}
@@ -186,7 +186,7 @@ readinessProbe:
   volumeMounts:
     {{- include "dovetail.configMount" . | nindent 4 }}
     {{- if and .perNode .root.Values.agent.podResources.enabled }}
-    # The folder and not the socket in it, which kubelet makes anew whenever it starts.
+    # The folder and not the socket in it, because kubelet creates the socket again whenever it starts.
     - {name: pod-resources, mountPath: /kubelet/pod-resources, readOnly: true}
     {{- end }}
     {{- if and .perNode .root.Values.mps.enabled }}
@@ -197,7 +197,7 @@ readinessProbe:
     {{- end }}
 {{- end }}
 
-{{/* What turns take on a node: the cgroups of pods, and where agent and watchdog tell each other who was frozen. */}}
+{{/* What turns need on a node: the cgroups of pods, and the folder in which agent and watchdog record frozen pods. */}}
 {{- define "dovetail.turnsMounts" -}}
 - {name: cgroups, mountPath: /cgroup}
 - {name: turns, mountPath: /turns}
@@ -210,7 +210,7 @@ readinessProbe:
   hostPath: {path: {{ .Values.agent.turns.directory }}, type: DirectoryOrCreate}
 {{- end }}
 
-{{/* kube-scheduler's configuration: our profile, and the extender beside it for the pods that ask our resources. */}}
+{{/* kube-scheduler's configuration: Dovetail's profile, and the extender for pods that request Dovetail's resources. */}}
 {{- define "dovetail.schedulerConfig" -}}
 {{- $bind := int (dig "bind_deadline_seconds" 4 .Values.config) -}}
 {{- $timeout := int .Values.extender.timeoutSeconds -}}
@@ -225,8 +225,8 @@ clientConnection:
   {{- end }}
   qps: {{ .Values.scheduler.qps }}
   burst: {{ .Values.scheduler.burst }}
-# One of several acts; the lease also keeps an old one out that does not know yet that it was replaced, and tells whoever
-# asks that a scheduler runs.
+# Leader election; the lease also stops a former leader that does not know yet that it was replaced, and shows
+# that a scheduler runs.
 leaderElection:
   leaderElect: true
   resourceNamespace: {{ .Release.Namespace }}
@@ -234,12 +234,12 @@ leaderElection:
   leaseDuration: 6s
   renewDeadline: 4s
   retryPeriod: 1s
-# An attempt while the extender is away is an error: so soon and so late is it repeated.
+# An attempt while the extender is down is an error: the first and the longest delay before it is repeated.
 podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 10
 profiles:
   - schedulerName: dovetail
-    # By default a large cluster is sampled, and the extender would refuse pods that other nodes could take.
+    # By default kube-scheduler samples a large cluster, and the extender would refuse pods that other nodes could take.
     percentageOfNodesToScore: 100
 extenders:
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}
@@ -251,11 +251,11 @@ extenders:
     # The scale is in the scores.
     weight: 1
     httpTimeout: {{ .Values.extender.timeoutSeconds }}s
-    # The extender has a cache of its own and gets names alone.
+    # The extender has its own cache and needs only names.
     nodeCacheCapable: true
-    # A GPU pod that nobody promised devices to must not be bound.
+    # A GPU pod without promised devices must not be bound.
     ignorable: false
-    # Other pods never come here. The sums are counted by kube-scheduler as well: it refuses what cannot fit by itself.
+    # Other pods never come here. kube-scheduler also counts the sums, and refuses what cannot fit.
     managedResources:
       - {name: dovetail.dev/gpu-milli, ignoredByScheduler: false}
       - {name: dovetail.dev/gpu-memory-mib, ignoredByScheduler: false}
@@ -272,7 +272,7 @@ extenders:
 {{- merge (dict) (dig "gpu_resource" dict .Values.config) $known | values | uniq | sortAlpha | toJson -}}
 {{- end }}
 
-{{/* Where the API server reaches the webhook. Who may be trusted there (`caBundle`) is written by dovetail-certificates. */}}
+{{/* The address at which the API server reaches the webhook. dovetail-certificates writes the trusted CAs (`caBundle`). */}}
 {{- define "dovetail.webhookClient" -}}
 {{- if .Values.webhook.url -}}
 url: {{ .Values.webhook.url }}/mutate
@@ -281,7 +281,7 @@ service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443
 {{- end }}
 {{- end }}
 
-{{/* The host of the webhook's URL where that is an IP address; empty where it is a name, or there is none. */}}
+{{/* The host of the webhook's URL if it is an IP address; empty if it is a name, or if there is none. */}}
 {{- define "dovetail.webhookAddress" -}}
 {{- with .Values.webhook.url -}}
 {{- $host := trimSuffix "]" (trimPrefix "[" (urlParse .).hostname) -}}
@@ -296,8 +296,8 @@ service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443
 {{- toJson $names -}}
 {{- end }}
 
-{{/* TCP ports of the operator's database and of the server by which people are told of jobs, as JSON. Of an address that is
-     in a Secret only what may be there is known. */}}
+{{/* TCP ports of the operator's database and of the server for notifications, as JSON. For an address in a
+     Secret, all usual ports. */}}
 {{- define "dovetail.operatorPorts" -}}
 {{- $known := dict "postgresql" (list 5432) "smtp" (list 25) "smtps" (list 465) "http" (list 80) "https" (list 443) -}}
 {{- $ports := list -}}
@@ -314,22 +314,22 @@ service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443
 {{- $ports | uniq | toJson -}}
 {{- end }}
 
-{{/* "true" where dovetail-certificates runs: for a webhook whose certificate is not cert-manager's. */}}
+{{/* "true" if dovetail-certificates runs: for a webhook whose certificate does not come from cert-manager. */}}
 {{- define "dovetail.certificates" -}}
 {{- if and .Values.webhook.enabled (not .Values.webhook.issuer.name) -}}true{{- end -}}
 {{- end }}
 
-{{/* Where what runs on the nodes is: agent, MPS and the watchdog of turns. */}}
+{{/* The namespace of what runs on the nodes: agent, MPS and the watchdog of turns. */}}
 {{- define "dovetail.agentNamespace" -}}
 {{- .Values.agent.namespace | default .Release.Namespace -}}
 {{- end }}
 
-{{/* The namespaces of the platform itself: the cluster's own, ours and those of the values. */}}
+{{/* The namespaces of the platform itself: the cluster's own, Dovetail's and those of the values. */}}
 {{- define "dovetail.exemptNamespaces" -}}
 {{- concat (list "kube-system" .Release.Namespace (include "dovetail.agentNamespace" .)) .Values.policies.exemptNamespaces | uniq | toYaml }}
 {{- end }}
 
-{{/* The namespaces where pods are held to our rules: all but the cluster's own, ours and those of the values. */}}
+{{/* The namespaces in which the policies check pods: all but the cluster's own, Dovetail's and those of the values. */}}
 {{- define "dovetail.namespaces" -}}
 matchExpressions:
   - key: kubernetes.io/metadata.name
@@ -344,32 +344,32 @@ matchExpressions:
 + (has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers : []))
 {{- end }}
 
-{{/* CEL: whether container `c` asks for our resources. */}}
+{{/* CEL: whether container `c` requests Dovetail's resources. */}}
 {{- define "dovetail.asksOurs" -}}
 (has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
 r in ['dovetail.dev/gpu-milli', 'dovetail.dev/gpu-memory-mib', 'dovetail.dev/gpu-turn']))
 {{- end }}
 
-{{/* The RuntimeClasses by which a container gets NVIDIA's devices; ours is always one. */}}
+{{/* The RuntimeClasses with which a container gets NVIDIA's devices; Dovetail's is always included. */}}
 {{- define "dovetail.runtimeClasses" -}}
 {{- concat (list "nvidia") .Values.runtimeClass.names | uniq | toJson -}}
 {{- end }}
 
-{{/* CEL: whether a pod is on our scheduler, one of our runtime classes or our resources. */}}
+{{/* CEL: whether a pod is on Dovetail's scheduler, one of its runtime classes or its resources. */}}
 {{- define "dovetail.isOurs" -}}
 (has(object.spec.schedulerName) && object.spec.schedulerName == 'dovetail')
 || (has(object.spec.runtimeClassName) && object.spec.runtimeClassName in {{ include "dovetail.runtimeClasses" . }})
 || {{ include "dovetail.everyContainer" . }}.exists(c, {{ include "dovetail.asksOurs" . }})
 {{- end }}
 
-{{/* CEL: the containers of a pod that this request brings: all of a new pod, of another one the new ephemeral ones. */}}
+{{/* CEL: the containers that this request adds: all of a new pod, the new ephemeral ones of an existing pod. */}}
 {{- define "dovetail.newContainers" -}}
 oldObject == null ? {{ include "dovetail.everyContainer" . }} :
 (has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers : []).filter(c,
 !(has(oldObject.spec.ephemeralContainers) && oldObject.spec.ephemeralContainers.exists(o, o.name == c.name)))
 {{- end }}
 
-{{/* The configured resources whose plugin may set NVIDIA_VISIBLE_DEVICES: all but those of the other known vendors. */}}
+{{/* The configured resources whose plugin may set NVIDIA_VISIBLE_DEVICES: all except those of the other known vendors. */}}
 {{- define "dovetail.nvidiaResources" -}}
 {{- $found := list -}}
 {{- range include "dovetail.vendorResources" . | fromJsonArray -}}
@@ -380,7 +380,7 @@ oldObject == null ? {{ include "dovetail.everyContainer" . }} :
 {{- $found | toJson -}}
 {{- end }}
 
-{{/* CEL: whether a vendor's plugin says what container `c` sees: it asks an amount above 0 of the plugin's resource. */}}
+{{/* CEL: whether a vendor's plugin determines what container `c` sees: it requests an amount above 0 of the plugin's resource. */}}
 {{- define "dovetail.isServed" -}}
 has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
 (r in {{ include "dovetail.nvidiaResources" . }} || r.startsWith('nvidia.com/mig-'))
@@ -388,8 +388,8 @@ has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
 {{- end }}
 
 {{/*
-What a policy on the shape of pods has in common, whose variable `isOurs` says of which pods. NVIDIA's runtime gives a
-container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below one folder; an image may say `all`.
+The common variables of policies on the shape of pods; their variable `isOurs` selects the pods. NVIDIA's runtime gives a
+container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below one folder; an image may set `all`.
 */}}
 {{- define "dovetail.shapeVariables" -}}
 - name: containers
@@ -398,13 +398,13 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
 - name: served
   expression: >-
     variables.containers.filter(c, {{ include "dovetail.isServed" . | nindent 4 | trim }})
-# A vendor's device with the amount 0: kube-scheduler and kubelet skip it, so no plugin says what the container sees.
+# A vendor's device with the amount 0: kube-scheduler and kubelet skip it, so no plugin determines what the container sees.
 - name: zero
   expression: >-
     variables.containers.filter(c, has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r,
     (r.startsWith('nvidia.com/') || r in {{ include "dovetail.vendorResources" . }})
     && !quantity(c.resources.limits[r]).isGreaterThan(quantity('0'))))
-# Of two variables of one name kubelet takes the last; one of the container's own wins over those of envFrom.
+# Of two variables of one name, kubelet uses the last; a container's own variable takes precedence over those of envFrom.
 - name: open
   expression: >-
     variables.containers.filter(c, !({{ include "dovetail.isServed" . | nindent 4 | trim }})
@@ -412,22 +412,22 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
     || !c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES' && (has(e.value) && e.value == 'void'
     || has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.matches(
     '^metadata[.]annotations\\[\'dovetail[.]dev/visible-devices[.][0-9]+\'\\]$')))))
-# Kubelet lets a pod's own variables win over a plugin's. A ConfigMap may change after this, so envFrom is judged by its
-# prefix alone: with one that begins no such name it cannot bring the variable in.
+# In kubelet, a pod's own variables take precedence over a plugin's. A ConfigMap may change later, so only envFrom's
+# prefix counts: with a prefix that no such name starts with, it cannot set the variable.
 - name: granting
   expression: >-
     variables.containers.filter(c, has(c.env) && c.env.exists(e, e.name in ['AMD_VISIBLE_DEVICES', 'ASCEND_VISIBLE_DEVICES']))
     + variables.served.filter(c, has(c.env) && c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES')
     || has(c.envFrom) && c.envFrom.exists(f, ['NVIDIA_VISIBLE_DEVICES', 'AMD_VISIBLE_DEVICES', 'ASCEND_VISIBLE_DEVICES']
     .exists(n, n.startsWith(has(f.prefix) ? f.prefix : ''))))
-# The runtime cleans the path before it reads it, so the folder's name stands in it however it is written.
+# The runtime cleans the path before it reads it, so every spelling of the path contains the folder's name.
 - name: mounting
   expression: >-
     variables.containers.filter(c, has(c.volumeMounts) &&
     c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))
 {{- end }}
 
-{{/* The API server evaluates every message of every pod, refused or not: so each asks first whether the pod is ours. */}}
+{{/* The API server evaluates every message of every pod, refused or not. Each message therefore first checks `isOurs`. */}}
 {{- define "dovetail.shapeValidations" -}}
 - expression: "!variables.isOurs || variables.zero.size() == 0"
   messageExpression: >-
@@ -449,7 +449,7 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
     !variables.isOurs ? '' : 'container ' + variables.mounting[0].name + ' must not mount anything at nvidia-container-devices: '
     + 'NVIDIA\'s runtime gives a container the devices that are named there'
   reason: Forbidden
-# Kubelet admits a pod that somebody put on a node which does not advertise what it asks, and then asks no plugin.
+# Kubelet admits a pod that was put on a node which does not advertise its resources, and then calls no plugin.
 - expression: >-
     !variables.isOurs || oldObject != null || variables.served.size() == 0
     || !has(object.spec.nodeName) || object.spec.nodeName == ''
@@ -459,12 +459,12 @@ container what its variable NVIDIA_VISIBLE_DEVICES names, or the mounts below on
   reason: Forbidden
 {{- end }}
 
-{{/* CEL: the keys of an object's annotations by which a container runtime or its plugins give CDI devices. */}}
+{{/* CEL: the keys of an object's annotations with which a container runtime or its plugins assign CDI devices. */}}
 {{- define "dovetail.cdiAnnotations" -}}
 ({{ . }}.filter(k, k.contains('cdi.k8s.io') && k.split('/')[0].matches('^([^/]+[.])?cdi[.]k8s[.]io$')))
 {{- end }}
 
-{{/* CEL: those of the labels `now` by which something says that it belongs to a GPUJob, and that are none of `before` under the
+{{/* CEL: the labels of `now` that claim membership in a GPUJob, without those that `before` already has under the
 condition `old`. */}}
 {{- define "dovetail.claims" -}}
 ['dovetail.dev/job', 'dovetail.dev/job-number', 'dovetail.dev/reservation', 'dovetail.dev/array', 'dovetail.dev/task'].filter(k,
@@ -477,7 +477,7 @@ k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ 
 k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mps-percentage|mps-memory)[.]')) : [])
 {{- end }}
 
-{{/* The claim of the volume that the history is on; empty where it is on none of its own. */}}
+{{/* The claim of the history's volume; empty if it has none. */}}
 {{- define "dovetail.historyClaim" -}}
 {{- if and .Values.history.persistence.enabled (not .Values.history.secretName) -}}
 {{- .Values.history.persistence.existingClaim | default "dovetail-history" -}}

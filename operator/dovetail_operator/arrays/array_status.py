@@ -15,12 +15,14 @@ from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.durations import human, moment, timestamp
 from dovetail.jobs.array_indexes import as_text, indexes_in
 from dovetail.jobs.array_tasks import Task, TasksError, tasks_of
+from dovetail.jobs.batch_job import is_going
+from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.arrays import task_updates
 from dovetail_operator.arrays.task_index import task_index
 from dovetail_operator.arrays.task_manifest import manifests_of, parallelism_of
 from dovetail_operator.arrays.task_updates import is_in_line
 from dovetail_operator.job.actions import Action, CreateTask
-from dovetail_operator.job.observation import Observed, Obstacle, is_going
+from dovetail_operator.job.observation import Observed
 
 # In one go, so that a large array leaves the others their turn.
 _AT_ONCE: Final = 32

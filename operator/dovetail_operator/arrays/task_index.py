@@ -13,8 +13,9 @@ from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.formats.quantities import read_whole
 from dovetail.jobs.array_indexes import indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
-from dovetail_operator.job.observation import Obstacle, is_going, is_parent
-from dovetail_operator.job.owner_reference import controlling_gpujob, is_of_an_earlier_one
+from dovetail.jobs.batch_job import is_going, is_parent
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.jobs.owner_reference import controlling_gpujob, is_of_an_earlier_one
 
 
 class TaskIndex:

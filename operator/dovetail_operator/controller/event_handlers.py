@@ -12,9 +12,9 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import EventType, ObjectMeta, key_of
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import Queueing
 from dovetail_operator.state.state import State

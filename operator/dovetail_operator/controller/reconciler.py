@@ -12,6 +12,8 @@ from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import key_of
 from dovetail.api.resources import GPUJOBS, JOBS
 from dovetail.formats.durations import moment
+from dovetail.jobs.batch_job import is_going, is_parent, wants_admission
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound, StatusError
 from dovetail.kube.workqueue import WorkQueue
@@ -31,7 +33,7 @@ from dovetail_operator.job.actions import (
     JoinQueue,
     PatchJob,
 )
-from dovetail_operator.job.observation import Observed, Obstacle, is_going, is_parent, wants_admission
+from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.plan import is_told_first
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.lifecycle.preemption import is_due

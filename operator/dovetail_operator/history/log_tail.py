@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from dovetail.api.builtin import Pod
+from dovetail.jobs.batch_job import worker_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
-from dovetail_operator.job.observation import worker_of
 
 LIMIT_BYTES: Final = 32 * 1024
 # kubelet counts lines from the end and bytes from there on: of long lines fewer are read, so that the end is there.

@@ -1,10 +1,8 @@
 """Jobs that run on the CPU because no GPU here could ever serve them (`onNoGPU: RunOnCPU`). Pure."""
 
-from dataclasses import replace
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.claims import Ask
 from dovetail.queue.verdicts import Verdict, Waits
@@ -15,16 +13,6 @@ _CPU: Final = "cpu"
 def falls_back(job: GPUJob, verdict: Verdict | None) -> bool:
     """Whether the job is to run without a GPU: busy GPUs are waited for, GPUs that are not there are not."""
     return job.spec.on_no_gpu == "RunOnCPU" and isinstance(verdict, Waits) and verdict.reason == "ExceedsCapacity"
-
-
-def on_cpu(ask: Ask) -> Ask:
-    """What a worker asks that does without its GPUs."""
-    return replace(ask, gpu=None, mode="Exclusive", resource="", guard=None, workload=None)
-
-
-def fell_back(child: Job | None) -> bool:
-    """Whether the batch Job is one that does without its GPUs."""
-    return child is not None and child.metadata.annotations.get(names.DEVICE) == _CPU
 
 
 def annotations(job: GPUJob, *, ask: Ask) -> dict[str, str]:

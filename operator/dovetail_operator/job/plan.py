@@ -16,10 +16,11 @@ from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, KeptOnNode, Placement, Reason, ReservedRoom
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Claim
-from dovetail.formats.durations import after, moment, timestamp
+from dovetail.formats.durations import after, timestamp
 from dovetail.jobs import plan
+from dovetail.jobs.batch_job import refused_since, true_condition, worker_of
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.verdicts import Admitted, Kept, Verdict
-from dovetail_operator.job.observation import Obstacle, true_condition, worker_of
 
 Manifest = dict[str, Any]
 
@@ -78,18 +79,6 @@ def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | No
     """
     refused = before.reason in _REFUSALS and child is None
     return status.placement is not None and status.placement != before.placement and not refused
-
-
-def sized(job: GPUJob, *, child: Job | None, verdict: Verdict | None) -> GPUJob:
-    """The job with as many workers as it was started with, or is about to be: an elastic one may have fewer."""
-    if job.spec.min_workers is None:
-        return job
-    workers = job.spec.workers
-    if child is not None and not child.spec.suspend:
-        workers = child.spec.completions or workers
-    elif isinstance(verdict, Admitted) and verdict.claims:
-        workers = len(verdict.claims)
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, workers=workers))
 
 
 def with_plan(
@@ -168,31 +157,6 @@ def left_behind(pods: Sequence[Pod]) -> Obstacle | None:
         message = f"Pod {left[0].metadata.name} of the run before goes on without its Job: waiting for it to end"
         return Obstacle(reason="Evaluating", message=f"{message} or to be deleted")
     return Obstacle(reason="Evaluating", message=_ENDING) if pods else None
-
-
-def open_nodes(job: GPUJob, pods: Sequence[Pod], *, workers: int) -> tuple[str, ...]:
-    """The planned nodes of `workers` of the job's workers that have none yet; empty where nothing is planned."""
-    placement = job.status.placement
-    if placement is None:
-        return ()
-    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
-    nodes = plan.nodes_by_worker(placement)
-    left = [node for worker, node in enumerate(nodes) if worker not in provided]
-    return tuple(left[:workers])
-
-
-def refused_since(pods: Sequence[Pod]) -> datetime | None:
-    """Since when kube-scheduler finds no place for one of the pods."""
-    times = [
-        moment(condition.last_transition_time)
-        for pod in pods
-        for condition in pod.status.conditions
-        if not pod.spec.node_name
-        and pod.metadata.deletion_timestamp is None
-        and (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
-        and condition.last_transition_time is not None
-    ]
-    return min(times, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,27 +9,19 @@ the queue again. A kill between two steps changes nothing, for each follows from
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from dovetail.api.builtin import Condition, Job
-from dovetail.api.gpujob import MAX_SECONDS, Attempt, FailureRule, GPUJob, GPUJobStatus
+from dovetail.api.gpujob import Attempt, FailureRule, GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail.formats.durations import moment, timestamp
+from dovetail.jobs.batch_job import is_going, true_condition
 from dovetail.pods.demand import fields_of
-from dovetail_operator.job.observation import Observed, Obstacle, is_going, true_condition
+from dovetail_operator.job.observation import Observed
 
-# As the Job controller waits between tries.
-_FIRST_PAUSE_SECONDS: Final = 10
-_LONGEST_PAUSE_SECONDS: Final = 360
-# A run that ended by no fault of its own starts again soon; not at once, since whatever ended it may go on.
-_FREE_PAUSE_SECONDS: Final = 2
-# A run that took longer is no sign that the next one ends as soon.
-_SHORT_RUN_SECONDS: Final = 600
 _KEPT: Final = 16
 _NODES_NOTED: Final = 16
 _DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -73,14 +65,6 @@ def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
         codes = {"operator": "NotIn", "values": sorted(set(policy.exit_codes))}
         rules.append({"action": "FailJob", "onExitCodes": codes})
     return rules
-
-
-def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
-    """The time limit of the batch Job `child`, or of the one to be made."""
-    if job.spec.reservation is not None:
-        return _lease_seconds(job, child)
-    limits = [job.spec.active_deadline_seconds, _left_seconds(job)]
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again | None:
@@ -152,40 +136,6 @@ def noted(status: GPUJobStatus, ended: Attempt | None) -> GPUJobStatus:
     )
 
 
-def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
-    """Why the job is not tried again yet; None where it may be."""
-    due = due_again(job)
-    if due is None or due <= now:
-        return None
-    number, why = job.status.attempt, job.status.attempts[-1].message
-    return Obstacle(reason="BeginTime", message=f"Attempt {number} starts at {timestamp(due)} at the earliest: {why}")
-
-
-def due_again(job: GPUJob) -> datetime | None:
-    """When the next attempt may begin; None for a job on its first, or on one that began before."""
-    status = job.status
-    if not status.attempts or status.start_time is not None:
-        return None
-    last = status.attempts[-1]
-    pause = min(_LONGEST_PAUSE_SECONDS, _FREE_PAUSE_SECONDS * 2 ** (_short_free_runs(status.attempts) - 1))
-    if last.counted:
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(10, max(0, status.retries - 1)))
-    elif last.reason == "Suspended":
-        pause = 0
-    return moment(last.end_time) + timedelta(seconds=pause)
-
-
-def _short_free_runs(attempts: Sequence[Attempt]) -> int:
-    """How many runs in a row, the last one included, were short and cost no retry: what ends them seems to go on."""
-    count = 0
-    for each in reversed(attempts):
-        ran = (moment(each.end_time) - moment(each.start_time or each.end_time)).total_seconds()
-        if each.counted or each.reason == "Suspended" or ran > _SHORT_RUN_SECONDS:
-            break
-        count += 1
-    return max(1, count)
-
-
 def used_seconds(seen: Observed) -> int:
     """Run time of the runs that are over, the one included that has ended just now."""
     status = seen.job.status
@@ -213,23 +163,6 @@ def is_used_up(seen: Observed) -> bool:
     """Whether the job has run for as long as it may in all."""
     limit = seen.job.spec.maximum_execution_time_seconds
     return limit is not None and used_seconds(seen) >= limit
-
-
-def _left_seconds(job: GPUJob) -> int | None:
-    limit = job.spec.maximum_execution_time_seconds
-    return None if limit is None else max(1, limit - job.status.earlier_run_seconds)
-
-
-def _lease_seconds(job: GPUJob, child: Job | None) -> int | None:
-    """The lease counts from the last renewal, the batch Job's limit from its start."""
-    lease = job.spec.reservation
-    assert lease is not None, "asked for reservations alone"
-    start = None if child is None else child.status.start_time
-    if start is None or lease.renew_time is None:
-        return lease.duration_seconds
-    renewed = max(0.0, (moment(lease.renew_time) - moment(start)).total_seconds())
-    # The Job controller reckons in nanoseconds: of a renewal centuries ahead it would make a limit that has passed.
-    return min(MAX_SECONDS, round(renewed) + lease.duration_seconds)
 
 
 def _may_retry_timeout(seen: Observed) -> bool:

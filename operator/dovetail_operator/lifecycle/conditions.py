@@ -9,10 +9,11 @@ from dovetail.api import builtin
 from dovetail.api.gpujob import FINISHED
 from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.durations import timestamp
+from dovetail.jobs.batch_job import has_ended, is_past, true_condition
 from dovetail_operator.devices import bad_devices, enforcement, idleness, memory_overuse
 from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Stage
-from dovetail_operator.job.observation import Observed, has_ended, is_past, true_condition
+from dovetail_operator.job.observation import Observed
 
 _MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
 _ORDER: Final = (

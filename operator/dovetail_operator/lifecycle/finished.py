@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from dovetail.api.builtin import Condition, Job, Pod
+from dovetail.jobs.batch_job import true_condition, worker_of
 from dovetail_operator.job import retries as attempts
 from dovetail_operator.job.actions import Stage
-from dovetail_operator.job.observation import Observed, true_condition, worker_of
+from dovetail_operator.job.observation import Observed
 
 
 def end_of(seen: Observed, child: Job) -> Stage:

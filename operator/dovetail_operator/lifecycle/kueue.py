@@ -10,9 +10,10 @@ from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.claims import Ask
+from dovetail.jobs.batch_job import has_ended, is_doomed, is_external, is_past
 from dovetail_operator.job import retries
 from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue, Stage, phase_of_held
-from dovetail_operator.job.observation import Observed, bound_pods, has_ended, is_doomed, is_external, is_past
+from dovetail_operator.job.observation import Observed, bound_pods
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
 

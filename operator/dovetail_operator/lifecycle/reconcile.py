@@ -12,26 +12,16 @@ import msgspec
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.formats.durations import human, moment, timestamp
+from dovetail.jobs.batch_job import is_finished, is_going, is_parent, is_past, kept_by, true_condition, worker_of
 from dovetail.jobs.runs import earlier_end
+from dovetail.jobs.start_times import begin_of, due_again
+from dovetail.queue.inputs.ways import fell_back
 from dovetail_operator.arrays import array_status
 from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob, Stage
-from dovetail_operator.job.cpu_fallback import fell_back
 from dovetail_operator.job.elastic import elastic_of
-from dovetail_operator.job.observation import (
-    Observed,
-    bound_pods,
-    devices_of,
-    is_finished,
-    is_going,
-    is_parent,
-    is_past,
-    kept_by,
-    true_condition,
-    worker_of,
-)
+from dovetail_operator.job.observation import Observed, bound_pods, devices_of
 from dovetail_operator.job.plan import placement_of
-from dovetail_operator.job.time_limits import begin_of
 from dovetail_operator.lifecycle import kueue, preemption
 from dovetail_operator.lifecycle.conditions import conditions_of
 from dovetail_operator.lifecycle.stages import stage_of
@@ -281,7 +271,7 @@ def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
     if status.phase in {"Queued", "Preempted"} and seen.obstacle is not None and seen.obstacle.until is not None:
         return seen.obstacle.until
     if status.reason == "BeginTime":
-        return max((due for due in (begin_of(seen.job), retries.due_again(seen.job)) if due), default=None)
+        return max((due for due in (begin_of(seen.job), due_again(seen.job)) if due), default=None)
     if status.phase != "Running" or status.start_time is None:
         return None
     start = moment(status.start_time)

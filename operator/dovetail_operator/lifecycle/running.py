@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dovetail.api.builtin import Condition, Job, Pod
+from dovetail.jobs.batch_job import is_external, true_condition, worker_of
+from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.queue.inputs.ways import fell_back
 from dovetail_operator.devices import bad_devices, memory_overuse
 from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage
-from dovetail_operator.job.cpu_fallback import fell_back
-from dovetail_operator.job.observation import Observed, is_external, true_condition, worker_of
+from dovetail_operator.job.observation import Observed
 
 # Said when the batch Job is about to be made, and as long as it has no pods: one sentence is one write of the status.
 UNMADE: Final = "Waiting for the Job controller to create the pods"
@@ -99,7 +101,7 @@ def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
     changed: dict[str, Any] = {}
     if batch.backoff_limit != (backoff_limit := retries.inner_backoff_limit(job)):
         changed["backoffLimit"] = backoff_limit
-    if batch.active_deadline_seconds != (limit := retries.deadline_seconds(job, child=child)):
+    if batch.active_deadline_seconds != (limit := deadline_seconds(job, child=child)):
         changed["activeDeadlineSeconds"] = limit
     return (PatchJob(spec=changed),) if changed else ()
 

@@ -6,12 +6,14 @@ As long as no worker may run the queue has the word; then the batch Job's pods h
 from dataclasses import replace
 
 from dovetail.api.builtin import Job
+from dovetail.jobs.batch_job import has_ended, is_doomed, is_going, is_past, kept_by
+from dovetail.queue.inputs.ways import on_cpu
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.arrays.task_updates import why_held
 from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob, Stage, phase_of_held
-from dovetail_operator.job.cpu_fallback import falls_back, on_cpu
-from dovetail_operator.job.observation import Observed, has_ended, is_doomed, is_going, is_past, kept_by
+from dovetail_operator.job.cpu_fallback import falls_back
+from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.plan import placement_of, resumed
 from dovetail_operator.lifecycle.finished import end_of
 from dovetail_operator.lifecycle.running import UNMADE, stage_at_work

@@ -16,13 +16,14 @@ from dovetail.api.gpujob import GPUJob, MemoryUse, Placement, TemplateMetadata, 
 from dovetail.api.meta import Described
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.device_plugins import may_set_visible_devices
+from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.jobs.owner_reference import owner_reference
 from dovetail.pods.containers import Part, Parts
 from dovetail.pods.demand import resources_of, template_spec
 from dovetail.pods.device_plugin import with_devices
 from dovetail.pods.injection import completed
 from dovetail.queue.limits.pools import in_pools
 from dovetail_operator.job import cpu_fallback, retries
-from dovetail_operator.job.owner_reference import owner_reference
 from dovetail_operator.job.plan import with_plan
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.preemption_notice import with_notice
@@ -76,7 +77,7 @@ def build_job(
         batch["podFailurePolicy"] = {"rules": retries.failure_rules(job)}
     if (success := rendezvous.success_policy(job)) is not None:
         batch["successPolicy"] = success
-    if (limit := retries.deadline_seconds(job)) is not None:
+    if (limit := deadline_seconds(job)) is not None:
         batch["activeDeadlineSeconds"] = limit
     metadata = {
         "name": job.metadata.name,

@@ -11,21 +11,22 @@ import msgspec
 from dovetail.api.gpujob import GPUJob, QueuePlace, Reason
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
+from dovetail.jobs.batch_job import is_finished, wants_admission
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.inputs.at_work import AtWork
+from dovetail.queue.inputs.run_ends import leaving_soon
+from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Evictor, Order
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.job.observation import is_finished, wants_admission
-from dovetail_operator.job.plan import Doubt, doubt_about, doubt_of_refusal, placement_of, reserved_room, sized
-from dovetail_operator.job.time_limits import leaving_soon
+from dovetail_operator.job.plan import Doubt, doubt_about, doubt_of_refusal, placement_of, reserved_room
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.preemption_candidates import running_jobs
-from dovetail_operator.state.running import AtWork
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 

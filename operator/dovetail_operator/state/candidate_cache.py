@@ -1,29 +1,20 @@
-"""Jobs as the queue sees them, made out of the operator's state. No I/O.
+"""The candidates of a cycle, kept as long as nothing has changed that they follow from. No I/O.
 
-Each look at the queue takes all jobs that wait or start, and of thousands hardly one has changed since the look before:
-what was made of a job is kept as long as all that it was made of is the same.
+Each cycle takes all jobs that wait or start, and hardly one of thousands has changed since the cycle before.
+`dovetail.queue.inputs` computes each entry.
 """
 
-import json
-import sys
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.meta import key_of
-from dovetail.pods.demand import written_spec
-from dovetail.queue.limits.priorities import Rank
-from dovetail.queue.limits.quotas import spec_in_pools
+from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, expected_now
 from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.model.gate import Refused
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.job.time_limits import is_limited
 from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
 
-_WHERE: Final = ("nodeSelector", "tolerations")
 _Sites = dict[str, list[str]]
 
 
@@ -68,9 +59,9 @@ class Candidacies(Remembered[_Kept]):
         values = (workers, nodes, pools, rank, state.number_of(job) or 0, state.estimate_of(job))
         known = self.get(uid)
         if known is None or not _is_same(known, job, child, plan, values):
-            made = _made(job, child, state=state, pools=pools, rank=rank, workers=workers, nodes=nodes)
+            made = _made(job, child=child, plan=plan, state=state, workers=workers, nodes=nodes)
         elif known.learned != learned:
-            made = _expecting(known.candidate, job, state=state)
+            made = expected_now(known.candidate, job=job, expectations=state.expectations)
         else:
             made = known.candidate
         if made is None:
@@ -103,9 +94,9 @@ class Candidacies(Remembered[_Kept]):
 
 
 def _note_nodes(job: GPUJob, *, state: State, site: str, sites: _Sites) -> None:
-    """Note the nodes that the job's pods may go to, where those of its site are not known yet in this look."""
+    """Note the nodes that the job's pods may go to, where those of its site are not known yet in this cycle."""
     if site not in sites:
-        sites[site] = state.view.eligible_nodes(spec_in_pools(written_spec(job), state.quotas.pools_of(job)))
+        sites[site] = eligible_nodes(job, view=state.view, quotas=state.quotas)
 
 
 def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None, values: tuple[object, ...]) -> bool:
@@ -118,57 +109,16 @@ def _is_for_itself(job: GPUJob, *, state: State) -> bool:
     return not held and not state.learning.estimates(job)
 
 
-def _expecting(made: Candidate, job: GPUJob, *, state: State) -> Candidate:
-    """The same candidate with the run time that is expected by now."""
-    likely, within = state.expectations.run_seconds(job), state.expectations.range_seconds(job)
-    if (made.likely_seconds, made.likely_range) == (likely, within):
-        return made
-    return replace(made, likely_seconds=likely, likely_range=within)
-
-
 def _made(
-    job: GPUJob,
-    child: Job | None,
-    *,
-    state: State,
-    pools: tuple[str, ...] | Refused,
-    rank: Rank,
-    workers: int,
-    nodes: tuple[str, ...],
+    job: GPUJob, *, child: Job | None, plan: Admitted | None, state: State, workers: int, nodes: tuple[str, ...]
 ) -> Candidate | None:
-    ways = state.ways_of(job)
-    ask = state.chosen_of(job, ways)
-    if ask is None:
-        return None
-    # Pods of a batch Job that is at work ask in one way, and that does not change.
-    at_work = child is not None and not child.spec.suspend
-    others = () if at_work else tuple(way for way in ways if way != ask)
-    return Candidate(
-        key=job.metadata.uid,
-        ask=ask,
-        others=others,
+    return candidate_of(
+        job,
+        child=child,
+        ways=state.ways_of(job),
+        admitted=None if plan is None else plan.ask,
         workers=workers,
         nodes=nodes,
-        least=job.spec.min_workers,
-        likely_seconds=state.expectations.run_seconds(job),
-        likely_range=state.expectations.range_seconds(job),
-        priority=rank.priority,
-        may_preempt=rank.may_preempt,
-        created=job.metadata.creation_timestamp,
         number=state.number_of(job) or 0,
-        name=key_of(job.metadata),
-        site=_site(spec_in_pools(written_spec(job), pools)),
-        run_seconds=state.run_times.run_seconds(job),
-        limited=is_limited(job),
-        share=state.quotas.level_of(job),
+        rules=Rules(quotas=state.quotas, run_times=state.run_times, expectations=state.expectations),
     )
-
-
-def _site(spec: Mapping[str, Any]) -> str:
-    """What a pod's spec says of the nodes that it may go to: jobs that say the same share their nodes in a cycle."""
-    said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
-    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
-    if node_affinity:
-        said["affinity"] = {"nodeAffinity": node_affinity}
-    # Thousands of jobs say the same: one text for all of them.
-    return sys.intern(json.dumps(said, sort_keys=True))

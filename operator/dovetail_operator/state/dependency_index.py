@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from dovetail.api.gpujob import FINISHED, DependencyStatus, GPUJob
 from dovetail.api.meta import key_of
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.dependencies import Needs, circles, states_of, unmet
 from dovetail_operator.arrays import expected_tasks
-from dovetail_operator.job.observation import Obstacle
 
 
 class Dependencies:

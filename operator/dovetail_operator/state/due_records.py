@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.jobs.batch_job import is_parent
 from dovetail.jobs.records import is_worth_keeping
-from dovetail_operator.job.observation import is_parent
 
 _BATCH: Final = 200
 

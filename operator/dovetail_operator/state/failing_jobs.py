@@ -9,8 +9,8 @@ from typing import Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.logs import get_logger
-from dovetail_operator.job.observation import Obstacle
 
 log = get_logger("dovetail.operator")
 

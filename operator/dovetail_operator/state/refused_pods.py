@@ -12,7 +12,7 @@ from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import EventType
 from dovetail.formats.timestamps import moment
-from dovetail_operator.job.observation import is_external, is_on_the_way, true_condition, worker_of
+from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition, worker_of
 from dovetail_operator.job.plan import Doubt
 
 # The Job controller tries again by itself: what passes soon takes no room away.

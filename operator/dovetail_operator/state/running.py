@@ -1,31 +1,14 @@
-"""Jobs whose batch Job is at work, as the queue goes by them: what they hold, and which workers have no node. No I/O.
+"""The jobs at work of a cycle, kept as long as nothing has changed that they follow from. No I/O.
 
-Each look at the queue takes all of them, and of thousands that run hardly one has changed since the look before: what
-was made of a job is kept as long as it, its batch Job and its pods are the very same objects.
+Each cycle takes all of them, and hardly one of thousands has changed since the cycle before: an entry is kept as long
+as the job, its batch Job and its pods are the very same objects. `dovetail.queue.inputs` computes each entry.
 """
 
-from typing import NamedTuple
-
-from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail_operator.job.observation import is_child, is_on_the_way, workers_without_node
-from dovetail_operator.job.plan import open_nodes, refused_since, sized
-from dovetail_operator.job.time_limits import Run
+from dovetail.jobs.batch_job import is_child, is_on_the_way
+from dovetail.queue.inputs.at_work import AtWork, at_work
 from dovetail_operator.state.generation_cache import Remembered
 from dovetail_operator.state.state import State
-
-
-class AtWork(NamedTuple):
-    """A job at work. `workers` have no node yet, and a plan that stands has `nodes` for them; `refused`: for one of
-    them kube-scheduler finds no place."""
-
-    job: GPUJob
-    child: Job
-    pods: tuple[Pod, ...]
-    run: Run
-    workers: int
-    nodes: tuple[str, ...]
-    refused: bool
 
 
 class Runs(Remembered[AtWork]):
@@ -43,20 +26,6 @@ class Runs(Remembered[AtWork]):
             return None
         running.add(child.metadata.uid)
         if known is None or not same:
-            known = _made(job, child, pods, state=state)
+            known = at_work(job, child=child, pods=pods, run_times=state.run_times)
         self.keep(uid, known)
         return known
-
-
-def _made(job: GPUJob, child: Job, pods: tuple[Pod, ...], *, state: State) -> AtWork:
-    workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
-    nodes = open_nodes(job, pods, workers=workers) if workers else ()
-    return AtWork(
-        job=job,
-        child=child,
-        pods=pods,
-        run=state.run_times.run_of(job, child, pods),
-        workers=len(nodes) or workers,
-        nodes=nodes,
-        refused=bool(nodes) and refused_since(pods) is not None,
-    )

@@ -15,9 +15,17 @@ from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
 from dovetail.formats.durations import moment
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
+from dovetail.jobs.batch_job import is_child, is_ours, is_parent, wants_admission
+from dovetail.jobs.memory_use import Learning, peaks_in
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
+from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.queue.estimates.expectations import Expectations
+from dovetail.queue.inputs.run_ends import RunTimes
+from dovetail.queue.inputs.ways import fell_back, on_cpu
+from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict
@@ -27,15 +35,10 @@ from dovetail_operator.devices.enforcement import Enforcements
 from dovetail_operator.devices.idleness import tells_utilization
 from dovetail_operator.devices.memory_overuse import Overuses
 from dovetail_operator.devices.overuse_check import EndingRules
-from dovetail_operator.job.cpu_fallback import fell_back, on_cpu
 from dovetail_operator.job.footprint import Footprint
-from dovetail_operator.job.observation import Notice, Observed, Obstacle, is_child, is_ours, is_parent, wants_admission
-from dovetail_operator.job.plan import left_behind, sized, unrest
-from dovetail_operator.job.retries import resting
+from dovetail_operator.job.observation import Notice, Observed
+from dovetail_operator.job.plan import left_behind, unrest
 from dovetail_operator.job.status_pacing import refresh_seconds
-from dovetail_operator.job.time_limits import RunTimes, too_early
-from dovetail_operator.learning.expectations import Expectations
-from dovetail_operator.learning.memory_use import Learning, peaks_in
 from dovetail_operator.learning.utilization import Utilization
 from dovetail_operator.state.dependency_index import Dependencies
 from dovetail_operator.state.due_records import Dues

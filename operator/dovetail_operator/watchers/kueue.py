@@ -12,11 +12,11 @@ import msgspec
 from dovetail.api.builtin import Condition
 from dovetail.api.meta import EventType, ObjectMeta, OwnerReference, key_of
 from dovetail.api.resources import Resource
+from dovetail.jobs.batch_job import is_external
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
-from dovetail_operator.job.observation import is_external
 from dovetail_operator.state.state import State
 
 log = get_logger("dovetail.operator.kueue")

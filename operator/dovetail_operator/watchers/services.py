@@ -12,6 +12,8 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import SERVICES
+from dovetail.jobs.batch_job import has_ended, is_finished, is_going, is_ours, is_past
+from dovetail.jobs.owner_reference import is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.retry import Backoff
@@ -20,8 +22,6 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail.names import LABEL_JOB
 from dovetail_operator.events.announcement import Announcement
-from dovetail_operator.job.observation import has_ended, is_finished, is_going, is_ours, is_past
-from dovetail_operator.job.owner_reference import is_owned
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import services

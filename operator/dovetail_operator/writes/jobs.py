@@ -9,12 +9,13 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUJOBS, JOBS, Resource
+from dovetail.jobs.batch_job import is_child
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound, StatusError
 from dovetail.names import KUEUE_QUEUE, LABEL_JOB, TERM
 from dovetail.pods.mps_client import job_with_mps
 from dovetail_operator.job.actions import CreateJob, PatchJob
-from dovetail_operator.job.observation import Obstacle, is_child
 from dovetail_operator.manifests.batch_job import Manifest
 from dovetail_operator.writes import services
 

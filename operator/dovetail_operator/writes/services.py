@@ -5,10 +5,10 @@ from typing import Any
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import SERVICES
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.jobs.owner_reference import is_of_an_earlier_one, is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, StatusError, TooManyRequests, Unauthorized
-from dovetail_operator.job.observation import Obstacle
-from dovetail_operator.job.owner_reference import is_of_an_earlier_one, is_owned
 from dovetail_operator.job.retries import as_users_rules
 
 

@@ -2,12 +2,12 @@
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.jobs.owner_reference import is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, StatusError
 from dovetail_operator.arrays.task_index import obstacle_of
 from dovetail_operator.job.actions import ChangeTask, CreateTask
-from dovetail_operator.job.observation import Obstacle
-from dovetail_operator.job.owner_reference import is_owned
 from dovetail_operator.writes import services
 
 

@@ -11,9 +11,10 @@ from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.meta import find_condition
 from dovetail.jobs.array_indexes import IndexesError, as_text, indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
+from dovetail.jobs.batch_job import wants_admission
+from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.arrays.task_manifest import manifests_of
 from dovetail_operator.job.actions import Action, ChangeTask, CreateTask
-from dovetail_operator.job.observation import Obstacle, wants_admission
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.manifests.rendezvous import environment
 from tests.operator_.builders import at, make_job, make_state, see

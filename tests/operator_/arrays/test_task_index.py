@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.arrays.task_index import TaskIndex
 from dovetail_operator.job.actions import CreateTask
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.operator_.arrays.test_array_status import make_task
 from tests.operator_.builders import make_job, make_state, see

@@ -15,11 +15,11 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail_operator.controller import reconciler
 from dovetail_operator.controller.controller import Controller
 from dovetail_operator.events.announcement import Announcement
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.queue import cycle
 from dovetail_operator.queue.cycle import estimates

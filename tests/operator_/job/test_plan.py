@@ -12,10 +12,11 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
 from dovetail.api.meta import key_of
 from dovetail.engine.model.claims import Claim
+from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.plan import Doubt, Doubts, is_told_first, open_nodes, placement_of, rest_after, with_plan
+from dovetail_operator.job.plan import Doubt, Doubts, is_told_first, placement_of, rest_after, with_plan
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_operator.queue.cycle import Teller, decide, survey

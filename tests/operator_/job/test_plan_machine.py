@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.observation import worker_of
 from dovetail_operator.job.plan import Doubts, is_told_first
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import decide, survey

@@ -10,10 +10,12 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail.formats.durations import moment
+from dovetail.jobs.batch_job import is_on_the_way, wants_admission
+from dovetail.jobs.deadlines import deadline_seconds
+from dovetail.jobs.start_times import due_again, resting
 from dovetail.kube.errors import Status, StatusError
 from dovetail_operator.job import retries
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.observation import is_on_the_way, wants_admission
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.writes.services import refusal
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, see
@@ -90,7 +92,7 @@ def test_the_next_attempt_says_its_number() -> None:
     (action,) = reconcile(see(job, verdict=LET_GO)).actions
     assert isinstance(action, CreateJob)
     assert action.manifest["metadata"]["annotations"]["dovetail.dev/attempt"] == "2"
-    assert not retries.resting(job, now=NOW)
+    assert not resting(job, now=NOW)
 
 
 def test_the_last_try_fails_the_job() -> None:
@@ -205,7 +207,7 @@ def test_each_failure_that_counts_doubles_the_pause() -> None:
     for number in range(1, 8):
         child = numbered(make_child(job, status={"conditions": [EXCEEDED]}), attempt=number)
         job = after(job, reconcile(see(job, child=child)).status)
-        due = retries.due_again(job)
+        due = due_again(job)
         assert due is not None
         pauses.append((due - moment(at(0))).total_seconds())
     assert pauses == [10, 20, 40, 80, 160, 320, 360]
@@ -218,7 +220,7 @@ def test_what_ends_run_after_run_at_no_price_is_tried_ever_less_often_until_one_
              "startTime": at(-ran), "endTime": at(0)}
             for ran in run_seconds
         ]  # fmt: skip
-        due = retries.due_again(make_job(status={"attempts": runs, "attempt": 2}))
+        due = due_again(make_job(status={"attempts": runs, "attempt": 2}))
         assert due is not None
         return (due - NOW).total_seconds()
 
@@ -229,14 +231,14 @@ def test_what_ends_run_after_run_at_no_price_is_tried_ever_less_often_until_one_
 def test_while_it_rests_the_job_says_until_when_and_why() -> None:
     job = make_job(backoffLimit=2, status=RAN)
     job = after(job, failed(job, EXCEEDED, make_pod(phase="Failed", exit_code=3)).status)
-    obstacle = retries.resting(job, now=NOW + timedelta(seconds=5))
+    obstacle = resting(job, now=NOW + timedelta(seconds=5))
     assert obstacle is not None
     assert obstacle.reason == "BeginTime"
     assert "Attempt 2 starts at 2026-01-01T12:00:10" in obstacle.message
     assert "exit code 3" in obstacle.message
     seen = see(job, obstacle=obstacle)
     assert reconcile(seen).wake_at == NOW + timedelta(seconds=10)
-    assert retries.resting(job, now=NOW + timedelta(seconds=10)) is None
+    assert resting(job, now=NOW + timedelta(seconds=10)) is None
 
 
 def test_rules_stand_in_their_order_behind_the_one_on_disruptions() -> None:
@@ -324,7 +326,7 @@ def test_a_renewed_lease_moves_the_limit_of_its_job() -> None:
     lease = {"durationSeconds": 100, "renewTime": at(-20)}
     job = make_job(reservation=lease, template={"spec": {}})
     child = make_child(job, status={"startTime": at(-60)})
-    assert retries.deadline_seconds(job, child=child) == 140
+    assert deadline_seconds(job, child=child) == 140
 
 
 def test_a_reservation_is_a_container_that_waits() -> None:

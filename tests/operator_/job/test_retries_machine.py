@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import FINISHED, GPUJob
-from dovetail_operator.job import retries
+from dovetail.jobs.start_times import resting
 from dovetail_operator.job.actions import CreateJob, DeleteJob
 from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import LET_GO, NOW, condition, make_child, make_job, see
@@ -46,9 +46,7 @@ class Cluster:
         if event == "meets a conflict":
             # The status is written first by another: nothing of this look comes about but what it read.
             return
-        seen = see(
-            self.job, child=self.child, verdict=LET_GO, now=self.now, obstacle=retries.resting(self.job, now=self.now)
-        )
+        seen = see(self.job, child=self.child, verdict=LET_GO, now=self.now, obstacle=resting(self.job, now=self.now))
         outcome = reconcile(seen)
         for action in outcome.actions:
             self.act(action)

@@ -10,9 +10,9 @@ from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.text_formats import TIME
 from dovetail.formats.timestamps import moment, timestamp
+from dovetail.jobs.deadlines import deadline_seconds
 from dovetail_operator.history.answers import answer
 from dovetail_operator.history.store import HistoryStore
-from dovetail_operator.job import retries
 from tests.operator_.builders import at, make_child, make_job
 
 
@@ -47,4 +47,4 @@ def test_a_question_about_a_time_that_no_clock_has_is_answered_with_a_sentence(t
 def test_a_lease_that_is_renewed_centuries_ahead_is_no_limit_that_has_passed() -> None:
     lease = {"durationSeconds": 100, "renewTime": "2999-01-01T00:00:00Z"}
     job = make_job(reservation=lease, template={"spec": {}})
-    assert retries.deadline_seconds(job, child=make_child(job, status={"startTime": at(-60)})) == MAX_SECONDS
+    assert deadline_seconds(job, child=make_child(job, status={"startTime": at(-60)})) == MAX_SECONDS

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from dovetail.api.gpujob import GPUJob
-from dovetail_operator.learning.memory_use import HISTORY, MARGIN_PERCENT, Learning
+from dovetail.jobs.memory_use import HISTORY, MARGIN_PERCENT, Learning
 from tests.operator_.builders import at, make_job, make_state
 
 DEVICE_MIB = 31129

@@ -9,8 +9,8 @@ from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.api.gpunode import GPUNode
+from dovetail.jobs.memory_use import HISTORY, Learning, name_of_runs
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
-from dovetail_operator.learning.memory_use import HISTORY, Learning, name_of_runs
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_operator.state.state import State

@@ -8,8 +8,9 @@ import pytest
 from dovetail.api.builtin import Job
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.batch_job import is_on_the_way
 from dovetail_operator.job.actions import ChangeTask, DeleteJob, PatchJob
-from dovetail_operator.job.observation import Observed, is_on_the_way
+from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.operator_.arrays.test_array_status import make_task, seen_with
 from tests.operator_.builders import LET_GO, at, condition, make_child, make_job, make_pod, see

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.jobs.batch_job import wants_admission
+from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue
-from dovetail_operator.job.observation import Obstacle, wants_admission
 from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod, make_state, see
 

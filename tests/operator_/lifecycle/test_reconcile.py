@@ -13,8 +13,9 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import find_condition
 from dovetail.formats.durations import moment
+from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob, PatchJob
-from dovetail_operator.job.observation import Observed, Obstacle
+from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from tests.operator_.builders import (

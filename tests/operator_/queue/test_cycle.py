@@ -6,9 +6,9 @@ import msgspec
 
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import QueuePlace, Reason, spec_of
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
 from dovetail_operator.state.state import State

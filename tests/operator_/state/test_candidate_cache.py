@@ -11,9 +11,9 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.queue.cycle import Cycle, survey
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.state.candidate_cache import Candidacies

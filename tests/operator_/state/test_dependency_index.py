@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.job.actions import DeleteGPUJob, DeleteJob
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_state

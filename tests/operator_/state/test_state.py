@@ -4,8 +4,8 @@ import pytest
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
 

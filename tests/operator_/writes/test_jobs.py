@@ -6,10 +6,10 @@ import pytest
 from dovetail.api.builtin import Job
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJobStatus
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, ServerFault, TooManyRequests
 from dovetail_operator.job.actions import CreateJob, PatchJob
-from dovetail_operator.job.observation import Obstacle
 from dovetail_operator.writes import jobs
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_child, make_job

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.builtin import Pod
-from dovetail_operator.job.observation import is_child, is_on_the_way, wants_admission, workers_without_node
+from dovetail.jobs.batch_job import is_child, is_on_the_way, wants_admission, workers_without_node
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.model.candidates import Leaving
-from dovetail_operator.job.time_limits import RunTimes
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod
 
 RUN_TIMES = RunTimes(default_seconds=1000, by_namespace={"other": 500})

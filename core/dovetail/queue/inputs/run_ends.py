@@ -1,4 +1,4 @@
-"""When jobs may begin, and how long they are taken to hold their devices: by their limits, or as configured. Pure."""
+"""When what running jobs hold ends: by their limits and leases, as configured, or because their pods leave. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,11 @@ import msgspec
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.formats.durations import moment, timestamp
+from dovetail.formats.durations import moment
+from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.pods.demand import fields_of
+from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.model.candidates import DAY_SECONDS, Leaving
-from dovetail_operator.job import retries
-from dovetail_operator.job.observation import Obstacle
-from dovetail_operator.learning.expectations import Expectations
 
 # What Kubernetes gives a container to end when its time is over.
 _GRACE_SECONDS: Final = 30
@@ -77,7 +76,7 @@ class RunTimes:
 
     def run_seconds(self, job: GPUJob, *, child: Job | None = None) -> float:
         """How long the job is taken to hold its devices, from its start."""
-        limit = retries.deadline_seconds(job, child=child)
+        limit = deadline_seconds(job, child=child)
         if limit is None:
             return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
         return limit + _grace_seconds(job)
@@ -96,23 +95,7 @@ class RunTimes:
 
 def is_limited(job: GPUJob) -> bool:
     """Whether something ends the job in time, whatever happens: a lease does not, it may be renewed."""
-    return job.spec.reservation is None and retries.deadline_seconds(job) is not None
-
-
-def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
-    """Why the job may not start before the time that it names; None where it names none, or it has come."""
-    try:
-        begin = begin_of(job)
-    except ValueError:
-        return Obstacle(message=f'beginTime "{job.spec.begin_time}" is no time: write one such as 2026-01-31T18:00:00Z')
-    if begin is None or begin <= now:
-        return None
-    return Obstacle(reason="BeginTime", message=f"Starts at {timestamp(begin)} at the earliest (spec.beginTime)")
-
-
-def begin_of(job: GPUJob) -> datetime | None:
-    """The time before which the job does not start. Raises `ValueError` where it is none."""
-    return None if job.spec.begin_time is None else moment(job.spec.begin_time)
+    return job.spec.reservation is None and deadline_seconds(job) is not None
 
 
 def leaving_soon(pods: Iterable[Pod]) -> list[Leaving]:

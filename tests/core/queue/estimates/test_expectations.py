@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
+from dovetail.queue.estimates.expectations import Expectations, groups_of
 from dovetail.queue.estimates.simulation import Start
-from dovetail_operator.learning.expectations import Expectations, groups_of
 from dovetail_operator.queue.cycle import estimates, survey
 from dovetail_operator.state.state import State
 from tests.core.queue.backfill.test_backfill import make_job as make_candidate

@@ -1,0 +1,129 @@
+"""A GPUJob and its batch Job: whose it is, whether it is at work, which of its workers have a node. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Condition, Job, Pod
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.formats.quantities import read_whole
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.owner_reference import is_owned
+
+# What belongs to the job goes, or is let go of, and then these are taken off.
+_GARBAGE_COLLECTORS: Final = frozenset({"foregroundDeletion", "orphan"})
+
+
+def is_child(child: Job, *, job: GPUJob) -> bool:
+    """Whether the batch Job belongs to this very GPUJob."""
+    return child.metadata.name == job.metadata.name and is_owned(child.metadata, by=job)
+
+
+def true_condition(child: Job, *types: str) -> Condition | None:
+    """The first of these conditions that holds for the batch Job."""
+    held = {condition.type: condition for condition in child.status.conditions if condition.status == "True"}
+    return next((held[name] for name in types if name in held), None)
+
+
+def has_ended(child: Job) -> bool:
+    """Whether the batch Job is over."""
+    return true_condition(child, "Complete", "Failed") is not None
+
+
+def is_doomed(child: Job) -> bool:
+    """Whether a suspended batch Job is to fail as soon as it goes on: a rule took the end of its pods for a failure."""
+    # The Job controller writes Failed later: since Kubernetes 1.36 a suspended Job has no startTime, and needs one.
+    return bool(child.spec.suspend) and true_condition(child, "FailureTarget") is not None
+
+
+def is_going(job: GPUJob) -> bool:
+    """Whether the job is being deleted: nothing more is begun for it."""
+    return job.metadata.deletion_timestamp is not None
+
+
+def kept_by(job: GPUJob) -> list[str]:
+    """The finalizers of others, by which a deleted job stays for as long as they like, and with it what it runs."""
+    return [name for name in job.metadata.finalizers if name not in _GARBAGE_COLLECTORS]
+
+
+def is_finished(job: GPUJob) -> bool:
+    """Whether the GPUJob is over for good."""
+    return job.status.phase in FINISHED
+
+
+def is_parent(job: GPUJob) -> bool:
+    """Whether the job is an array or a sweep: its tasks are GPUJobs of their own, and it runs nothing itself."""
+    return job.spec.array is not None or job.spec.sweep is not None
+
+
+def is_ours(job: GPUJob) -> bool:
+    """Whether Dovetail looks after the job at all."""
+    return job.spec.managed_by in {None, names.MANAGER}
+
+
+def is_external(job: GPUJob) -> bool:
+    """Whether another queue lets the job go: Kueue, by the label that names one of its queues."""
+    return bool(job.metadata.labels.get(names.KUEUE_QUEUE))
+
+
+def attempt_of(child: Job) -> int:
+    """Which attempt of its GPUJob a batch Job is; the first where it does not say."""
+    text = child.metadata.annotations.get(names.ATTEMPT, "")
+    return read_whole(text, otherwise=1)
+
+
+def is_past(job: GPUJob, child: Job) -> bool:
+    """Whether a batch Job is on its way out: it is being deleted, or its attempt is over."""
+    return child.metadata.deletion_timestamp is not None or attempt_of(child) < job.status.attempt
+
+
+def wants_admission(job: GPUJob, child: Job | None) -> bool:
+    """Whether the queue is to decide on this job: nothing of it runs, and nothing holds it back."""
+    if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
+        return False
+    if is_parent(job) or is_external(job) or not is_ours(job):
+        return False
+    if child is None:
+        return True
+    return bool(child.spec.suspend) and not (has_ended(child) or is_doomed(child) or is_past(job, child))
+
+
+def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
+    """Whether the job was let go and may still have workers without a node."""
+    if child is None or is_finished(job) or job.spec.cancel or (is_going(job) and not kept_by(job)):
+        return False
+    return not child.spec.suspend and not has_ended(child) and not is_past(job, child)
+
+
+def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
+    """Workers that still have to be bound: those without a pod that has a node or has done its work.
+
+    Pods are believed before the batch Job's own count, which lags behind them.
+    """
+    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
+    failures = sum(pod.status.phase == "Failed" for pod in pods)
+    if failures > (child.spec.backoff_limit or 0):
+        # No further try: the batch Job is about to fail.
+        return 0
+    return max(0, job.spec.workers - max(len(provided), child.status.succeeded))
+
+
+def worker_of(pod: Pod) -> int:
+    """Index of the worker that a pod is."""
+    text = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
+    return read_whole(text, otherwise=0)
+
+
+def refused_since(pods: Sequence[Pod]) -> datetime | None:
+    """Since when kube-scheduler finds no place for one of the pods."""
+    times = [
+        moment(condition.last_transition_time)
+        for pod in pods
+        for condition in pod.status.conditions
+        if not pod.spec.node_name
+        and pod.metadata.deletion_timestamp is None
+        and (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
+        and condition.last_transition_time is not None
+    ]
+    return min(times, default=None)

@@ -1,0 +1,67 @@
+"""Before when a GPUJob does not start: its beginTime, and the pause after an attempt that ended. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from dovetail.api.gpujob import Attempt, GPUJob
+from dovetail.formats.timestamps import moment, timestamp
+from dovetail.jobs.obstacle import Obstacle
+
+# As the Job controller waits between tries.
+_FIRST_PAUSE_SECONDS: Final = 10
+_LONGEST_PAUSE_SECONDS: Final = 360
+# A run that ended by no fault of its own starts again soon; not at once, since whatever ended it may go on.
+_FREE_PAUSE_SECONDS: Final = 2
+# A run that took longer is no sign that the next one ends as soon.
+_SHORT_RUN_SECONDS: Final = 600
+
+
+def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
+    """Why the job may not start before the time that it names; None where it names none, or it has come."""
+    try:
+        begin = begin_of(job)
+    except ValueError:
+        return Obstacle(message=f'beginTime "{job.spec.begin_time}" is no time: write one such as 2026-01-31T18:00:00Z')
+    if begin is None or begin <= now:
+        return None
+    return Obstacle(reason="BeginTime", message=f"Starts at {timestamp(begin)} at the earliest (spec.beginTime)")
+
+
+def begin_of(job: GPUJob) -> datetime | None:
+    """The time before which the job does not start. Raises `ValueError` where it is none."""
+    return None if job.spec.begin_time is None else moment(job.spec.begin_time)
+
+
+def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
+    """Why the job is not tried again yet; None where it may be."""
+    due = due_again(job)
+    if due is None or due <= now:
+        return None
+    number, why = job.status.attempt, job.status.attempts[-1].message
+    return Obstacle(reason="BeginTime", message=f"Attempt {number} starts at {timestamp(due)} at the earliest: {why}")
+
+
+def due_again(job: GPUJob) -> datetime | None:
+    """When the next attempt may begin; None for a job on its first, or on one that began before."""
+    status = job.status
+    if not status.attempts or status.start_time is not None:
+        return None
+    last = status.attempts[-1]
+    pause = min(_LONGEST_PAUSE_SECONDS, _FREE_PAUSE_SECONDS * 2 ** (_short_free_runs(status.attempts) - 1))
+    if last.counted:
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(10, max(0, status.retries - 1)))
+    elif last.reason == "Suspended":
+        pause = 0
+    return moment(last.end_time) + timedelta(seconds=pause)
+
+
+def _short_free_runs(attempts: Sequence[Attempt]) -> int:
+    """How many runs in a row, the last one included, were short and cost no retry: what ends them seems to go on."""
+    count = 0
+    for each in reversed(attempts):
+        ran = (moment(each.end_time) - moment(each.start_time or each.end_time)).total_seconds()
+        if each.counted or each.reason == "Suspended" or ran > _SHORT_RUN_SECONDS:
+            break
+        count += 1
+    return max(1, count)

@@ -1,0 +1,42 @@
+"""A job whose batch Job is at work: what its pods hold until when, and which workers have no node yet. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.batch_job import refused_since, workers_without_node
+from dovetail.jobs.plan import open_nodes
+from dovetail.queue.inputs.run_ends import Run, RunTimes
+from dovetail.queue.inputs.workers import sized
+
+
+class AtWork(NamedTuple):
+    """A job at work.
+
+    `workers` have no node yet, and a plan that holds has `nodes` for them. `refused`: kube-scheduler finds no place for
+    one of those.
+    """
+
+    job: GPUJob
+    child: Job
+    pods: tuple[Pod, ...]
+    run: Run
+    workers: int
+    nodes: tuple[str, ...]
+    refused: bool
+
+
+def at_work(job: GPUJob, *, child: Job, pods: Sequence[Pod], run_times: RunTimes) -> AtWork:
+    """The job at work. `child` is its own batch Job, `pods` are those of that batch Job."""
+    workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
+    nodes = open_nodes(job, pods, workers=workers) if workers else ()
+    return AtWork(
+        job=job,
+        child=child,
+        pods=tuple(pods),
+        run=run_times.run_of(job, child, pods),
+        workers=len(nodes) or workers,
+        nodes=nodes,
+        refused=bool(nodes) and refused_since(pods) is not None,
+    )

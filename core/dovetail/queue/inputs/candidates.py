@@ -1,0 +1,97 @@
+"""A job as the queue's candidate, and the nodes that its pods may go to. Pure."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.model.claims import Ask
+from dovetail.pods.demand import written_spec
+from dovetail.queue.estimates.expectations import Expectations
+from dovetail.queue.inputs.run_ends import RunTimes, is_limited
+from dovetail.queue.inputs.ways import chosen_way, other_ways
+from dovetail.queue.limits.quotas import Quotas, spec_in_pools
+from dovetail.queue.model.candidates import Candidate
+
+_WHERE: Final = ("nodeSelector", "tolerations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What candidates follow from besides their own objects."""
+
+    # Pools, priority, fair share and limits.
+    quotas: Quotas
+    # How long a job without a time limit is taken to run.
+    run_times: RunTimes
+    # How long jobs like it ran, for estimates alone.
+    expectations: Expectations
+
+
+def candidate_of(
+    job: GPUJob,
+    *,
+    child: Job | None,
+    ways: Sequence[Ask],
+    admitted: Ask | None,
+    workers: int,
+    nodes: tuple[str, ...] = (),
+    number: int,
+    rules: Rules,
+) -> Candidate | None:
+    """The job for the queue; None without any of its `ways`: its request cannot be read.
+
+    `workers` have no node yet, and a plan that holds has `nodes` for them. `child` is its own batch Job, `admitted` the
+    way in which the queue admitted it.
+    """
+    ask = chosen_way(ways, child=child, admitted=admitted)
+    if ask is None:
+        return None
+    rank = rules.quotas.rank_of(job)
+    return Candidate(
+        key=job.metadata.uid,
+        ask=ask,
+        others=other_ways(ways, chosen=ask, child=child),
+        workers=workers,
+        nodes=nodes,
+        least=job.spec.min_workers,
+        likely_seconds=rules.expectations.run_seconds(job),
+        likely_range=rules.expectations.range_seconds(job),
+        priority=rank.priority,
+        may_preempt=rank.may_preempt,
+        created=job.metadata.creation_timestamp,
+        number=number,
+        name=key_of(job.metadata),
+        site=site_of(spec_in_pools(written_spec(job), rules.quotas.pools_of(job))),
+        run_seconds=rules.run_times.run_seconds(job),
+        limited=is_limited(job),
+        share=rules.quotas.level_of(job),
+    )
+
+
+def expected_now(made: Candidate, *, job: GPUJob, expectations: Expectations) -> Candidate:
+    """The same candidate with the run time that is expected now."""
+    likely, within = expectations.run_seconds(job), expectations.range_seconds(job)
+    if (made.likely_seconds, made.likely_range) == (likely, within):
+        return made
+    return replace(made, likely_seconds=likely, likely_range=within)
+
+
+def eligible_nodes(job: GPUJob, *, view: ClusterView, quotas: Quotas) -> list[str]:
+    """The nodes that the job's pods may go to: by its template, and in the pools that it asks for or is kept to."""
+    return view.eligible_nodes(spec_in_pools(written_spec(job), quotas.pools_of(job)))
+
+
+def site_of(spec: Mapping[str, Any]) -> str:
+    """What a pod's spec says of the nodes that it may go to: jobs that say the same share their nodes in a cycle."""
+    said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
+    if node_affinity:
+        said["affinity"] = {"nodeAffinity": node_affinity}
+    # Thousands of jobs say the same: one text for all of them.
+    return sys.intern(json.dumps(said, sort_keys=True))

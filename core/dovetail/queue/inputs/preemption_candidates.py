@@ -1,0 +1,81 @@
+"""The jobs that preemption may end, and those that it has ended and whose place is not taken yet. Pure."""
+
+from collections.abc import Callable, Container, Iterable
+from datetime import datetime
+from typing import Final
+
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.preemption.victims import Running
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
+    """The jobs, by UID, that have had the run for which they last preempted others."""
+    known = list(jobs)
+    left: dict[str, datetime] = {}
+    for job in known:
+        made = job.status.preemption
+        if made is not None and made.by and made.at is None and made.last_time is not None:
+            left[made.by] = max(left.get(made.by, moment(made.last_time)), moment(made.last_time))
+    return frozenset(
+        job.metadata.uid for job in known if job.metadata.uid in left and _ran_after(job, left[job.metadata.uid])
+    )
+
+
+def _ran_after(job: GPUJob, then: datetime) -> bool:
+    """Whether it began then or later, was preempted itself, or was held after it had been admitted and ran."""
+    status, made = job.status, job.status.preemption
+    runs = [each.start_time for each in status.attempts[-1:]]
+    runs += [made.last_time] if made is not None else []
+    runs += [status.admitted_time] if status.earlier_run_seconds else []
+    return any(at is not None and moment(at) >= then for at in runs)
+
+
+def running_of(
+    job: GPUJob,
+    *,
+    child: Job | None,
+    pods: Iterable[Pod],
+    pods_of_all_runs: Callable[[], Iterable[Pod]],
+    served: Container[str],
+    quotas: Quotas,
+    now: datetime,
+) -> Running | None:
+    """The job as preemption sees it; None where it neither runs nor has been preempted for a job that still waits.
+
+    `child` is its own batch Job and `pods` are that one's; those of all batch Jobs that it has had are asked for only
+    once it is preempted. `served` is what `served_jobs` finds.
+    """
+    made = job.status.preemption
+    yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
+    if job.status.phase in FINISHED or is_external(job):
+        # Kueue would admit again what we suspend, and no job of ours would get its place.
+        return None
+    if is_on_the_way(job, child) and child is not None:
+        start, held = job.status.start_time, pods
+        if start is None or job.spec.suspend or true_condition(child, "SuccessCriteriaMet", "FailureTarget"):
+            return None
+        run_seconds, left = (now - moment(start)).total_seconds(), False
+    elif yields_to:
+        held, run_seconds, left = pods_of_all_runs(), 0.0, True
+    else:
+        return None
+    uid = job.metadata.uid
+    return Running(
+        key=uid,
+        priority=quotas.rank_of(job).priority,
+        run_seconds=run_seconds,
+        claims=(*_claims(held), *(f"{uid}/{worker}" for worker in range(job.spec.workers))),
+        preempted=made.count if made is not None else 0,
+        yields_to=yields_to,
+        left=left,
+    )
+
+
+def _claims(pods: Iterable[Pod]) -> list[str]:
+    return [pod.metadata.uid for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]

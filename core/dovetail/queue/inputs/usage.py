@@ -1,0 +1,77 @@
+"""What a job takes of the limits, and what an ended one has used. Pure."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.claims import Ask
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.batch_job import is_on_the_way
+from dovetail.jobs.runs import end_of_run, workers_of
+from dovetail.queue.inputs.workers import sized
+from dovetail.queue.limits.limits import milli_of
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.quotas import Quotas, subject_of
+from dovetail.queue.verdicts import Admitted
+
+# Reads a job's request where that is needed: of thousands of jobs most take nothing.
+AskOf = Callable[[GPUJob], Ask | None]
+
+
+def use_of(
+    job: GPUJob, *, child: Job | None, ask_of: AskOf, admitted: Admitted | None, waits: bool, quotas: Quotas
+) -> Counted | None:
+    """What a job that has not ended takes; None where it neither runs, starts nor `waits` in the queue.
+
+    `child` is its own batch Job. A job that waits is `admitted` before there is one: then it counts as running.
+    """
+    if is_on_the_way(job, child):
+        workers = None if child is None else child.spec.parallelism
+        return _counted(job, ask_of=ask_of, workers=workers, queued=False, quotas=quotas)
+    if not waits:
+        return None
+    job = sized(job, child=None, verdict=admitted)
+    return _counted(job, ask_of=ask_of, workers=None, queued=admitted is None, quotas=quotas)
+
+
+def _counted(job: GPUJob, *, ask_of: AskOf, workers: int | None, queued: bool, quotas: Quotas) -> Counted:
+    start = job.status.start_time
+    return Counted(
+        uid=job.metadata.uid,
+        subject=subject_of(job),
+        milli=milli_of(ask_of(job), workers=job.spec.workers if workers is None else workers),
+        start=None if start is None else moment(start),
+        queued=queued,
+        workers=job.spec.workers,
+        least=job.spec.min_workers,
+        group=job.spec.group or "",
+        max_concurrent=job.spec.max_concurrent,
+        refused=quotas.refusal_of(job),
+    )
+
+
+def use_of_ended(job: GPUJob, *, ask_of: AskOf, quotas: Quotas) -> Counted | None:
+    """What a job has used that has ended; None where every quota has noted it already."""
+    start, end = job.status.start_time, job.status.completion_time
+    if start is None or end is None or not quotas.wants_use_until(moment(end)):
+        return None
+    return _used(job, ask_of=ask_of, start=moment(start), end=moment(end_of_run(job.status) or end))
+
+
+def use_of_deleted(job: GPUJob, *, ask_of: AskOf, quotas: Quotas, now: datetime) -> Counted | None:
+    """What a job has used that is deleted now; None where no quota counts it."""
+    if job.status.start_time is None or not quotas.wants_use_until(now):
+        return None
+    end = end_of_run(job.status)
+    return _used(job, ask_of=ask_of, start=moment(job.status.start_time), end=now if end is None else moment(end))
+
+
+def _used(job: GPUJob, *, ask_of: AskOf, start: datetime, end: datetime) -> Counted:
+    return Counted(
+        uid=job.metadata.uid,
+        subject=subject_of(job),
+        milli=milli_of(ask_of(job), workers=workers_of(job)),
+        start=start,
+        end=end,
+    )

@@ -1,0 +1,42 @@
+"""In which of its ways a job asks now: as it was admitted, or in the preferred one. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Job
+from dovetail.engine.model.claims import Ask
+
+CPU: Final = "cpu"
+
+
+def chosen_way(ways: Sequence[Ask], *, child: Job | None, admitted: Ask | None) -> Ask | None:
+    """What each worker asks for: the way that the batch Job has, else the `admitted` one, else the first.
+
+    None without any way: the request cannot be read.
+    """
+    if not ways:
+        return None
+    if fell_back(child):
+        return on_cpu(ways[0])
+    if child is not None:
+        return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
+    return next((way for way in ways if admitted is not None and way.resource == admitted.resource), ways[0])
+
+
+def other_ways(ways: Sequence[Ask], *, chosen: Ask, child: Job | None) -> tuple[Ask, ...]:
+    """The ways that the queue may try after the `chosen` one."""
+    # Pods of a batch Job at work ask in one way, which does not change.
+    at_work = child is not None and not child.spec.suspend
+    return () if at_work else tuple(way for way in ways if way != chosen)
+
+
+def on_cpu(ask: Ask) -> Ask:
+    """What a worker asks for when it runs without its GPUs."""
+    return replace(ask, gpu=None, mode="Exclusive", resource="", guard=None, workload=None)
+
+
+def fell_back(child: Job | None) -> bool:
+    """Whether the batch Job is one that runs without its GPUs."""
+    return child is not None and child.metadata.annotations.get(names.DEVICE) == CPU

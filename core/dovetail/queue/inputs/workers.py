@@ -1,0 +1,19 @@
+"""With how many workers a job starts or runs. Pure."""
+
+import msgspec
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.queue.verdicts import Admitted, Verdict
+
+
+def sized(job: GPUJob, *, child: Job | None, verdict: Verdict | None) -> GPUJob:
+    """The job with the workers that it was started with, or is about to be: an elastic job may have fewer."""
+    if job.spec.min_workers is None:
+        return job
+    workers = job.spec.workers
+    if child is not None and not child.spec.suspend:
+        workers = child.spec.completions or workers
+    elif isinstance(verdict, Admitted) and verdict.claims:
+        workers = len(verdict.claims)
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, workers=workers))
