@@ -1,0 +1,324 @@
+"""Rules of one GPUJob's status, each in a sentence: what a table of whole scenarios leaves open."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import Measured
+from dovetail.api.gpunode import Overuse
+from dovetail.api.meta import find_condition
+from dovetail.queue.verdicts import Waits
+from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob
+from dovetail_operator.job.observation import Observed, Obstacle
+from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from tests.operator_.builders import LET_GO, NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, see
+from tests.operator_.lifecycle.test_preemption import NOTICE, running, told
+
+STARTED = {"phase": "Running", "startTime": at(-600)}
+
+
+def over(reason: str, *pods: Any, message: str = "said", failed: int = 0, **job: Any) -> Outcome:
+    """A job whose batch Job has failed for this reason."""
+    made = make_job(status={**STARTED, **job.pop("status", {})}, **job)
+    status = {"conditions": [condition("Failed", reason=reason, message=message)], "failed": failed}
+    return reconcile(see(made, *pods, child=make_child(made, status=status)))
+
+
+# --- how it ended --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "says"),
+    [
+        ({"activeDeadlineSeconds": 60}, {}, "60 s (spec.activeDeadlineSeconds)"),
+        ({"maximumExecutionTimeSeconds": 300}, {}, "300 s in all (spec.maximumExecutionTimeSeconds)"),
+        (
+            {"maximumExecutionTimeSeconds": 900, "activeDeadlineSeconds": 60},
+            {},
+            "60 s (spec.activeDeadlineSeconds)",
+        ),
+        ({}, {}, "(activeDeadlineSeconds)"),
+        (
+            {"reservation": {"durationSeconds": 60, "image": "pause"}, "activeDeadlineSeconds": 60},
+            {},
+            "spec.reservation.renewTime",
+        ),
+    ],
+)
+def test_a_job_that_ran_too_long_names_the_limit(spec: dict[str, Any], status: dict[str, Any], says: str) -> None:
+    outcome = over("DeadlineExceeded", status=status, **spec)
+    assert outcome.status.phase == "TimedOut"
+    assert says in outcome.status.message
+
+
+@pytest.mark.parametrize(
+    ("reason", "failed", "pods", "missing"),
+    [
+        pytest.param("BackoffLimitExceeded", 1, (), True, id="a worker failed, and its pod is gone"),
+        pytest.param("BackoffLimitExceeded", 0, (), False, id="no worker failed"),
+        pytest.param("PodFailurePolicy", 1, (), False, id="a rule says why"),
+        pytest.param("BackoffLimitExceeded", 1, (make_pod(phase="Failed"),), False, id="the pod is there"),
+        pytest.param("BackoffLimitExceeded", 1, (make_pod(1),), True, id="another worker's pod is there"),
+    ],
+)
+def test_a_pod_that_is_gone_is_named_as_missing(reason: str, failed: int, pods: tuple[Any, ...], missing: bool) -> None:
+    message = over(reason, *pods, failed=failed).status.message
+    assert ("deleted?" in message) == missing
+    assert message.startswith("said")
+
+
+@pytest.mark.parametrize(
+    ("retries", "attempts", "limit", "says"),
+    [
+        (1, 1, 1, "(attempt 2, 1 retry used)"),
+        (2, 2, 2, "(attempt 3, 2 retries used)"),
+        (0, 0, 0, None),
+        (0, 1, 0, None),
+    ],
+)
+def test_the_last_failure_counts_the_retries_that_were_used(
+    retries: int, attempts: int, limit: int, says: str | None
+) -> None:
+    past = [
+        {
+            "number": at_ + 1,
+            "startTime": at(-900),
+            "endTime": at(-800),
+            "reason": "Error",
+            "message": "",
+            "counted": True,
+        }
+        for at_ in range(attempts)
+    ]
+    status = {"retries": retries, "attempt": attempts + 1, "attempts": past}
+    made = make_job(status=STARTED | status, backoffLimit=limit)
+    child = make_child(
+        made, status={"conditions": [condition("Failed", reason="BackoffLimitExceeded", message="said")]}
+    )
+    annotations = {"dovetail.dev/attempt": str(attempts + 1)}
+    child = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, annotations=annotations))
+    outcome = reconcile(see(made, child=child))
+    assert outcome.status.phase == "Failed"
+    assert ("used)" in outcome.status.message) == (says is not None)
+    assert says is None or outcome.status.message.endswith(says)
+
+
+# --- when it is looked at again, and cleared away ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("awaited", "recorded", "deleted"),
+    [(False, True, True), (True, True, False), (False, False, False), (True, False, False)],
+)
+def test_a_job_whose_time_to_be_kept_is_over_goes_once_nobody_waits_and_its_record_is_kept(
+    awaited: bool, recorded: bool, deleted: bool
+) -> None:
+    job = make_job(status={"phase": "Succeeded", "completionTime": at(-60)}, ttlSecondsAfterFinished=60)
+    outcome = reconcile(replace(see(job), awaited=awaited, recorded=recorded))
+    assert outcome.actions == ((DeleteGPUJob(),) if deleted else ())
+    assert deleted or (outcome.wake_at is not None and outcome.wake_at > NOW)
+
+
+def test_a_job_that_is_kept_until_a_moment_is_looked_at_then() -> None:
+    job = make_job(status={"phase": "Succeeded", "completionTime": at(-59)}, ttlSecondsAfterFinished=60)
+    outcome = reconcile(see(job))
+    assert (outcome.actions, outcome.wake_at) == ((), NOW + timedelta(seconds=1))
+
+
+def test_a_job_with_an_obstacle_that_ends_is_looked_at_then() -> None:
+    until = NOW + timedelta(seconds=90)
+    assert reconcile(see(make_job(), obstacle=Obstacle(message="not yet", until=until))).wake_at == until
+    assert reconcile(see(make_job(), obstacle=Obstacle(message="never"))).wake_at is None
+
+
+# --- times ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "elapsed", "written"),
+    [
+        pytest.param("Running", "10m", "before", id="nothing else is written"),
+        pytest.param("Running", "9m", "seen", id="the run time is written"),
+        pytest.param("Starting", "10m", "seen", id="the phase is written"),
+    ],
+)
+def test_a_measured_figure_is_written_with_something_else(phase: str, elapsed: str, written: str) -> None:
+    figures = {
+        "before": Measured(mean_utilization=0.1, device_seconds=1),
+        "seen": Measured(mean_utilization=0.9, device_seconds=9),
+    }
+    job = make_job(status={"phase": phase, "startTime": at(-600), "elapsed": elapsed})
+    job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, measured=figures["before"]))
+    seen = see(job, make_pod(started=-600), child=make_child(job))
+    now = reconcile(seen).status.elapsed
+    same = msgspec.structs.replace(job.status, elapsed=now if elapsed == "10m" else elapsed)
+    job = msgspec.structs.replace(job, status=same)
+    outcome = reconcile(replace(seen, job=job, measured=figures["seen"]))
+    assert outcome.status.measured == figures[written]
+
+
+@pytest.mark.parametrize(
+    ("renewed", "expires"),
+    [(None, -600 + 3600), (-100, -100 + 3600), (-900, -600 + 3600)],
+)
+def test_a_lease_ends_its_duration_after_the_later_of_start_and_renewal(renewed: int | None, expires: int) -> None:
+    spec = {"durationSeconds": 3600, "image": "pause", **({} if renewed is None else {"renewTime": at(renewed)})}
+    job = make_job(status=STARTED, reservation=spec)
+    outcome = reconcile(see(job, make_pod(started=-600), child=make_child(job)))
+    assert outcome.status.lease is not None
+    assert outcome.status.lease.expiration_time == at(expires)
+
+
+def test_a_lease_is_told_only_of_a_reservation_that_runs() -> None:
+    spec = {"durationSeconds": 3600, "image": "pause"}
+    waiting = make_job(reservation=spec)
+    assert reconcile(see(waiting, verdict=NO_ROOM)).status.lease is None
+    assert reconcile(see(waiting, child=make_child(waiting))).status.lease is None, "no worker has started"
+    plain = make_job(status=STARTED)
+    assert reconcile(see(plain, make_pod(started=-600), child=make_child(plain))).status.lease is None
+
+
+def test_a_job_that_is_not_admitted_keeps_the_time_of_its_last_admission() -> None:
+    status = {"admittedTime": at(-900), "conditions": [condition("Admitted", status="False")]}
+    assert reconcile(see(make_job(status=status), verdict=NO_ROOM)).status.admitted_time == at(-900)
+    assert reconcile(see(make_job(), verdict=NO_ROOM)).status.admitted_time is None
+    assert reconcile(see(make_job(status=status), verdict=LET_GO)).status.admitted_time == at(0)
+
+
+def test_a_job_that_ended_before_any_pod_was_seen_starts_when_its_batch_job_did() -> None:
+    job = make_job()
+    status = {"conditions": [condition("Complete")], "startTime": at(-30), "completionTime": at(-10)}
+    outcome = reconcile(see(job, child=make_child(job, status=status)))
+    assert (outcome.status.start_time, outcome.status.completion_time) == (at(-30), at(-10))
+
+
+# --- conditions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "mirrored"), [(0, True), (3, False)])
+def test_a_failing_attempt_is_a_condition_of_the_job_unless_another_attempt_follows(limit: int, mirrored: bool) -> None:
+    job = make_job(status=STARTED, backoffLimit=limit)
+    target = condition("FailureTarget", reason="BackoffLimitExceeded")
+    child = make_child(job, status={"conditions": [target], "failed": 1})
+    outcome = reconcile(see(job, make_pod(started=-600), child=child))
+    assert outcome.status.phase == "Running"
+    assert (find_condition(outcome.status.conditions, "FailureTarget") is not None) == mirrored
+
+
+# --- stages --------------------------------------------------------------------------------------------------------
+
+
+def admitted(outcome: Outcome) -> str:
+    found = find_condition(outcome.status.conditions, "Admitted")
+    return "" if found is None else found.status
+
+
+def test_a_running_job_is_admitted_whether_or_not_all_its_workers_are_there() -> None:
+    job = make_job(status=STARTED, workers=2)
+    for pods in ((make_pod(0, started=-600),), (make_pod(0, started=-600), make_pod(1, started=-600))):
+        assert admitted(reconcile(see(job, *pods, child=make_child(job, completions=2, parallelism=2)))) == "True"
+
+
+def test_the_last_pods_of_a_job_that_is_over_leave_it_running_and_admitted() -> None:
+    job = make_job(status=STARTED)
+    child = make_child(job, status={"conditions": [condition("SuccessCriteriaMet")]})
+    outcome = reconcile(see(job, make_pod(started=-600), child=child))
+    assert (outcome.status.phase, admitted(outcome)) == ("Running", "True")
+
+
+def test_a_job_whose_pods_are_leaving_is_still_running() -> None:
+    job = make_job(status=STARTED)
+    leaving = make_pod(started=-600, meta={"deletionTimestamp": at(-1)})
+    outcome = reconcile(see(job, leaving, child=make_child(job)))
+    assert (outcome.status.phase, admitted(outcome)) == ("Running", "True")
+
+
+@pytest.mark.parametrize(("evict", "phase"), [(True, "Failed"), (False, "Running")])
+def test_memory_beyond_the_promise_ends_a_job_where_the_check_confirms_it(evict: bool, phase: str) -> None:
+    job = make_job(status=STARTED)
+    overuse = msgspec.convert(
+        {
+            "uid": "uid-pod-0--50", "namespace": "team", "name": "x-0", "device": "GPU-n1-0", "index": 0,
+            "usedMiB": 2000, "promisedMiB": 1000, "since": at(-60), "evict": evict,
+        },
+        Overuse,
+    )  # fmt: skip
+    seen = see(job, make_pod(started=-600), child=make_child(job))
+    outcome = reconcile(replace(seen, overuses=(overuse,)))
+    assert outcome.status.phase == phase
+    assert (DeleteJob() in outcome.actions) == evict
+    assert evict == ("2,000 MiB" in outcome.status.message)
+
+
+def past(**spec: Any) -> Observed:
+    """A job whose first attempt is over, and whose batch Job is still there."""
+    job = make_job(status={"phase": "Queued", "attempt": 2}, **spec)
+    return see(job, child=make_child(job), verdict=LET_GO)
+
+
+def test_the_batch_job_of_an_attempt_that_is_over_is_deleted_once() -> None:
+    outcome = reconcile(past())
+    assert (outcome.status.phase, outcome.actions, admitted(outcome)) == ("Queued", (DeleteJob(),), "False")
+    seen = past()
+    assert seen.child is not None
+    going = msgspec.structs.replace(
+        seen.child, metadata=msgspec.structs.replace(seen.child.metadata, deletion_timestamp=at(-1))
+    )
+    assert reconcile(replace(seen, child=going)).actions == ()
+
+
+@pytest.mark.parametrize(("spec", "phase"), [({"cancel": True}, "Cancelled"), ({"suspend": True}, "Held")])
+def test_a_job_that_is_cancelled_or_held_between_attempts_says_so(spec: dict[str, Any], phase: str) -> None:
+    outcome = reconcile(past(**spec))
+    assert (outcome.status.phase, outcome.actions) == (phase, (DeleteJob(),))
+
+
+NO_GPU = Waits(key="uid-x", reason="ExceedsCapacity", message="Need 4 GPUs, the cluster has 0")
+
+
+def test_a_job_that_falls_back_gets_a_batch_job_on_the_cpu() -> None:
+    job = make_job(gpu=4, onNoGPU="RunOnCPU")
+    outcome = reconcile(see(job, verdict=NO_GPU))
+    (create,) = outcome.actions
+    assert isinstance(create, CreateJob)
+    assert create.manifest["metadata"]["annotations"]["dovetail.dev/device"] == "cpu"
+    assert (outcome.status.phase, admitted(outcome)) == ("Starting", "True")
+    assert NO_GPU.message in outcome.status.message
+
+
+def test_a_job_that_falls_back_has_its_batch_job_for_gpus_deleted_first() -> None:
+    job = make_job(gpu=4, onNoGPU="RunOnCPU")
+    outcome = reconcile(see(job, child=make_child(job, suspend=True), verdict=NO_GPU))
+    assert outcome.actions == (DeleteJob(),)
+    assert admitted(outcome) == "True"
+
+
+def test_a_job_without_a_number_does_not_fall_back_yet() -> None:
+    outcome = reconcile(see(make_job(gpu=4, onNoGPU="RunOnCPU"), verdict=NO_GPU, number=None))
+    assert (outcome.status.phase, outcome.actions, admitted(outcome)) == ("Queued", (), "False")
+
+
+def test_a_suspended_batch_job_of_another_size_is_made_again() -> None:
+    job = make_job(workers=2)
+    outcome = reconcile(see(job, child=make_child(job, suspend=True, completions=3), verdict=LET_GO))
+    assert (outcome.actions, admitted(outcome)) == ((DeleteJob(),), "True")
+
+
+# --- preemption ----------------------------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_notice_stays_while_it_is_for_the_same_job() -> None:
+    seen = running(preemption=told(31))
+    later = reconcile(replace(seen, now=NOW + timedelta(seconds=10)))
+    assert later.status.preemption is not None
+    assert later.status.preemption.at == at(31)
+
+
+def test_a_notice_that_was_taken_back_gives_the_whole_time_again() -> None:
+    seen = running(preemption={"by": NOTICE.by, "message": NOTICE.message, "count": 1})
+    made = reconcile(replace(seen, now=NOW + timedelta(seconds=10))).status.preemption
+    assert made is not None
+    assert (made.at, made.count) == (at(41), 1)
