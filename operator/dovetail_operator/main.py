@@ -18,8 +18,8 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail.process import serving
+from dovetail.query.preemption_rules import rules_of
 from dovetail.queue.inputs.run_ends import RunTimes
-from dovetail.queue.preemption.budget import rules_of
 from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, Options
 from dovetail_operator.devices.overuse_check import EndingRules

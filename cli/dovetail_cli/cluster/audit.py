@@ -12,10 +12,10 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUNODES, NODES, PODS, Resource
 from dovetail.audit.allocations import LAGGING, Report, Rules, audit
 from dovetail.audit.findings import Finding
+from dovetail.kube.cluster_reads import read_settings
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.resource_slices import list_slices
-from dovetail_cli.cluster.configuration import settings_of
-from dovetail_cli.cluster.connection import Cluster, read_jobs, work
+from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster, read_jobs, work
 from dovetail_cli.ui import output
 
 # What is written a moment after the fact must have caught up by then.
@@ -119,7 +119,7 @@ async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
 
 
 async def _rules(cluster: Cluster) -> Rules:
-    settings = await settings_of(cluster)
+    settings = await read_settings(cluster.client, namespace=RELEASE_NAMESPACE)
     return Rules(
         guard_fraction=settings.guard_fraction,
         turns_per_device=settings.tenants_per_device,

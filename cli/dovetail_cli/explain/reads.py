@@ -6,18 +6,19 @@ from typing import Any
 
 from dovetail.api.meta import key_of
 from dovetail.api.resources import PODS
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.kube.errors import NotFound
+from dovetail.query.explain import subjects
+from dovetail.query.explain.explanation import Explanation, explain
+from dovetail.query.explain.subjects import Subject
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.cluster.snapshot import Picture
-from dovetail_cli.explain import subjects
-from dovetail_cli.explain.explanation import Explanation, explain
-from dovetail_cli.explain.subjects import Subject
+from dovetail_cli.explain.requests import of_request
 from dovetail_cli.ui import selection, times
 from dovetail_cli.ui.errors import MissingError, UsageError
 from dovetail_cli.ui.progress import patiently
 
-Find = Callable[[Cluster, Picture], Awaitable[Subject]]
+Find = Callable[[Cluster, ClusterObjects], Awaitable[Subject]]
 
 
 def look(find: Find, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> Explanation:
@@ -36,7 +37,7 @@ def look(find: Find, *, kubeconfig: str | None, context: str | None, namespace: 
 def find_pod(name: str) -> Find:
     """A pod of the namespace. Raises `MissingError`."""
 
-    async def find(cluster: Cluster, taken: Picture) -> Subject:
+    async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         try:
             raw = await cluster.client.get(PODS, name, as_type=dict[str, Any], namespace=cluster.namespace)
         except NotFound as error:
@@ -52,14 +53,15 @@ def find_job(text: str) -> Find:
     if len(wanted) != 1 or not wanted[0].single:
         raise UsageError(f'JOB "{text}": name one job, such as 7 or train-resnet')
 
-    async def find(cluster: Cluster, taken: Picture) -> Subject:
+    async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         ours = [job for job in taken.jobs if job.metadata.namespace == cluster.namespace]
         chosen, missing = selection.select(ours, wanted)
         if missing:
             raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
         job = chosen[0]
         pods = taken.pods_by_job().get(key_of(job.metadata), ())
-        return subjects.of_job(job, pods=pods, settings=taken.settings)
+        child = taken.batch_job_of([job]).get(job.metadata.uid)
+        return subjects.of_job(job, pods=pods, settings=taken.settings, child=child)
 
     return find
 
@@ -69,8 +71,8 @@ def find_request(
 ) -> Find:
     """What somebody might ask. Raises `UsageError`."""
 
-    async def find(cluster: Cluster, taken: Picture) -> Subject:
-        subject = subjects.of_request(
+    async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
+        subject = of_request(
             text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload, settings=taken.settings
         )
         return replace(subject, namespace=cluster.namespace)

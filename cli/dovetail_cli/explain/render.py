@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dovetail.explain.answer import Answer, NodeAnswer
 from dovetail.explain.nodes import devices_text
-from dovetail_cli.explain.explanation import Explanation
+from dovetail.query.explain.explanation import Explanation
 from dovetail_cli.ui import output
 
 NODES_SHOWN: Final = 20

@@ -8,12 +8,12 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.query.inventory import DeviceUse, Holder, Inventory
 from dovetail_cli.jobs import job_rows
-from dovetail_cli.nodes.inventory import CSV_COLUMNS as DEVICE_COLUMNS
-from dovetail_cli.nodes.inventory import DeviceUse, Holder, Inventory
+from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
 
-CSV_COLUMNS: Final = (*DEVICE_COLUMNS, "held_by")
+CSV_COLUMNS: Final = (*inventory.CSV_COLUMNS, "held_by")
 _DEVICES: Final = ("NODE", "GPU", "MODEL", "UTIL", "MEMORY", "TEMP", "POWER", "HELD BY")
 _NODES: Final = ("NODE", "GPUS", "AVAILABLE", "UTIL", "MEMORY", "HELD BY")
 # The line on the whole, an empty one, the columns' names, and the line on what is left out.
@@ -48,7 +48,7 @@ class Screen:
 
     def record(self) -> dict[str, Any]:
         """For programs."""
-        found = self.inventory.record()
+        found = inventory.record(self.inventory)
         uses = self.inventory.devices
         used, total = _memory(uses)
         return {
@@ -68,7 +68,8 @@ class Screen:
         """One flat row a device."""
         uses = self.inventory.devices
         return [
-            {**row, "held_by": self._holders(use.holders)} for row, use in zip(self.inventory.rows(), uses, strict=True)
+            {**row, "held_by": self._holders(use.holders)}
+            for row, use in zip(inventory.rows(self.inventory), uses, strict=True)
         ]
 
     def _whole(self) -> str:

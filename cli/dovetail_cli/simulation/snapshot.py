@@ -11,6 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts
@@ -27,9 +28,8 @@ from dovetail.simulator.snapshot import (
     to_json,
     to_yaml,
 )
-from dovetail_cli.cluster import snapshot as picture
+from dovetail_cli.cluster import snapshot as reading
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.cluster.snapshot import Picture
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError, MissingError
 from dovetail_cli.ui.progress import patiently
@@ -63,7 +63,7 @@ def take(*, kubeconfig: str | None, context: str | None, anonymous: bool) -> Sna
 
     async def task(cluster: Cluster) -> Snapshot:
         with patiently() as say:
-            taken = await picture.take(cluster, say=say)
+            taken = await reading.take(cluster, say=say)
             say("Writing the snapshot …")
             salt = secrets.token_hex(16) if anonymous else ""
             return snapshot_of(taken, now=utc_now(), salt=salt)
@@ -94,7 +94,7 @@ def told(snapshot: Snapshot) -> str:
     )
 
 
-def snapshot_of(taken: Picture, *, now: datetime, salt: str = "") -> Snapshot:
+def snapshot_of(taken: ClusterObjects, *, now: datetime, salt: str = "") -> Snapshot:
     """The snapshot of a picture; with a `salt`, names are hashed with it."""
     rename: Rename = _hashed(salt) if salt else lambda _kind, name: name
     view = taken.view()
@@ -169,7 +169,7 @@ def _claim(pod: Pod, claim: Claim, *, rename: Rename) -> SnapshotClaim:
     )
 
 
-def _job(job: GPUJob, *, taken: Picture, rename: Rename) -> SnapshotJob | None:
+def _job(job: GPUJob, *, taken: ClusterObjects, rename: Rename) -> SnapshotJob | None:
     """None for a job whose request cannot be read: it asks for nothing that could be simulated."""
     try:
         ask = ask_of_job(job, default_policy=taken.settings.policy_in(job.metadata.namespace))
@@ -195,7 +195,7 @@ def _job(job: GPUJob, *, taken: Picture, rename: Rename) -> SnapshotJob | None:
     )
 
 
-def _waiting_pods(taken: Picture, *, rename: Rename) -> list[SnapshotJob]:
+def _waiting_pods(taken: ClusterObjects, *, rename: Rename) -> list[SnapshotJob]:
     """Pods of no job that wait for a place."""
     settings = taken.settings
     waiting = []

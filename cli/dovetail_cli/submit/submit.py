@@ -108,4 +108,4 @@ async def _foretold(job: GPUJob, *, cluster: Cluster) -> str:
             seen = await snapshot.take(cluster, say=say)
     except Forbidden:
         return "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods."
-    return foretelling.foretell(job, picture=seen, now=times.utc_now())
+    return foretelling.foretell(job, objects=seen, now=times.utc_now())

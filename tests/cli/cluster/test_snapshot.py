@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.api.builtin import ResourceSlice as Slice
 from dovetail.api.conversion import values_of
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import Forbidden
 from dovetail_cli.cluster import snapshot
@@ -71,9 +72,7 @@ async def test_who_may_not_see_quotas_sees_the_rest(api: Api, cluster: Cluster) 
 
 def test_what_a_dra_driver_hands_out_shows_in_the_view() -> None:
     served = msgspec.convert({"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a"}}, Slice)
-    taken = snapshot.Picture(
-        nodes=[make_node("a")], gpunodes=[], pods=[], jobs=[], settings=Settings(), slices=[served]
-    )
+    taken = ClusterObjects(nodes=[make_node("a")], gpunodes=[], pods=[], jobs=[], settings=Settings(), slices=[served])
     assert "both Dovetail and the DRA driver" in taken.view().ledger.obstacle("a")
 
 

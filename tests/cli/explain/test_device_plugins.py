@@ -7,10 +7,11 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import Assignment, GPUNode
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
-from dovetail_cli.cluster.snapshot import Picture
-from dovetail_cli.explain import subjects
-from dovetail_cli.explain.subjects import Subject
+from dovetail.query.explain import subjects
+from dovetail.query.explain.subjects import Subject
+from dovetail_cli.explain.requests import of_request
 from tests.cli import builders
 from tests.cli.builders import make_gpunode, make_pod
 from tests.cli.explain.test_explain import explain
@@ -29,9 +30,9 @@ def vendor_node(name: str) -> Node:
     return msgspec.structs.replace(node, metadata=metadata, status=status)
 
 
-def picture(*pods: Pod, given: list[int] | None = None, jobs: tuple[GPUJob, ...] = ()) -> Picture:
+def picture(*pods: Pod, given: list[int] | None = None, jobs: tuple[GPUJob, ...] = ()) -> ClusterObjects:
     """Node m with one managed V100, node v with two of a vendor's plugin; `given` are those of the first pod."""
-    return Picture(
+    return ClusterObjects(
         nodes=[make_node("m"), vendor_node("v")],
         gpunodes=[make_gpunode("m", gpus=1), reporting(pods, given=given)],
         pods=list(pods),
@@ -51,7 +52,7 @@ def reporting(pods: tuple[Pod, ...], *, given: list[int] | None) -> GPUNode:
 
 
 def asked(text: str) -> Subject:
-    return subjects.of_request(text, mode=None, policy=None, cpu=None, memory=None, workload=None, settings=SETTINGS)
+    return of_request(text, mode=None, policy=None, cpu=None, memory=None, workload=None, settings=SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def running_job() -> GPUJob:
 
 @pytest.mark.parametrize(
     ("given", "where"),
-    [([0, 1], "v with GPU 0,1"), (None, "v; the node's agent has not told yet which GPUs kubelet gave it")],
+    [([0, 1], "v with GPU 0,1"), (None, "v; the node's agent has not reported yet which GPUs kubelet gave it")],
 )
 def test_a_job_is_on_the_devices_that_its_node_reports(given: list[int] | None, where: str) -> None:
     subject = subjects.of_job(running_job(), pods=[worker()], settings=SETTINGS)

@@ -15,12 +15,14 @@ from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, ResourceRequest, template_of
 from dovetail.api.meta import ObjectMeta
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.query.explain import explanation, subjects
+from dovetail.query.explain.explanation import Explanation
+from dovetail.query.explain.subjects import Subject
 from dovetail_cli.app import main
-from dovetail_cli.cluster.snapshot import Picture
-from dovetail_cli.explain import explanation, render, subjects
-from dovetail_cli.explain.explanation import Explanation
-from dovetail_cli.explain.subjects import Subject
+from dovetail_cli.explain import render
+from dovetail_cli.explain.requests import of_request
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, ago, make_gpunode, make_pod, make_quota
 from tests.core.explain.builders import make_node
@@ -28,15 +30,15 @@ from tests.core.explain.builders import make_node
 SETTINGS = Settings()
 
 
-def explain(subject: Subject, picture: Picture) -> Explanation:
+def explain(subject: Subject, picture: ClusterObjects) -> Explanation:
     return explanation.explain(subject, picture, now=NOW)
 
 
-def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> Picture:
+def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> ClusterObjects:
     """Nodes a and b with two V100s each, and t with one but tainted."""
     nodes = [make_node("a"), make_node("b"), make_node("t", taint=True)]
     gpunodes = [make_gpunode("a"), make_gpunode("b"), make_gpunode("t", gpus=1)]
-    return Picture(nodes=nodes, gpunodes=gpunodes, pods=pods or [], jobs=jobs or [], settings=SETTINGS)
+    return ClusterObjects(nodes=nodes, gpunodes=gpunodes, pods=pods or [], jobs=jobs or [], settings=SETTINGS)
 
 
 def job_pod(job: str, number: int, *, node: str, devices: int = 2) -> Pod:
@@ -52,7 +54,7 @@ def make_job(name: str, *, gpu: str = "1", number: int = 1, phase: Any = "Runnin
         workers=changes.pop("workers", 1),
         active_deadline_seconds=changes.pop("limit", None),
     )
-    meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}-job")
+    meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}-job", creation_timestamp="2026-01-01T10:00:00Z")
     return GPUJob(metadata=meta, spec=spec, status=GPUJobStatus(number=number, phase=phase, **changes))
 
 
@@ -69,10 +71,10 @@ def raw_pod(
 
 def ask(text: str, **options: str) -> Subject:
     given = dict.fromkeys(("mode", "policy", "cpu", "memory", "workload")) | options
-    return subjects.of_request(text, settings=SETTINGS, **given)  # type: ignore[arg-type]
+    return of_request(text, settings=SETTINGS, **given)  # type: ignore[arg-type]
 
 
-def filled() -> Picture:
+def filled() -> ClusterObjects:
     jobs = [
         make_job("train", number=17, start_time="2026-11-21T11:00:00Z", limit=3600),
         make_job("other", number=18),
@@ -85,7 +87,7 @@ GOLDEN = """\
 Pod default/p waits: Need 2 GPUs, only 1 available
 
 What would have to change:
-  - frees on a when job 17 ends, at the latest 2026-11-21T12:00:00Z
+  - frees on a when job 17 ends, at the latest 2026-11-21T12:00:30Z
   - frees on b when job 18 ends
   - ask for at most 1 GPU instead of 2: 1 fits on b
 
@@ -126,7 +128,7 @@ def test_a_request_that_fits_tells_where_and_with_which_devices() -> None:
 def test_many_nodes_are_cut_in_the_text_only() -> None:
     nodes = [make_node(f"n{at:02d}") for at in range(30)]
     gpunodes = [make_gpunode(f"n{at:02d}") for at in range(30)]
-    found = explain(ask("1"), Picture(nodes=nodes, gpunodes=gpunodes, pods=[], jobs=[], settings=SETTINGS))
+    found = explain(ask("1"), ClusterObjects(nodes=nodes, gpunodes=gpunodes, pods=[], jobs=[], settings=SETTINGS))
     text = render.render(found, form="table", everything=False)
     assert "… and 10 more nodes: --all shows them, -o json has everything" in text
     assert "n29" in render.render(found, form="table", everything=True)
@@ -154,7 +156,7 @@ def test_a_running_job_is_told_with_the_devices_of_all_its_workers() -> None:
     assert explain(subject, picture).summary == "Job 17 (train) is on a with GPU 0,1"
 
 
-def told_job(picture: Picture, **job: Any) -> Explanation:
+def told_job(picture: ClusterObjects, **job: Any) -> Explanation:
     return explain(subjects.of_job(make_job("x", number=3, **job), pods=(), settings=SETTINGS), picture)
 
 
@@ -170,7 +172,7 @@ def test_a_queued_job_is_told_by_its_shortage_and_the_queue_only_where_it_says_s
 def test_room_that_other_jobs_were_let_go_on_counts_as_taken() -> None:
     starting = make_job("starting", number=2, phase="Starting")
     picture = filled()
-    picture = Picture(
+    picture = ClusterObjects(
         nodes=picture.nodes, gpunodes=picture.gpunodes, pods=picture.pods, jobs=[*picture.jobs, starting],
         settings=SETTINGS,
     )  # fmt: skip
@@ -258,7 +260,7 @@ def test_one_job_is_explained_at_a_time(capsys: pytest.CaptureFixture[str]) -> N
     assert 'JOB "1-3": name one job' in capsys.readouterr().err
 
 
-def limited_to(picture: Picture, **spec: Any) -> Picture:
+def limited_to(picture: ClusterObjects, **spec: Any) -> ClusterObjects:
     return replace(picture, quotas=[make_quota("vision", namespaces=["default"], **spec)])
 
 
@@ -321,7 +323,7 @@ def test_what_a_score_rests_on_is_said_beside_it() -> None:
         for at in range(2)
     ]
     found = explain(ask("1"), make_picture(pods=pods))
-    said = "fragmentation is reckoned by ph on the mix of the 2 pods that ask for GPUs here"
+    said = "fragmentation is computed by ph on the mix of the 2 pods that ask for GPUs here"
     assert said in found.basis
     assert f"F{said[1:]}" in render.render(found, form="table", everything=False)
     assert render.record(found)["basis"] == found.basis

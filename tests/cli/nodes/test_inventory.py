@@ -8,9 +8,9 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Assignment, Enforcement
+from dovetail.query.inventory import Inventory, take
 from dovetail_cli.cluster import scheduler_health
 from dovetail_cli.nodes import inventory
-from dovetail_cli.nodes.inventory import Inventory, take
 from dovetail_cli.ui import output
 from tests.cli.builders import NOW, make_gpunode, make_pod
 
@@ -25,7 +25,9 @@ def job_pod(number: int, *, index: int = 0, share: int = 1000, **changes: object
 
 
 def test_the_text_is_the_one_that_people_know() -> None:
-    text = inventory_of(job_pod(5), utilization=0.354, used_mib=1024, temperature_celsius=45, power_watts=120).text()
+    text = inventory.text(
+        inventory_of(job_pod(5), utilization=0.354, used_mib=1024, temperature_celsius=45, power_watts=120)
+    )
     assert text.splitlines()[:13] == [
         "Scheduler Status: Running",
         "Total GPUs: 2",
@@ -50,8 +52,8 @@ def test_what_a_node_enforces_is_told_in_words_and_why_not_to_programs() -> None
         gpunode, status=msgspec.structs.replace(gpunode.status, enforcement=enforcement)
     )
     found = take([reporting], [], scheduler="Running", namespace="default")
-    assert "Node a\n  Enforcement: turns, time-slicing\n" in found.text()
-    assert found.record()["nodes"][0]["enforcement"]["reasons"] == {"mps": "MPS is switched off"}
+    assert "Node a\n  Enforcement: turns, time-slicing\n" in inventory.text(found)
+    assert inventory.record(found)["nodes"][0]["enforcement"]["reasons"] == {"mps": "MPS is switched off"}
 
 
 def test_a_device_that_kubelet_gave_out_is_in_use_as_its_node_reports() -> None:
@@ -66,7 +68,7 @@ def test_a_device_that_kubelet_gave_out_is_in_use_as_its_node_reports() -> None:
 
 
 def test_what_the_driver_does_not_give_is_said_to_be_missing() -> None:
-    assert "    Temperature: not available\n    Power: not available" in inventory_of().text()
+    assert "    Temperature: not available\n    Power: not available" in inventory.text(inventory_of())
 
 
 @pytest.mark.parametrize(
@@ -87,8 +89,8 @@ def test_each_device_has_its_status(
     pods: tuple[Pod, ...], device: dict[str, object], status: str, available: int
 ) -> None:
     found = inventory_of(*pods, **device)
-    assert found.record()["nodes"][0]["devices"][0]["status"] == status
-    assert found.record()["available_gpus"] == available
+    assert inventory.record(found)["nodes"][0]["devices"][0]["status"] == status
+    assert inventory.record(found)["available_gpus"] == available
 
 
 def test_a_job_of_another_namespace_is_told_with_it() -> None:
@@ -97,12 +99,12 @@ def test_a_job_of_another_namespace_is_told_with_it() -> None:
 
 
 def test_no_gpu_at_all_is_said() -> None:
-    text = take([], [], scheduler="Unknown", namespace="default").text()
+    text = inventory.text(take([], [], scheduler="Unknown", namespace="default"))
     assert text == "Scheduler Status: Unknown\nTotal GPUs: 0\nAvailable GPUs: 0\nNo node reports a GPU."
 
 
 def test_csv_has_a_row_a_device() -> None:
-    text = output.as_csv(inventory_of(job_pod(5)).rows(), columns=inventory.CSV_COLUMNS)
+    text = output.as_csv(inventory.rows(inventory_of(job_pod(5))), columns=inventory.CSV_COLUMNS)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["node"], row["index"], row["status"]) for row in rows] == [
         ("a", "0", "In use by job 5"),

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from dovetail import names
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.simulator.snapshot import Snapshot, parse, to_json, to_yaml
 from dovetail_cli.app import main
-from dovetail_cli.cluster.snapshot import Picture
 from dovetail_cli.simulation.snapshot import check_file, check_form, snapshot_of, told, write
 from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import NOW, make_gpunode, make_pod
@@ -18,13 +18,13 @@ from tests.core.explain.builders import make_node
 from tests.core.simulator.builders import PODS
 
 
-def make_picture() -> Picture:
+def make_picture() -> ClusterObjects:
     """Node a with a job and a notebook on it, b without devices, a job that waits and one that nobody can read."""
     notebook = make_pod("notebook", node="a", held=((1, 250, 8192),), mode="Fractional")
     host = make_pod("host", node="b", asks={"cpu": "3", "memory": "2Gi"})
     ended = make_pod("ended", node="a", held=((0, 1000, 1),), phase="Succeeded")
     waiting = make_pod("waiting", node="", asks={names.GPU_MILLI: "2000"}, phase="Pending")
-    return Picture(
+    return ClusterObjects(
         nodes=[make_node("b"), make_node("a", cordoned=False)],
         gpunodes=[make_gpunode("a")],
         pods=[job_pod("train", 1, node="a", devices=1), notebook, host, ended, waiting],

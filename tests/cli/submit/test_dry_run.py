@@ -23,6 +23,10 @@ def asked(gpu: str | None = "1", *, workers: int = 1, limit: int | None = None, 
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, gpu=gpu, **spec))
 
 
+def changed(job: GPUJob, **spec: Any) -> GPUJob:
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **spec))
+
+
 def running(name: str, *, node: str, started: str, limit: int | None) -> tuple[GPUJob, Pod]:
     job = make_job(name, gpu="2", limit=limit, start_time=started)
     pod = job_pod(name, 1, node=node)
@@ -32,7 +36,7 @@ def running(name: str, *, node: str, started: str, limit: int | None) -> tuple[G
 
 def told(job: GPUJob, *others: GPUJob, pods: list[Pod] | None = None, quotas: list[GPUQuota] | None = None) -> str:
     picture = replace(make_picture(jobs=list(others), pods=pods), quotas=quotas or [])
-    return foretell(job, picture=picture, now=NOW)
+    return foretell(job, objects=picture, now=NOW)
 
 
 def full(*, limit: int | None = 3600) -> tuple[list[GPUJob], list[Pod]]:
@@ -77,8 +81,10 @@ def test_those_who_wait_already_go_first() -> None:
 
 
 def test_those_who_are_held_or_wait_for_others_are_not_in_its_way() -> None:
-    held = make_job("held", gpu="2", phase="Held", reason="Held")
-    depends = make_job("depends", gpu="2", phase="Queued", reason="Dependency")
+    held = changed(make_job("held", gpu="2", phase="Held", reason="Held"), suspend=True)
+    depends = changed(
+        make_job("depends", gpu="2", phase="Queued", reason="Dependency"), dependencies=[Dependency(name="first")]
+    )
     assert told(asked("2", workers=2), held, depends).startswith("It would start now")
 
 
@@ -186,7 +192,7 @@ def test_those_who_have_used_less_of_late_go_first() -> None:
 
 
 def test_who_may_not_see_quotas_is_told_that_they_are_not_counted() -> None:
-    found = foretell(asked("1"), picture=replace(make_picture(), quotas=None), now=NOW)
+    found = foretell(asked("1"), objects=replace(make_picture(), quotas=None), now=NOW)
     assert found.endswith("Limits are not counted: that takes the right to list GPUQuotas.")
 
 
@@ -195,7 +201,7 @@ ONE_MAKES_WAY = Settings.model_validate({"preemption": {"priority_gap": 5, "grac
 
 def told_by(rules: Settings, job: GPUJob, *others: GPUJob, pods: list[Pod]) -> str:
     picture = replace(make_picture(jobs=list(others), pods=pods), settings=rules)
-    return foretell(job, picture=picture, now=NOW)
+    return foretell(job, objects=picture, now=NOW)
 
 
 def with_preemption(job: GPUJob, **said: Any) -> GPUJob:
@@ -205,8 +211,8 @@ def with_preemption(job: GPUJob, **said: Any) -> GPUJob:
 def test_a_job_for_which_another_would_make_way_is_told_which_after_which_grace_and_when_it_would_start() -> None:
     jobs, pods = full()
     assert told_by(ONE_MAKES_WAY, asked("2", priority=20), *jobs, pods=pods) == (
-        "It would wait at place 1. Resources: Need 2 GPUs, only 0 available. early (priority 10) would make way for "
-        "it, told 20 s beforehand: it would start in about 50 s, at 2026-01-01T12:00:50Z."
+        "It would wait at place 1. Resources: Need 2 GPUs, only 0 available. early (priority 10) would be preempted "
+        "for it, with a warning 20 s before: it would start in about 50 s, at 2026-01-01T12:00:50Z."
     )
 
 
@@ -215,24 +221,26 @@ def test_a_gang_is_told_all_that_would_make_way() -> None:
     older = msgspec.structs.replace(jobs[1].status, start_time="2026-01-01T11:30:00Z")
     jobs[1] = msgspec.structs.replace(jobs[1], status=older)
     found = told_by(ONE_MAKES_WAY, asked("2", priority=20, workers=2), *jobs, pods=pods)
-    assert "late (priority 10) and early (priority 10) would make way for it, each told 20 s beforehand" in found
+    assert (
+        "late (priority 10) and early (priority 10) would be preempted for it, each with a warning 20 s before" in found
+    )
 
 
 def test_no_other_makes_way_where_the_operator_sends_none_away() -> None:
     jobs, pods = full()
     too_near = asked("2", priority=14)
-    assert "make way" not in told_by(ONE_MAKES_WAY, too_near, *jobs, pods=pods)
-    assert "make way" not in told_by(SETTINGS, asked("2", priority=200), *jobs, pods=pods)
+    assert "be preempted" not in told_by(ONE_MAKES_WAY, too_near, *jobs, pods=pods)
+    assert "be preempted" not in told_by(SETTINGS, asked("2", priority=200), *jobs, pods=pods)
     spent = [with_preemption(job, count=3) for job in jobs]
-    assert "make way" not in told_by(ONE_MAKES_WAY, asked("2", priority=20), *spent, pods=pods)
+    assert "be preempted" not in told_by(ONE_MAKES_WAY, asked("2", priority=20), *spent, pods=pods)
 
 
 def test_the_budget_of_the_hour_counts_for_the_dry_run_too() -> None:
     jobs, pods = full()
     rules = Settings.model_validate({"preemption": {"priority_gap": 5, "min_run": 0, "per_hour": 1}})
     gone = with_preemption(make_job("gone", phase="Succeeded"), count=1, last_time="2026-01-01T11:30:00Z")
-    assert "make way" in told_by(rules, asked("2", priority=20), *jobs, pods=pods)
-    assert "make way" not in told_by(rules, asked("2", priority=20), *jobs, gone, pods=pods)
+    assert "be preempted" in told_by(rules, asked("2", priority=20), *jobs, pods=pods)
+    assert "be preempted" not in told_by(rules, asked("2", priority=20), *jobs, gone, pods=pods)
 
 
 def test_a_job_that_has_not_run_for_long_enough_may_make_way_later() -> None:
@@ -240,7 +248,7 @@ def test_a_job_that_has_not_run_for_long_enough_may_make_way_later() -> None:
     other, others = running("other", node="b", started="2026-01-01T11:58:00Z", limit=None)
     found = told_by(ONE_MAKES_WAY, asked("2", priority=20), young, other, pods=[its, others])
     assert found.endswith(
-        "In 3m00s other (priority 10) may be made to make way for it, told 20 s beforehand: it would start in about "
+        "In 3m00s other (priority 10) may be preempted for it, with a warning 20 s before: it would start in about "
         "3m50s, at 2026-01-01T12:03:50Z."
     )
 
@@ -249,7 +257,7 @@ def test_an_end_that_is_foreseen_before_that_spares_the_others() -> None:
     soon, its = running("soon", node="a", started="2026-01-01T11:00:00Z", limit=3600)
     other, others = running("other", node="b", started="2026-01-01T11:00:00Z", limit=None)
     found = told_by(ONE_MAKES_WAY, asked("2", priority=20), soon, other, pods=[its, others])
-    assert "make way" not in found
+    assert "be preempted" not in found
     assert "by the time limits" in found
 
 

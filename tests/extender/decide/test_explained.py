@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.pods.allocation import annotations_of
 from dovetail.pods.tenancy import Tenancy
-from dovetail_cli.cluster.snapshot import Picture
-from dovetail_cli.explain import explanation, subjects
+from dovetail.query.explain import explanation, subjects
 from dovetail_extender.decide.demand import allocation_of
 from dovetail_extender.decide.filter_score import Decisions, Rules
 from dovetail_extender.protocol import ScheduledPod
@@ -46,8 +46,8 @@ class Cluster:
         self.pods: list[Pod] = []
 
     @property
-    def picture(self) -> Picture:
-        return Picture(
+    def picture(self) -> ClusterObjects:
+        return ClusterObjects(
             nodes=[make_node(name) for name in SIZES],
             gpunodes=[make_gpunode(name, gpus=gpus) for name, gpus in SIZES.items()],
             pods=self.pods,

@@ -1,4 +1,4 @@
-"""The rules of preemption as they are configured, and what of its budget the hour has left. Pure."""
+"""What of the hour's budget for preemption is left. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,22 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.config.groups import PreemptionRules
 from dovetail.formats.timestamps import moment
 from dovetail.queue.preemption.policy import Rules
 
 _HOUR: Final = timedelta(hours=1)
-
-
-def rules_of(said: PreemptionRules) -> Rules:
-    """The rules that a configuration states."""
-    return Rules(
-        gap=said.priority_gap,
-        min_run_seconds=said.min_run,
-        grace_seconds=said.grace,
-        per_job=said.per_job,
-        left=said.per_hour,
-    )
 
 
 def rules_now(rules: Rules, jobs: Iterable[GPUJob], *, now: datetime) -> Rules:

@@ -1,29 +1,35 @@
-"""A subject and the cluster's picture into an explanation. Pure."""
+"""A subject and the cluster's objects into an explanation. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.live_fragmentation import LiveFragmentation
 from dovetail.engine.score.warm_start import learned_from_pods
 from dovetail.explain.answer import Answer
 from dovetail.explain.nodes import answer
 from dovetail.explain.question import Holder, Question
+from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.gpu.device_plugins import card_of
-from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.gpu.request import WHOLE_MILLI, RequestError
 from dovetail.pods.allocation import AllocationError, allocation_in
+from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.device_plugin import vendor_devices
-from dovetail_cli.cluster.snapshot import Picture, asks_of_pods, claim_for_starting, in_one_way
-from dovetail_cli.explain.limits import BLIND, kept_to_pools, limited, told_of_pools
-from dovetail_cli.explain.subjects import Subject
-from dovetail_cli.nodes import inventory
-from dovetail_cli.nodes.inventory import DeviceUse
-from dovetail_cli.ui.times import parse_timestamp
+from dovetail.query import inventory
+from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, told_of_pools
+from dovetail.query.explain.subjects import Subject
+from dovetail.query.inventory import DeviceUse
+from dovetail.query.queue_view import QueueView, queue_view
+from dovetail.queue.inputs.run_ends import is_limited
+from dovetail.queue.model.candidates import Candidate, way_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,31 +58,31 @@ class Explanation:
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
 
-def explain(subject: Subject, picture: Picture, *, now: datetime) -> Explanation:
-    """The explanation as of the picture, which was taken `now`."""
+def explain(subject: Subject, objects: ClusterObjects, *, now: datetime) -> Explanation:
+    """The explanation as of the objects, which were read `now`."""
     if subject.state == "placed":
-        return _placed(subject, picture)
+        return _placed(subject, objects)
     if subject.said or subject.ask is None:
         return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
-    question, basis = _question(kept_to_pools(subject, picture), picture)
-    found = told_of_pools(answer(question), subject=subject, picture=picture)
-    found = limited(found, subject=subject, nodes=question.nodes, picture=picture, now=now)
+    question, basis = _question(kept_to_pools(subject, objects), objects, now=now)
+    found = told_of_pools(answer(question), subject=subject, objects=objects)
+    found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
     # What the queue says is news only where it is something else.
     notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
-    subject = replace(subject, notes=(*notes, BLIND) if picture.quotas is None else notes)
+    subject = replace(subject, notes=(*notes, BLIND) if objects.quotas is None else notes)
     return Explanation(
         subject=subject, summary=_summary(subject, found), answer=found, basis=basis if found.fitting else ""
     )
 
 
-def _question(subject: Subject, picture: Picture) -> tuple[Question, str]:
+def _question(subject: Subject, objects: ClusterObjects, *, now: datetime) -> tuple[Question, str]:
     assert subject.ask is not None, "what asks nothing has no question"
-    view = picture.view()
-    own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, picture)
-    starting = claim_for_starting(picture, view, but=own)
-    jobs = {key_of(job.metadata): job for job in picture.jobs}
-    holders = {pod.metadata.uid: _holder(pod, jobs=jobs, near=subject.namespace) for pod in picture.pods}
-    holders |= {key: _holder_job(job, near=subject.namespace) for key, job in starting.items()}
+    own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, objects)
+    queue = queue_view(objects, now=now, without=own)
+    view, near = queue.view, subject.namespace
+    jobs = {key_of(job.metadata): job for job in objects.jobs}
+    holders = {pod.metadata.uid: _holder(pod, jobs=jobs, near=near, queue=queue) for pod in objects.pods}
+    holders |= {key: _holder_job(job, near=near, queue=queue) for key, job in queue.starting.items()}
     question = Question(
         view=view,
         ask=subject.ask,
@@ -86,17 +92,27 @@ def _question(subject: Subject, picture: Picture) -> tuple[Question, str]:
         planned=subject.kind == "GPUJob",
     )
     if subject.kind != "Pod":
-        way = in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
+        way = _in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
         question = replace(question, ask=way)
-    term, basis = _priced(question, picture)
+    term, basis = _priced(question, objects)
     return replace(question, term=term), basis
 
 
-def _priced(question: Question, picture: Picture) -> tuple[LiveFragmentation, str]:
+def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterView) -> Ask:
+    """The way in which the queue would meet the ask: on managed nodes or by a vendor's plugin."""
+    try:
+        first, *others = asks_by_kind(ask, vendors=view.vendors)
+    except RequestError:
+        return ask
+    job = Candidate(key="", ask=first, others=tuple(others), workers=workers, site="its")
+    return way_of(job, ledger=view.ledger, sites={"its": nodes})
+
+
+def _priced(question: Question, objects: ClusterObjects) -> tuple[LiveFragmentation, str]:
     """The fragmentation term as the extender would have it, had it seen these pods alone, and what it rests on."""
-    settings = picture.settings
+    settings = objects.settings
     term, pods = learned_from_pods(
-        question.view.ledger, policy=settings.fragmentation_policy, asks=asks_of_pods(picture.pods, settings=settings)
+        question.view.ledger, policy=settings.fragmentation_policy, asks=objects.asks_of_pods()
     )
     if term.shortcoming:
         return term, f"{term.shortcoming}; the extender's choice may be another"
@@ -108,34 +124,38 @@ def _priced(question: Question, picture: Picture) -> tuple[LiveFragmentation, st
     )
     if question.planned:
         return term, f"nodes are compared by best fit, as the queue plans, and devices {learned}"
-    return term, f"fragmentation is reckoned {learned}"
+    return term, f"fragmentation is computed {learned}"
 
 
-def _owning_job(subject: Subject, picture: Picture) -> str:
+def _owning_job(subject: Subject, objects: ClusterObjects) -> str:
     """UID of the job that an explained pod belongs to: what its siblings wait for is no promise against it."""
     name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
-    job = next((job for job in picture.jobs if key_of(job.metadata) == f"{subject.namespace}/{name}"), None)
+    job = next((job for job in objects.jobs if key_of(job.metadata) == f"{subject.namespace}/{name}"), None)
     return "" if job is None else job.metadata.uid
 
 
-def _holder(pod: Pod, *, jobs: Mapping[str, GPUJob], near: str) -> Holder:
+def _holder(pod: Pod, *, jobs: Mapping[str, GPUJob], near: str, queue: QueueView) -> Holder:
     meta = pod.metadata
     job = jobs.get(f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB, '')}")
-    return Holder(name=f"pod {meta.namespace}/{meta.name}") if job is None else _holder_job(job, near=near)
+    if job is None:
+        return Holder(name=f"pod {meta.namespace}/{meta.name}")
+    return _holder_job(job, near=near, queue=queue)
 
 
-def _holder_job(job: GPUJob, *, near: str) -> Holder:
+def _holder_job(job: GPUJob, *, near: str, queue: QueueView) -> Holder:
     meta, status = job.metadata, job.status
     called = f"job {status.number}" if status.number else f"job {meta.name}"
     where = "" if meta.namespace == near else f" of namespace {meta.namespace}"
-    return Holder(name=called + where, ends_by=_ends_by(job))
+    return Holder(name=called + where, ends_by=_ends_by(job, queue=queue))
 
 
-def _ends_by(job: GPUJob) -> str:
-    began, limit = parse_timestamp(job.status.start_time), job.spec.active_deadline_seconds
-    if began is None or limit is None:
+def _ends_by(job: GPUJob, *, queue: QueueView) -> str:
+    """When the job's devices are free at the latest, as the queue has it; empty where nothing limits its run."""
+    child = queue.batch_jobs.get(job.metadata.uid)
+    start = None if child is None else child.status.start_time
+    if start is None or not is_limited(job):
         return ""
-    return (began + timedelta(seconds=limit)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(after(moment(start), seconds=queue.run_times.run_seconds(job, child=child)))
 
 
 def _summary(subject: Subject, found: Answer) -> str:
@@ -146,7 +166,7 @@ def _summary(subject: Subject, found: Answer) -> str:
         return f"{subject.called} is held; without that: {told}"
     if not found.fits:
         return f"{subject.called} waits: {found.summary}"
-    whom = "kube-scheduler" if subject.kind == "Pod" or "let it go" in " ".join(subject.notes) else "the queue"
+    whom = "kube-scheduler" if subject.kind == "Pod" or "has admitted it" in " ".join(subject.notes) else "the queue"
     return f"{subject.called} waits for {whom}: {_beginning_small(found.summary)}"
 
 
@@ -154,18 +174,18 @@ def _beginning_small(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _placed(subject: Subject, picture: Picture) -> Explanation:
+def _placed(subject: Subject, objects: ClusterObjects) -> Explanation:
     bound = [pod for pod in subject.pods if pod.spec.node_name]
-    held = tuple(each for pod in bound for each in _devices(pod) or _given(pod, gpunodes=picture.gpunodes))
+    held = tuple(each for pod in bound for each in _devices(pod) or _given(pod, gpunodes=objects.gpunodes))
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in subject.pods if pod.spec.node_name))
-    gpunodes = [gpunode for gpunode in picture.gpunodes if gpunode.metadata.name in nodes]
-    around = inventory.take(gpunodes, picture.pods, scheduler="", namespace=subject.namespace).nodes
+    gpunodes = [gpunode for gpunode in objects.gpunodes if gpunode.metadata.name in nodes]
+    around = inventory.take(gpunodes, objects.pods, scheduler="", namespace=subject.namespace).nodes
     places = [f"{node} with GPU {_indices(held, node=node)}" for node in nodes]
     listed = ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
-    if not held and any(vendor_devices(pod.spec, vendors=picture.settings.vendors) for pod in bound):
-        listed = f"{', '.join(nodes)}; the node's agent has not told yet which GPUs kubelet gave it"
+    if not held and any(vendor_devices(pod.spec, vendors=objects.settings.vendors) for pod in bound):
+        listed = f"{', '.join(nodes)}; the node's agent has not reported yet which GPUs kubelet gave it"
     elif not held:
-        listed = f"{', '.join(nodes)} with no allocation: `dovetail audit` tells what is wrong"
+        listed = f"{', '.join(nodes)} with no allocation: `dovetail audit` says what is wrong"
     return Explanation(subject=subject, summary=f"{subject.called} is on {listed}", held=held, around=around)
 
 

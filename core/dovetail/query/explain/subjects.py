@@ -1,25 +1,24 @@
-"""A pod, a job or a request: what it asks, and how far it is. Pure."""
+"""What is explained, a pod, a job or a request: what it asks for, and how far it is. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal
 
 from dovetail import names
-from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Mode, Workload
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
+from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
 from dovetail.decoding import convert
 from dovetail.engine.model.claims import Ask
-from dovetail.formats.quantities import QuantityError, mebibytes, milli
-from dovetail.gpu.request import RequestError, parse
+from dovetail.formats.quantities import QuantityError
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.batch_job import workers_without_node
+from dovetail.jobs.runs import workers_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
-from dovetail_cli.cluster.snapshot import workers_without_node
-from dovetail_cli.submit.manifest import parse_policy
-from dovetail_cli.ui.errors import UsageError
+from dovetail.queue.inputs.workers import sized
 
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
-_MODES: Final[dict[str, Mode]] = {mode.lower(): mode for mode in get_args(Mode)}
-_WORKLOADS: Final[dict[str, Workload]] = {workload.lower(): workload for workload in get_args(Workload)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,36 +39,6 @@ class Subject:
     pods: tuple[Pod, ...] = ()
     said: str = ""
     notes: tuple[str, ...] = ()
-
-
-def of_request(
-    text: str,
-    *,
-    mode: str | None,
-    policy: str | None,
-    cpu: str | None,
-    memory: str | None,
-    workload: str | None,
-    settings: Settings,
-) -> Subject:
-    """What somebody might ask. Raises `UsageError`."""
-    try:
-        request = parse(text)
-    except RequestError as error:
-        raise UsageError(str(error)) from error
-    by_request: Mode = "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
-    chosen = by_request if mode is None else _mode(mode)
-    if chosen == "Exclusive" and not request.whole:
-        raise UsageError(f'--mode "{mode}": {request} is a share, and Exclusive takes whole GPUs')
-    ask = Ask(
-        gpu=request,
-        mode=chosen,
-        policy=parse_policy(policy) or settings.policy,
-        cpu_milli=0 if cpu is None else _amount(cpu, option="--cpu", read="cpu"),
-        memory_mib=0 if memory is None else _amount(memory, option="--memory-host", read="memory"),
-        workload=None if workload is None else _workload(workload),
-    )
-    return Subject(kind="Request", called=str(request), state="asked", ask=ask)
 
 
 def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
@@ -118,8 +87,8 @@ def _gates(raw: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"kube-scheduler does not look at it while it has the gates {', '.join(gates)}",) if gates else ()
 
 
-def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings) -> Subject:
-    """A GPUJob with its pods."""
+def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job | None = None) -> Subject:
+    """A GPUJob with its pods and its own batch Job, where it has one."""
     meta, status = job.metadata, job.status
     subject = Subject(
         kind="GPUJob",
@@ -142,16 +111,15 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings) -> Subject:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     if subject.ask is not None and subject.ask.gpu is None:
         return replace(subject, state="not ours", said="asks for no GPU: kube-scheduler alone places its pods")
-    return _job_state(subject, job)
+    return _job_state(subject, job, child=child)
 
 
-def _job_state(subject: Subject, job: GPUJob) -> Subject:
-    status = job.status
-    missing = workers_without_node(job, subject.pods)
+def _job_state(subject: Subject, job: GPUJob, *, child: Job | None) -> Subject:
+    status, missing = job.status, _missing(job, subject.pods, child=child)
     if status.phase in {"Starting", "Running"} and not missing:
         return replace(subject, state="placed")
     if status.phase == "Starting":
-        note = f"the queue has let it go: {missing} of {job.spec.workers} workers have no node yet"
+        note = f"the queue has admitted it: {missing} of {job.spec.workers} workers have no node yet"
         return replace(subject, workers=missing, notes=(note,))
     if status.phase in {"Held", "Suspended"}:
         return replace(subject, state="held", notes=(f"it is {status.phase.lower()}{_because(job)}",))
@@ -161,51 +129,34 @@ def _job_state(subject: Subject, job: GPUJob) -> Subject:
     return replace(subject, notes=(*said, *_in_the_queue(status)))
 
 
+def _missing(job: GPUJob, pods: Sequence[Pod], *, child: Job | None) -> int:
+    """How many of its workers have no node yet. Without `child` the batch Job is inferred."""
+    child = child or inferred_batch_job(job, pods=pods)
+    if child is None:
+        return workers_of(job)
+    return workers_without_node(sized(job, child=child, verdict=None), child, pods)
+
+
 def _in_the_queue(status: GPUJobStatus) -> list[str]:
     """Where a job stands that waits for room, when it is expected to start, and what is kept for it."""
     place = status.queue
     if place is None:
         return []
-    told = [f"it is at place {place.position} of the queue"]
+    said = [f"it is at place {place.position} of the queue"]
     if place.estimated_start is not None:
-        told.append(f"it is expected to start at {place.estimated_start}: {place.basis}")
+        said.append(f"it is expected to start at {place.estimated_start}: {place.basis}")
         if place.estimated_start_earliest and place.estimated_start_latest:
-            told.append(
+            said.append(
                 f"nine in ten jobs start within their bounds: {place.estimated_start_earliest} to "
                 f"{place.estimated_start_latest}"
             )
     if place.reserved is not None:
         nodes = ", ".join(f"{node.name} ({node.workers})" for node in place.reserved.nodes)
-        told.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")
-    return told
+        said.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")
+    return said
 
 
 def _because(job: GPUJob) -> str:
     status = job.status
     said = ": ".join(filter(None, (status.reason, status.message)))
     return f" ({said})" if said else ""
-
-
-def _mode(text: str) -> Mode:
-    mode = _MODES.get(text.lower())
-    if mode is None:
-        raise UsageError(f'--mode "{text}": allowed are {", ".join(_MODES.values())}')
-    return mode
-
-
-def _workload(text: str) -> Workload:
-    workload = _WORKLOADS.get(text.lower())
-    if workload is None:
-        raise UsageError(f'--workload "{text}": allowed are {", ".join(_WORKLOADS.values())}')
-    return workload
-
-
-def _amount(text: str, *, option: str, read: Literal["cpu", "memory"]) -> int:
-    example = "4, 500m" if read == "cpu" else "16Gi, 512Mi"
-    try:
-        amount = milli(text) if read == "cpu" else mebibytes(text)
-    except QuantityError as error:
-        raise UsageError(f'{option} "{text}": write a Kubernetes quantity, such as {example}') from error
-    if amount < 0:
-        raise UsageError(f'{option} "{text}": must not be negative')
-    return amount

@@ -1,0 +1,88 @@
+"""The cluster's objects as they were read at one moment, and what follows from them alone. Pure."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.api.builtin import Job, Node, Pod, ResourceSlice
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import key_of
+from dovetail.cluster.batch_jobs import inferred_batch_job
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
+from dovetail.config.settings import Settings
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.formats.quantities import QuantityError
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.batch_job import is_child
+from dovetail.pods.demand import ask_of_pod
+from dovetail.pods.tenancy import controller_of, job_it_was_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterObjects:
+    """What was read of the whole cluster."""
+
+    nodes: Sequence[Node]
+    gpunodes: Sequence[GPUNode]
+    pods: Sequence[Pod]
+    jobs: Sequence[GPUJob]
+    # The configuration that the cluster's components run with.
+    settings: Settings
+    # None where the reader may not see them: nothing is known of limits then.
+    quotas: Sequence[GPUQuota] | None = ()
+    # Those of GPU vendors' DRA drivers; none where the reader may not see them.
+    slices: Sequence[ResourceSlice] = ()
+    # Those with our label. None where the reader may not see them: then they are inferred from status and pods.
+    batch_jobs: Sequence[Job] | None = None
+
+    def view(self) -> ClusterView:
+        """Nodes, devices and what bound pods hold."""
+        settings = self.settings
+        ledger = Ledger(limits=settings.limits, weights=settings.weights)
+        freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
+        view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=freshness)
+        for each in self.slices:
+            view.slice_changed(each)
+        for node in self.nodes:
+            view.node_changed(node)
+        for gpunode in self.gpunodes:
+            view.gpunode_changed(gpunode)
+        for pod in self.pods:
+            view.pod_changed(pod)
+        return view
+
+    def pods_by_job(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods that prove to be of each GPUJob, by `namespace/name`: a label alone is no proof."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods:
+            if (job := job_it_was_of(pod)) and controller_of(pod) is not None:
+                found.setdefault(f"{pod.metadata.namespace}/{job}", []).append(pod)
+        return found
+
+    def batch_job_of(self, jobs: Iterable[GPUJob]) -> Mapping[str, Job]:
+        """Each job's own batch Job, by the GPUJob's UID; jobs without one are left out."""
+        if self.batch_jobs is None:
+            pods = self.pods_by_job()
+            inferred = ((job, inferred_batch_job(job, pods=pods.get(key_of(job.metadata), ()))) for job in jobs)
+            return {job.metadata.uid: child for job, child in inferred if child is not None}
+        by_key = {key_of(child.metadata): child for child in self.batch_jobs}
+        named = ((job, by_key.get(key_of(job.metadata))) for job in jobs)
+        return {job.metadata.uid: child for job, child in named if child is not None and is_child(child, job=job)}
+
+    def asks_of_pods(self) -> Iterator[tuple[str, Ask | None]]:
+        """What each pod asks for that has not ended, by UID, the oldest first.
+
+        None for a pod that asks for nothing of ours, or whose request cannot be read.
+        """
+        living = (pod for pod in self.pods if pod.status.phase not in {"Succeeded", "Failed"})
+        for pod in sorted(living, key=lambda pod: pod.metadata.creation_timestamp):
+            policy = self.settings.policy_in(pod.metadata.namespace)
+            try:
+                ask = ask_of_pod(pod, default_policy=policy, vendors=self.settings.vendors)
+            except (RequestError, QuantityError):
+                ask = None
+            yield pod.metadata.uid, ask

@@ -1,0 +1,83 @@
+"""Lists what the queries of `dovetail.query` need: the whole cluster at one moment, and the configuration."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import yaml
+
+from dovetail import names
+from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS, Resource
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.resource_slices import list_slices
+
+T = TypeVar("T")
+# Called for each page that was read, with the kind's plural and how many objects it had.
+OnPage = Callable[[str, int], None]
+
+_CONFIG: Final = "dovetail-config"
+_CONFIG_KEY: Final = "gpu_config.yaml"
+
+
+async def read_settings(client: Client, *, namespace: str) -> Settings:
+    """What the ConfigMap of the release in `namespace` says; the defaults where the reader may not see it."""
+    try:
+        found = await client.get(CONFIGMAPS, _CONFIG, as_type=ConfigMap, namespace=namespace)
+    except (NotFound, Forbidden):
+        return Settings()
+    return Settings.model_validate(yaml.safe_load(found.data.get(_CONFIG_KEY, "")) or {})
+
+
+async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPage) -> ClusterObjects:
+    """The whole cluster. Raises `NotFound` where Dovetail is not installed, `Forbidden` for nodes, pods or jobs."""
+
+    async def read(resource: Resource, as_type: type[T], label_selector: str | None = None) -> list[T]:
+        items: list[T] = []
+        async for page in client.pages(resource, as_type=as_type, label_selector=label_selector):
+            items += page.items or ()
+            on_page(resource.plural, len(page.items or ()))
+        return items
+
+    async def read_batch_jobs() -> list[Job] | None:
+        try:
+            return await read(JOBS, Job, names.LABEL_JOB)
+        except Forbidden:
+            return None
+
+    # Pods first, as the audit does: a device that is reported later than the pod that holds it is none too few.
+    pods = await read(PODS, Pod)
+    (nodes, gpunodes, jobs, batch_jobs), (settings, quotas, slices) = await asyncio.gather(
+        asyncio.gather(read(NODES, Node), read(GPUNODES, GPUNode), read(GPUJOBS, GPUJob), read_batch_jobs()),
+        asyncio.gather(read_settings(client, namespace=release_namespace), _quotas(client), _slices(client)),
+    )
+    return ClusterObjects(
+        nodes=nodes,
+        gpunodes=gpunodes,
+        pods=pods,
+        jobs=jobs,
+        settings=settings,
+        quotas=quotas,
+        slices=slices,
+        batch_jobs=batch_jobs,
+    )
+
+
+async def _quotas(client: Client) -> list[GPUQuota] | None:
+    try:
+        return list((await client.list(GPUQUOTAS, as_type=GPUQuota)).items)
+    except Forbidden:
+        return None
+
+
+async def _slices(client: Client) -> list[ResourceSlice]:
+    try:
+        return await list_slices(client, drivers=names.GPU_DRIVERS)
+    except Forbidden:
+        return []

@@ -1,0 +1,137 @@
+"""Where and when a job would start if it were submitted now, by the queue's own rules. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.engine.model.claims import Claim
+from dovetail.formats.timestamps import moment
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.plan import planned_nodes
+from dovetail.query.preemption import Preempting, PreemptionView, preempting, preemption_view
+from dovetail.query.queue_view import QueueView, queue_view
+from dovetail.queue.dependencies import states_of, unmet
+from dovetail.queue.estimates.simulation import Start
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.scope import reach
+from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.preemption.policy import Evictor
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
+
+Outcome = Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUsOnNode:
+    """So many GPUs of one node; a share counts as one."""
+
+    node: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What the queue would do with the job."""
+
+    # Starts now; Waits in the queue; Never can start here; NotBefore its beginTime; Blocked by its dependencies; or the
+    # request is Invalid.
+    outcome: Outcome
+    # Why it does not start now, as the operator would write it into the status; empty for one that starts.
+    reason: Reason | Literal[""] = ""
+    message: str = ""
+    # Of a job that starts: where. None where kube-scheduler alone chooses, as for a job without GPUs.
+    nodes: tuple[GPUsOnNode, ...] | None = None
+    # Of a job that waits: its place in the queue, from 1.
+    position: int | None = None
+    # When it would start by the ends that are expected; None where no end that is known makes room.
+    start: Start | None = None
+    # Who would be preempted for it, where that lets it start sooner.
+    preempting: Preempting | None = None
+
+
+def dry_run(job: GPUJob, objects: ClusterObjects, *, now: datetime) -> DryRun:
+    """What the queue would do with a job that is not submitted yet; of an array, with its first task."""
+    begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
+    if begin is not None and begin > now:
+        return DryRun(outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
+    named = {key_of(each.metadata): each for each in objects.jobs}
+    states = states_of(job.spec.dependencies, job_named=lambda name: named.get(f"{job.metadata.namespace}/{name}"))
+    if (blocked := unmet(states, spec=job.spec)) is not None:
+        return DryRun(outcome="Blocked", reason=blocked.reason, message=blocked.message)
+    queue = queue_view(objects, now=now)
+    try:
+        asked, counted = queue.asked_as(job, submitted=False)
+    except RequestError as error:
+        return DryRun(outcome="Invalid", reason="Invalid", message=str(error))
+    return _Asked(job, asked, counted, queue=queue, others=preemption_view(objects, queue=queue)).answer()
+
+
+class _Asked:
+    """One job that is asked about, before one queue."""
+
+    def __init__(
+        self, job: GPUJob, asked: Candidate, counted: Counted, *, queue: QueueView, others: PreemptionView
+    ) -> None:
+        self._job = job
+        self._asked = asked
+        self._counted = counted
+        self._queue = queue
+        self._others = others
+
+    def answer(self) -> DryRun:
+        evictor = self._others.evictor()
+        position, verdict = verdict_on(self._asked, self._counted, queue=self._queue, evictor=evictor)
+        if isinstance(verdict, Admitted):
+            return DryRun(outcome="Starts", nodes=_on_nodes(verdict.claims))
+        message = verdict.message + reach(
+            self._job, verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
+        )
+        if verdict.reason == "ExceedsCapacity":
+            return DryRun(outcome="Never", reason=verdict.reason, message=message)
+        by_preemption = preempting(evictor, key=self._asked.key, others=self._others)
+        start = None if by_preemption else self._queue.start_of(self._asked, self._counted)
+        return DryRun(
+            outcome="Waits",
+            reason=verdict.reason,
+            message=message,
+            position=position,
+            start=start,
+            preempting=by_preemption or self._preempting_later(start),
+        )
+
+    def _preempting_later(self, start: Start | None) -> Preempting | None:
+        """Who is preempted once jobs have run long enough, where that is sooner than the `start` that is expected."""
+        for wait in self._others.ripe_in(priority=self._asked.priority):
+            evictor = self._others.evictor(in_seconds=wait)
+            verdict_on(self._asked, self._counted, queue=self._queue, evictor=evictor)
+            found = preempting(evictor, key=self._asked.key, others=self._others, in_seconds=wait)
+            if found is not None:
+                return found if start is None or start.in_seconds > found.starts_in_seconds else None
+        return None
+
+
+def verdict_on(
+    asked: Candidate, counted: Counted, *, queue: QueueView, evictor: Evictor | None = None
+) -> tuple[int, Verdict]:
+    """The verdict on the job that is asked about, and its place among those that wait, from 1."""
+    look, position = queue.look(counted, evictor=evictor), 1
+    for job in order([asked, *queue.waiting]):
+        verdict = look.at(job)
+        if job.key == asked.key:
+            return position, verdict
+        position += isinstance(verdict, Waits) and verdict.reason != "ExceedsCapacity"
+    raise AssertionError("the job that is asked about is among those that wait")
+
+
+def _on_nodes(claims: Sequence[Claim]) -> tuple[GPUsOnNode, ...] | None:
+    if not claims:
+        return None
+    held = {node.name: [claim for claim in claims if claim.node == node.name] for node in planned_nodes(claims)}
+    return tuple(
+        GPUsOnNode(node=name, gpus=sum(len(claim.devices) + claim.unnamed for claim in each))
+        for name, each in held.items()
+    )

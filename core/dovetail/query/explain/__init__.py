@@ -1,0 +1,1 @@
+"""Why a pod, a job or a request waits, or where it is, and what would help. Pure."""

@@ -1,0 +1,175 @@
+"""What limits, pools and reservations say of a subject, whether the engine has room for it or not. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.explain.answer import Answer, Change
+from dovetail.gpu.request import RequestError
+from dovetail.query.dry_run import verdict_on
+from dovetail.query.explain.subjects import Subject
+from dovetail.query.preemption import preemption_view
+from dovetail.query.queue_view import ASKED, QueueView, queue_view
+from dovetail.queue.limits import limits
+from dovetail.queue.limits.pools import in_pools, pools_of
+from dovetail.queue.limits.priorities import bound_of
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.quotas import subject_of, weight_refusal
+from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.model.gate import Refused
+from dovetail.queue.verdicts import Verdict, Waits
+
+# Reasons to wait that more room alone does not end.
+_NOT_ROOM: Final = frozenset({"Quota", "Reserved", "Priority"})
+BLIND: Final = "limits are not counted: that takes the right to list GPUQuotas"
+
+
+def kept_to_pools(subject: Subject, objects: ClusterObjects) -> Subject:
+    """The subject on the nodes of the pool that it asks for, or to which quotas keep it."""
+    if _is_admitted(subject, objects):
+        return subject
+    pools = _pools(subject, objects)
+    return subject if isinstance(pools, Refused) else replace(subject, pod_spec=in_pools(subject.pod_spec, pools))
+
+
+def told_of_pools(found: Answer, *, subject: Subject, objects: ClusterObjects) -> Answer:
+    """The answer in which nodes outside of the subject's pools say so, and the affinity behind it is not named."""
+    pools = () if _is_admitted(subject, objects) else _pools(subject, objects)
+    if isinstance(pools, Refused) or not pools:
+        return found
+    where = f"pool {' or '.join(pools)}"
+    inside = {node.metadata.name for node in objects.nodes if node.metadata.labels.get(names.LABEL_POOL) in pools}
+    nodes = tuple(
+        replace(node, message=f"not in {where}", text=f"not in {where}")
+        if node.reason == "NodeAffinity" and node.node not in inside
+        else node
+        for node in found.nodes
+    )
+    changes = tuple(change for change in found.changes if change.kind != "NodeAffinity" or change.node in inside)
+    summary = found.summary if found.fits else f"{found.summary} (in {where})"
+    return replace(found, nodes=nodes, changes=changes, summary=summary)
+
+
+def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
+    """The answer with what limits and reservations say: they may keep back what has room on `nodes`."""
+    concerned = subject.kind == "GPUJob" or bool(objects.quotas)
+    if not concerned or found.reason == "ExceedsCapacity" or _is_admitted(subject, objects):
+        return found
+    kept = _kept_back(subject, nodes=nodes, objects=objects, now=now, fits=found.fits)
+    if kept is None:
+        return found
+    message = kept.message.replace("this job", "this pod") if subject.kind == "Pod" else kept.message
+    # What mends a want of room would not do alone.
+    change = Change(kind="Limit", text=_what_helps(kept))
+    return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
+
+
+def _is_admitted(subject: Subject, objects: ClusterObjects) -> bool:
+    """Whether the queue has admitted it: nothing but room keeps it back. So it is with the pods of GPUJobs."""
+    if subject.kind == "GPUJob":
+        job = _job_of(subject, objects)
+        return job is not None and job.status.phase == "Starting"
+    name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
+    return any(key_of(job.metadata) == f"{subject.namespace}/{name}" for job in objects.jobs)
+
+
+def _job_of(subject: Subject, objects: ClusterObjects) -> GPUJob | None:
+    if subject.kind != "GPUJob":
+        return None
+    return next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
+
+
+def _whose(subject: Subject, objects: ClusterObjects) -> limits.Subject:
+    """Who asks: of a job whoever made it; a pod is nobody's, and who might ask a request has no name here."""
+    job = _job_of(subject, objects)
+    if job is not None:
+        return subject_of(job)
+    return limits.Subject(namespace=subject.namespace, user=None if subject.kind == "Pod" else "")
+
+
+def _pools(subject: Subject, objects: ClusterObjects) -> tuple[str, ...] | Refused:
+    job = _job_of(subject, objects)
+    asked = None if job is None else job.spec.pool
+    return pools_of(objects.quotas or (), _whose(subject, objects), asked=asked)
+
+
+def _refused(subject: Subject, objects: ClusterObjects) -> Refused | None:
+    """Why its quotas keep a pod or a request back whatever is free."""
+    bound = bound_of(objects.quotas or (), _whose(subject, objects))
+    if subject.kind == "Pod" and subject.ask is not None:
+        for pod in subject.pods:
+            if (beyond := weight_refusal(pod.metadata.annotations, ask=subject.ask, bound=bound)) is not None:
+                return beyond
+    pools = _pools(subject, objects)
+    return pools if isinstance(pools, Refused) else None
+
+
+def _kept_back(
+    subject: Subject, *, nodes: Sequence[str], objects: ClusterObjects, now: datetime, fits: bool
+) -> Waits | None:
+    """What the queue says against a start now, where that is not the room itself."""
+    job = _job_of(subject, objects)
+    verdict = (
+        _verdict_on_others(subject, nodes=nodes, objects=objects, now=now)
+        if job is None
+        else _verdict_on_job(job, objects=objects, now=now)
+    )
+    if not isinstance(verdict, Waits):
+        return None
+    return verdict if verdict.reason in _NOT_ROOM or (fits and job is not None) else None
+
+
+def _verdict_on_job(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> Verdict | None:
+    """The operator's own verdict, with all that wait before the job; None where its request cannot be read."""
+    queue = queue_view(objects, now=now, without=job.metadata.uid)
+    try:
+        asked, counted = queue.asked_as(job, submitted=True)
+    except RequestError:
+        return None
+    evictor = preemption_view(objects, queue=queue).evictor()
+    return verdict_on(asked, counted, queue=queue, evictor=evictor)[1]
+
+
+def _verdict_on_others(subject: Subject, *, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Verdict:
+    """The same for a pod or a request, which stands in no queue: limits count those that wait before it alone."""
+    queue = queue_view(objects, now=now)
+    asked, counted = _asked(subject, nodes=nodes, objects=objects, queue=queue)
+    gate = queue.gate(counted)
+    if gate is not None:
+        for before in queue.waiting:
+            gate.refusal(before)
+    return queue.look(counted, gate=gate).at(asked)
+
+
+def _asked(
+    subject: Subject, *, nodes: Sequence[str], objects: ClusterObjects, queue: QueueView
+) -> tuple[Candidate, Counted]:
+    assert subject.ask is not None, "what asks nothing is not limited"
+    queue.sites[ASKED] = list(nodes)
+    candidate = Candidate(key=ASKED, ask=subject.ask, workers=subject.workers, created="9", name="it", site=ASKED)
+    return candidate, Counted(
+        uid=ASKED,
+        subject=_whose(subject, objects),
+        milli=limits.milli_of(subject.ask, workers=subject.workers),
+        queued=True,
+        refused=_refused(subject, objects),
+    )
+
+
+def _what_helps(kept: Waits) -> str:
+    if kept.reason == "Reserved":
+        return "give the job a time limit that ends it before the reservation begins, or wait until that is over"
+    if "would never fit" in kept.message:
+        return "ask for no more than the limit, or have it raised"
+    if kept.message.startswith("Asks for pool"):
+        return "ask for a pool that the quota allows"
+    if kept.reason == "Quota":
+        return "wait until some of what counts for the limit has ended, or have it raised"
+    if kept.reason == "Priority":
+        return "wait until the job that the room is kept for has started, or set a time limit that ends before that"
+    return "wait until the jobs before it in the queue have started and some have ended"

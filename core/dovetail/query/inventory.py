@@ -1,0 +1,149 @@
+"""Nodes and devices: what each device may do, and who holds it. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpunode import Device, Enforcement, GPUNode
+from dovetail.gpu.device_plugins import card_of
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.pods.allocation import AllocationError, allocation_in
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+# As the engine has it: a device on which strangers keep more than this part of its memory is not free.
+_FOREIGN_LIMIT: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A pod that holds a part of a device. `job` is its job's number, None for a pod of no job."""
+
+    namespace: str
+    pod: str
+    job: int | None
+    share_milli: int
+    memory_mib: int
+
+    def called(self, *, namespace: str) -> str:
+        """`job 5`, with its share when that is not the whole, and its namespace when that is another one."""
+        name = f"pod {self.pod}" if self.job is None else f"job {self.job}"
+        details = [] if self.namespace == namespace else [self.namespace]
+        details += [] if self.share_milli == WHOLE_MILLI else [f"{self.share_milli / WHOLE_MILLI:g}"]
+        return f"{name} ({', '.join(details)})" if details else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """A device, what it may do, and who holds it."""
+
+    device: Device
+    cordoned: bool
+    holders: Sequence[Holder]
+
+    @property
+    def available(self) -> bool:
+        """Whether a job could take it whole."""
+        return self.status(namespace="") == "Available"
+
+    def status(self, *, namespace: str) -> str:
+        """In use, Available, cordoned, unmanaged (a stranger uses it), or unhealthy."""
+        device = self.device
+        if device.health != "Healthy":
+            return f"unhealthy ({device.health_reason})" if device.health_reason else "unhealthy"
+        if self.holders:
+            return f"In use by {', '.join(holder.called(namespace=namespace) for holder in self.holders)}"
+        if self.cordoned:
+            return "cordoned"
+        foreign = device.strangers or device.foreign_mib > device.memory_mib * _FOREIGN_LIMIT
+        return "unmanaged" if foreign else "Available"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """All devices of a cluster, and who holds them."""
+
+    # Whether the scheduler runs, in words.
+    scheduler: str
+    # The reader's: job numbers of this namespace need no namespace with them.
+    namespace: str
+    # The devices by node: nodes by name, devices by index.
+    nodes: Mapping[str, Sequence[DeviceUse]]
+    # What each node enforces, by its name.
+    enforcement: Mapping[str, Enforcement] = field(default_factory=dict)
+    # Whether the pods of all namespaces were seen, and not those of the reader's own alone.
+    of_all: bool = True
+
+    @property
+    def devices(self) -> list[DeviceUse]:
+        """All devices, node by node."""
+        return [device for devices in self.nodes.values() for device in devices]
+
+
+def take(gpunodes: Iterable[GPUNode], pods: Iterable[Pod], *, scheduler: str, namespace: str) -> Inventory:
+    """The inventory that these objects mean. Nodes come by name, devices by index."""
+    gpunodes, pods = list(gpunodes), list(pods)
+    held = {**holders(pods), **given(pods, gpunodes=gpunodes)}
+    nodes = {}
+    for gpunode in sorted(gpunodes, key=lambda gpunode: gpunode.metadata.name):
+        name = gpunode.metadata.name
+        nodes[name] = [
+            DeviceUse(
+                device=device,
+                cordoned=device.uuid in gpunode.spec.cordoned,
+                holders=held.get((name, device.uuid), ()),
+            )
+            for device in sorted(gpunode.status.devices, key=lambda device: device.index)
+        ]
+    enforcement = {gpunode.metadata.name: gpunode.status.enforcement for gpunode in gpunodes}
+    return Inventory(scheduler=scheduler, namespace=namespace, nodes=nodes, enforcement=enforcement)
+
+
+def enforcing(found: Enforcement) -> str:
+    """What a node enforces, in the words that people know; `none` for nothing."""
+    words = {
+        "mps": found.mps, "turns": found.turns, "time-slicing": found.time_slicing, "mig": found.mig,
+        "checkpoint": found.checkpoint,
+    }  # fmt: skip
+    return ", ".join(word for word, holds in words.items() if holds) or "none"
+
+
+def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
+    """Who holds each device, by node and UUID. A broken allocation holds none; `dovetail audit` reports it."""
+    held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    for pod in pods:
+        if pod.status.phase in _ENDED:
+            continue
+        try:
+            allocation = allocation_in(pod.metadata.annotations)
+        except AllocationError:
+            continue
+        for device in allocation.devices if allocation else ():
+            held[pod.spec.node_name, device.uuid].append(_holder(pod, share=device.share_milli, mib=device.memory_mib))
+    return held
+
+
+def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str, str], list[Holder]]:
+    """Who holds each device that kubelet gave out for a vendor's plugin, by node and UUID, as the nodes report."""
+    live = {pod.metadata.uid: pod for pod in pods if pod.status.phase not in _ENDED}
+    held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    for gpunode in gpunodes:
+        memory = {device.uuid: device.memory_mib - device.reserved_mib for device in gpunode.status.devices}
+        for each in gpunode.status.assignments:
+            for uuid in map(card_of, each.devices if each.uid in live else ()):
+                holder = _holder(live[each.uid], share=WHOLE_MILLI, mib=memory.get(uuid, 0))
+                held[gpunode.metadata.name, uuid].append(holder)
+    return held
+
+
+def _holder(pod: Pod, *, share: int, mib: int) -> Holder:
+    number = pod.metadata.labels.get(names.LABEL_JOB_NUMBER, "")
+    return Holder(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        job=int(number) if number.isdigit() else None,
+        share_milli=share,
+        memory_mib=mib,
+    )

@@ -1,0 +1,54 @@
+"""What jobs of the cluster teach about the next ones: run times, memory, and when others come. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster.view import ClusterView
+from dovetail.config.settings import Settings
+from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.memory_use import Learning
+from dovetail.pods.alternatives import asks_by_kind
+from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.queue.estimates.expectations import Expectations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What the operator has learned when it has seen the same jobs."""
+
+    expectations: Expectations
+    memory: Learning
+    settings: Settings
+    view: ClusterView
+
+    def ways_of(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
+        """The ways in which what each worker asks may be met, with the memory that was estimated. Raises
+        `RequestError`."""
+        policy, vendors = self.settings.policy_in(job.metadata.namespace), self.view.vendors
+        ways = asks_by_kind(ask_of_job(job, default_policy=policy, vendors=vendors), vendors=vendors)
+        use = self.memory.use_of(job, ways[0], child=child, most_mib=self._most_mib)
+        return tuple(estimated(way, use=use) for way in ways)
+
+    def readable_ways(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
+        """The same; empty where the request cannot be read."""
+        try:
+            return self.ways_of(job, child=child)
+        except RequestError:
+            return ()
+
+    def _most_mib(self) -> int:
+        return int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
+
+
+def learned_from(jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterView) -> Learned:
+    """What these jobs teach."""
+    expectations = Expectations()
+    memory = Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval)
+    puts: tuple[Callable[[GPUJob], None], ...] = (expectations.put, memory.put)
+    for job in jobs:
+        for put in puts:
+            put(job)
+    return Learned(expectations=expectations, memory=memory, settings=settings, view=view)

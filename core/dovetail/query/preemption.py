@@ -1,0 +1,95 @@
+"""Which jobs are preempted for a job that is asked about, by the operator's rules over what was read. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.query.preemption_rules import rules_of
+from dovetail.query.queue_view import QueueView
+from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
+from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
+from dovetail.queue.preemption.budget import rules_now
+from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Rules
+from dovetail.queue.preemption.victims import Running
+
+# How many of the times at which jobs become old enough to be preempted are tried, the soonest first.
+_LOOKS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionView:
+    """The jobs that run or were preempted, and the rules as they apply now; `jobs` are all there are, by UID."""
+
+    running: Sequence[Running]
+    rules: Rules
+    jobs: Mapping[str, GPUJob]
+
+    def evictor(self, *, in_seconds: float = 0.0) -> Evictor:
+        """Finds who is preempted now, or once so much time has passed."""
+        older = [replace(each, run_seconds=each.run_seconds + in_seconds * (not each.left)) for each in self.running]
+        return Evictor(running=older, rules=self.rules, orders={})
+
+    def ripe_in(self, *, priority: int) -> Iterator[float]:
+        """In how many seconds further jobs have run long enough to be preempted for one of that priority."""
+        rules = self.rules
+        waits = {
+            rules.min_run_seconds - each.run_seconds
+            for each in self.running
+            if rules.gap and each.priority + rules.gap <= priority and not each.left
+        }
+        yield from sorted(wait for wait in waits if wait > 0)[:_LOOKS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempting:
+    """The job that is asked about starts because others are preempted."""
+
+    # Those that are preempted.
+    victims: tuple[GPUJob, ...]
+    # How long they are told beforehand.
+    grace_seconds: float
+    # From now on, when they may be told: 0 for now.
+    in_seconds: float
+    # From now on, when the job starts at the latest.
+    starts_in_seconds: float
+
+
+def preemption_view(objects: ClusterObjects, *, queue: QueueView) -> PreemptionView:
+    """What is known of preemption in the cluster as it was read, at the time of the queue's view."""
+    rules = rules_now(rules_of(objects.settings.preemption), objects.jobs, now=queue.now)
+    running = list(_running(objects, queue=queue)) if rules.gap else []
+    return PreemptionView(running=running, rules=rules, jobs={job.metadata.uid: job for job in objects.jobs})
+
+
+def preempting(evictor: Evictor, *, key: str, others: PreemptionView, in_seconds: float = 0.0) -> Preempting | None:
+    """Who is preempted for the candidate `key` by what one cycle has found; None where nobody is."""
+    victims = tuple(others.jobs[order.victim] for order in evictor.orders.values() if order.by.key == key)
+    if not victims:
+        return None
+    grace = others.rules.grace_seconds
+    return Preempting(
+        victims=victims,
+        grace_seconds=grace,
+        in_seconds=in_seconds,
+        starts_in_seconds=in_seconds + grace + ENDING_SECONDS,
+    )
+
+
+def _running(objects: ClusterObjects, *, queue: QueueView) -> Iterator[Running]:
+    served, of_batch_jobs, of_jobs = served_jobs(objects.jobs), pods_of_batch_jobs(objects.pods), objects.pods_by_job()
+    for job in objects.jobs:
+        child, key = queue.batch_jobs.get(job.metadata.uid), key_of(job.metadata)
+        found = running_of(
+            job,
+            child=child,
+            pods=() if child is None else of_batch_jobs.get(child.metadata.uid, ()),
+            pods_of_all_runs=lambda key=key: of_jobs.get(key, ()),  # type: ignore[misc] # mypy infers no default's type
+            served=served,
+            quotas=queue.quotas,
+            now=queue.now,
+        )
+        if found is not None:
+            yield found

@@ -1,0 +1,286 @@
+"""The queue as the operator has it, computed from the cluster's objects: who waits, what ends when, what limits. Pure.
+
+Each entry comes from `dovetail.queue.inputs`, as the operator's own do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import DependencyStatus, GPUJob, Placement, Reason
+from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.batch_job import is_finished, is_on_the_way, wants_admission
+from dovetail.jobs.plan import ask_of, nodes_by_worker
+from dovetail.jobs.start_times import resting, too_early
+from dovetail.pods.tenancy import Child
+from dovetail.query.learned import Learned, learned_from
+from dovetail.queue.cycle import Look
+from dovetail.queue.dependencies import states_of, unmet
+from dovetail.queue.estimates.monte_carlo import foresee_with_range
+from dovetail.queue.estimates.simulation import Start
+from dovetail.queue.inputs.at_work import at_work
+from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes
+from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
+from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
+from dovetail.queue.inputs.usage import use_of, use_of_ended
+from dovetail.queue.inputs.ways import chosen_way
+from dovetail.queue.limits.limits import LimitGate
+from dovetail.queue.limits.quota_reservations import windows_of
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way, order
+from dovetail.queue.preemption.policy import Evictor
+from dovetail.queue.verdicts import Admitted
+
+# The key of a job that is not in the cluster: no other has it.
+ASKED: Final = "the job that is asked about"
+# Reasons in a status for which the operator keeps a job out of the queue, and which only it can know.
+_KEPT_OUT: Final[frozenset[Reason]] = frozenset({"Invalid", "Evaluating"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueView:
+    """The queue now. Room for admitted workers that have no node yet is set aside in the view's ledger."""
+
+    now: datetime
+    view: ClusterView
+    learned: Learned
+    quotas: Quotas
+    run_times: RunTimes
+    # By the `site` of a candidate, the nodes that its pods may go to.
+    sites: dict[str, list[str]] = field(default_factory=dict)
+    waiting: list[Candidate] = field(default_factory=list)
+    # When what is held ends at the latest, and the same with the ends that are likely.
+    leaving: list[Leaving] = field(default_factory=list)
+    expected: list[Leaving] = field(default_factory=list)
+    # What others take of the limits, and the batch Jobs whose pods count as their GPUJobs'.
+    counted: list[Counted] = field(default_factory=list)
+    children: frozenset[Child] = frozenset()
+    # The GPUJob of each claim that was made for a worker without a node, by the claim's key.
+    starting: dict[str, GPUJob] = field(default_factory=dict)
+    # Each job's own batch Job, by the GPUJob's UID.
+    batch_jobs: Mapping[str, Job] = field(default_factory=dict)
+
+    def gate(self, asked: Counted) -> LimitGate | None:
+        """The limits, with one more who asks; None where nothing is limited."""
+        return self.quotas.gate([*self.counted, asked], children=self.children)
+
+    def look(self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None) -> Look:
+        """A cycle with one more who asks. `gate` is one that has been asked about others already."""
+        ledger, counted = self.view.ledger.copy(), [*self.counted, asked]
+        windows = windows_of(self.quotas, counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now)
+        gate = gate or self.gate(asked)
+        return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor)
+
+    def start_of(self, asked: Candidate, counted: Counted) -> Start | None:
+        """When a job that waits starts by the ends that are expected; None where nothing is known of that."""
+        ledger, everyone = self.view.ledger, [*self.counted, counted]
+        windows = windows_of(self.quotas, everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now)
+        starts = foresee_with_range(
+            order([asked, *self.waiting]),
+            ledger=ledger,
+            sites=self.sites,
+            leaving=self.expected,
+            gate=partial(self.gate, counted),
+            coming=self.learned.expectations.coming(now=self.now),
+            windows=windows,
+        )
+        return next((start for start in starts if start is not None and start.key == asked.key), None)
+
+    def candidate(
+        self,
+        job: GPUJob,
+        *,
+        child: Job | None,
+        workers: int,
+        nodes: tuple[str, ...] = (),
+        admitted: Ask | None = None,
+        ways: Sequence[Ask] | None = None,
+    ) -> Candidate | None:
+        """The job as a candidate, with its nodes put into `sites`; None where its request cannot be read."""
+        found = candidate_of(
+            job,
+            child=child,
+            ways=self.learned.readable_ways(job, child=child) if ways is None else ways,
+            admitted=admitted,
+            workers=workers,
+            nodes=nodes,
+            number=job.status.number or 0,
+            rules=Rules(quotas=self.quotas, run_times=self.run_times, expectations=self.learned.expectations),
+        )
+        if found is not None and found.site not in self.sites:
+            self.sites[found.site] = eligible_nodes(job, view=self.view, quotas=self.quotas)
+        return found
+
+    def asked_as(self, job: GPUJob, *, submitted: bool) -> tuple[Candidate, Counted]:
+        """The job that is asked about, as a candidate and with what it would take. Raises `RequestError`.
+
+        A job that is not `submitted` yet comes last of its priority and share.
+        """
+        child = self.batch_jobs.get(job.metadata.uid)
+        ways = self.learned.ways_of(job, child=child)
+        found = self.candidate(job, child=child, workers=job.spec.workers, ways=ways)
+        assert found is not None, "it has ways, or their reading raises"
+        taken = use_of(job, child=None, ask_of=lambda _: found.ask, admitted=None, waits=True, quotas=self.quotas)
+        assert taken is not None, "it waits"
+        if submitted:
+            return found, taken
+        return replace(found, key=ASKED, created="9"), replace(taken, uid=ASKED)
+
+
+def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> QueueView:
+    """The queue now, without the job of the UID `without`."""
+    view, settings = objects.view(), objects.settings
+    jobs = [job for job in objects.jobs if job.metadata.uid != without]
+    run_times = RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits)
+    quotas = Quotas(half_life_seconds=settings.fair_share_half_life)
+    for quota in objects.quotas or ():
+        quotas.put(quota)
+    for pod in objects.pods:
+        quotas.pod_changed(pod, ledger=view.ledger)
+    batch_jobs = objects.batch_job_of(objects.jobs)
+    found = QueueView(
+        now=now,
+        view=view,
+        learned=learned_from(objects.jobs, settings=settings, view=view),
+        quotas=quotas,
+        run_times=run_times,
+        batch_jobs=batch_jobs,
+        children=frozenset((child.metadata.namespace, child.metadata.uid) for child in batch_jobs.values()),
+    )
+    _Survey(objects, jobs=jobs, queue=found).run()
+    return found
+
+
+class _Survey:
+    """Fills a queue view from the jobs, in the operator's order of steps."""
+
+    def __init__(self, objects: ClusterObjects, *, jobs: Sequence[GPUJob], queue: QueueView) -> None:
+        self._objects = objects
+        self._jobs = jobs
+        self._queue = queue
+        self._named = {key_of(job.metadata): job for job in objects.jobs}
+        self._pods = pods_of_batch_jobs(objects.pods)
+        self._on_the_way: list[Candidate] = []
+        self._running: set[str] = set()
+
+    def run(self) -> None:
+        """Count first: the order of the queue rests on what was used."""
+        queue = self._queue
+        in_queue = {job.metadata.uid for job in self._jobs if self._is_in_queue(job)}
+        for job in self._jobs:
+            if (counted := self._counted(job, waits=job.metadata.uid in in_queue)) is not None:
+                queue.counted.append(counted)
+        queue.quotas.reckon(queue.counted, now=queue.now, children=queue.children)
+        for job in self._jobs:
+            if not is_finished(job):
+                self._note(job, in_queue=job.metadata.uid in in_queue)
+        self._note_arrivals()
+        soon = leaving_soon(leaving_pods(self._objects.pods, running=self._running))
+        going = {each.key for each in soon}
+        claimed = claim_on_the_way(self._on_the_way, ledger=queue.view.ledger, sites=queue.sites, going=going)
+        for ends in (queue.leaving, queue.expected):
+            ends.extend([*soon, *claimed.leaving])
+
+    def _is_in_queue(self, job: GPUJob) -> bool:
+        """Whether the queue decides on the job, or has admitted it and nothing is made of that yet."""
+        queue = self._queue
+        if job.status.phase is None or job.status.reason in _KEPT_OUT:
+            # No operator has seen it yet, or it keeps the job out.
+            return False
+        child = queue.batch_jobs.get(job.metadata.uid)
+        if not wants_admission(job, child) or too_early(job, now=queue.now) or resting(job, now=queue.now):
+            return False
+        if unmet(self._dependencies(job), spec=job.spec) is not None:
+            return False
+        return bool(queue.learned.readable_ways(job, child=child))
+
+    def _dependencies(self, job: GPUJob) -> list[DependencyStatus]:
+        return states_of(
+            job.spec.dependencies,
+            job_named=lambda name: self._named.get(f"{job.metadata.namespace}/{name}"),
+            before=job.status.dependencies,
+        )
+
+    def _ask_of(self, job: GPUJob) -> Ask | None:
+        child, admitted = self._queue.batch_jobs.get(job.metadata.uid), _admitted(job)
+        ways = self._queue.learned.readable_ways(job, child=child)
+        return chosen_way(ways, child=child, admitted=None if admitted is None else admitted.ask)
+
+    def _counted(self, job: GPUJob, *, waits: bool) -> Counted | None:
+        queue = self._queue
+        if not queue.quotas.all and not job.spec.group:
+            return None
+        if is_finished(job):
+            return use_of_ended(job, ask_of=self._ask_of, quotas=queue.quotas)
+        child, admitted = queue.batch_jobs.get(job.metadata.uid), _admitted(job)
+        return use_of(job, child=child, ask_of=self._ask_of, admitted=admitted, waits=waits, quotas=queue.quotas)
+
+    def _note(self, job: GPUJob, *, in_queue: bool) -> None:
+        queue, child = self._queue, self._queue.batch_jobs.get(job.metadata.uid)
+        if child is not None and is_on_the_way(job, child):
+            self._note_at_work(job, child=child)
+            return
+        if not in_queue:
+            return
+        admitted = _admitted(job)
+        workers = job.spec.workers if admitted is None else len(admitted.claims)
+        nodes = () if admitted is None else tuple(claim.node for claim in admitted.claims)
+        ask = None if admitted is None else admitted.ask
+        candidate = queue.candidate(job, child=child, workers=workers, nodes=nodes, admitted=ask)
+        if candidate is None:
+            return
+        if admitted is None:
+            queue.waiting.append(candidate)
+        else:
+            self._note_on_the_way(candidate, job=job)
+
+    def _note_at_work(self, job: GPUJob, *, child: Job) -> None:
+        queue = self._queue
+        self._running.add(child.metadata.uid)
+        pods: Sequence[Pod] = self._pods.get(child.metadata.uid, ())
+        work = at_work(job, child=child, pods=pods, run_times=queue.run_times)
+        queue.leaving.extend(work.run.leaving(now=queue.now))
+        queue.expected.extend(work.run.leaving(now=queue.now, learned=queue.learned.expectations))
+        if work.workers:
+            candidate = queue.candidate(job, child=child, workers=work.workers, nodes=work.nodes)
+            if candidate is not None:
+                self._note_on_the_way(candidate, job=job)
+
+    def _note_on_the_way(self, candidate: Candidate, *, job: GPUJob) -> None:
+        self._on_the_way.append(candidate)
+        self._queue.starting.update({f"{candidate.key}/{worker}": job for worker in range(candidate.workers)})
+
+    def _note_arrivals(self) -> None:
+        """What came, the oldest first: jobs like those come again."""
+        queue, expectations = self._queue, self._queue.learned.expectations
+        for job in expectations.new(self._objects.jobs):
+            child = queue.batch_jobs.get(job.metadata.uid)
+            expectations.came(job, queue.candidate(job, child=child, workers=job.spec.workers))
+
+
+def _admitted(job: GPUJob) -> Admitted | None:
+    """What the queue said of a job that starts, as its status has it; None for any other."""
+    placement = job.status.placement
+    if job.status.phase != "Starting" or placement is None:
+        return None
+    return Admitted(key=job.metadata.uid, claims=_claims(job, placement), ask=_planned_ask(placement))
+
+
+def _claims(job: GPUJob, placement: Placement) -> tuple[Claim, ...]:
+    nodes = nodes_by_worker(placement)
+    return tuple(Claim(key=f"{job.metadata.uid}/{worker}", node=node) for worker, node in enumerate(nodes))
+
+
+def _planned_ask(placement: Placement) -> Ask | None:
+    try:
+        return ask_of(placement.worker)
+    except RequestError:
+        return None

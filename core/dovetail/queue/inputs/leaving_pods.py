@@ -1,0 +1,24 @@
+"""Which pods leave, and the pods of each batch Job. Pure."""
+
+from collections.abc import Container, Iterable, Mapping
+
+from dovetail.api.builtin import Pod
+from dovetail.pods.tenancy import controller_of, job_it_was_of
+
+
+def pods_of_batch_jobs(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
+    """The pods that prove to be of GPUJobs, by the UID of the batch Job that controls them."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        owner = controller_of(pod)
+        if owner is not None and job_it_was_of(pod):
+            found.setdefault(owner.uid, []).append(pod)
+    return found
+
+
+def leaving_pods(pods: Iterable[Pod], *, running: Container[str]) -> list[Pod]:
+    """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
+    known = list(pods)
+    going = [pod for pod in known if pod.metadata.deletion_timestamp]
+    left = [pod for owner, each in pods_of_batch_jobs(known).items() if owner not in running for pod in each]
+    return [*going, *(pod for pod in left if not pod.metadata.deletion_timestamp)]
