@@ -1,5 +1,6 @@
 """The programs of a sandbox as data: their versions, where they come from and how they are built."""
 
+import hashlib
 import platform
 import tomllib
 from dataclasses import dataclass
@@ -28,12 +29,18 @@ class Tool:
     checksum: str = ""  # of a text that names the release's SHA-256
     digests: str = ""  # of GitHub's API about the release, where there is no such text
     member: str = ""  # in the release's archive; "": the release is the program itself
+    modules: str = ""  # the start of the SHA-256 of its Go module's files
     chart: str = ""  # the project's Helm chart, a folder of its Go module that is kept beside the program
     version_arguments: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """What tells this program from every other: the name of its folder in the cache."""
+        """The name of its folder in the cache: a program of other module files is another program."""
+        return f"{self.unpinned_key}-{self.modules}" if self.modules else self.unpinned_key
+
+    @property
+    def unpinned_key(self) -> str:
+        """The name of its folder in a cache of Dovetail 0.1, whatever its module files were."""
         return f"{self.name}-{self.version}-{self.os}-{self.arch}"
 
 
@@ -59,6 +66,16 @@ def table() -> dict[str, Tool]:
     }
 
 
+@cache
+def module_digest(folder: str) -> str:
+    """The first 12 hexadecimal digits of the SHA-256 of a Go module's files, their names included."""
+    digest = hashlib.sha256()
+    for path in sorted(resources.files("dovetail_sandbox").joinpath("gomod", folder).iterdir(), key=lambda p: p.name):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
+
+
 def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> Tool:
     os_name, arch = machine()
     version = module["version"]
@@ -73,6 +90,7 @@ def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> To
         os=os_name,
         arch=arch,
         folder=folder,
+        modules=module_digest(folder),
         package=package,
         ldflags=text("ldflags"),
         release=text("release"),

@@ -1,7 +1,8 @@
 """Where the sandbox's programs are: from the cache, else from PATH, else an official release, else a Go build.
 
-The cache is `${XDG_CACHE_HOME:-~/.cache}/dovetail/bin/<tool>-<version>-<os>-<arch>/<tool>`. It also keeps the duration
-of each build, and Go where the sandbox had to install it. One process at a time fills it.
+The cache is `${XDG_CACHE_HOME:-~/.cache}/dovetail/bin/<tool>-<version>-<os>-<arch>-<modules>/<tool>`, where `<modules>`
+is a digest of the Go module's files: every checkout with the same files shares its programs. The cache also keeps the
+duration of each build, and Go where the sandbox had to install it. One process at a time fills it.
 """
 
 import fcntl
@@ -16,12 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dovetail.decoding import decode
 from dovetail_sandbox.errors import DownloadError, ToolchainError, ToolUnavailableError, UnreachableError
 from dovetail_sandbox.programs import catalog, download, go_build, toolchain
 from dovetail_sandbox.programs.catalog import Tool
 from dovetail_sandbox.progress import Reporter
+
+# In the folder of a program that was cached under its version alone: a folder named after its modules has it too.
+_ADOPTED: Final = ".adopted"
 
 
 def cache_folder() -> Path:
@@ -59,7 +64,7 @@ class Binaries:
         if missing := [tool for tool in wanted if tool.name not in found]:
             with self._only_one():
                 # Another process may have brought them meanwhile.
-                missing = [tool for tool in missing if not self._cached(tool).exists()]
+                missing = [tool for tool in missing if not self._cached(tool).exists() and not self._adopt(tool)]
                 self._bring(missing)
             found |= {tool.name: self._cached(tool) for tool in wanted if tool.name not in found}
         return {tool.name: found[tool.name] for tool in wanted}
@@ -73,6 +78,19 @@ class Binaries:
                 self.report.say(f"{tool.name} {tool.version}: {installed}, from PATH")
                 found[tool.name] = installed
         return found
+
+    def _adopt(self, tool: Tool) -> bool:
+        """Take over, once, what an earlier Dovetail cached under the version alone: a build takes minutes."""
+        earlier, fresh = self.cache / tool.unpinned_key, self.cache / tool.key
+        adopted = earlier / _ADOPTED
+        if earlier == fresh or adopted.exists() or not (earlier / tool.name).exists():
+            return False
+        with tempfile.TemporaryDirectory(dir=self.cache) as folder:
+            copy = shutil.copytree(earlier, Path(folder) / tool.key, copy_function=os.link)
+            shutil.rmtree(fresh, ignore_errors=True)  # without its program: half a build
+            copy.replace(fresh)
+        adopted.touch()
+        return True
 
     def _cached(self, tool: Tool) -> Path:
         return self.cache / tool.key / tool.name

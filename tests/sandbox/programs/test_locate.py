@@ -93,6 +93,43 @@ def test_another_version_in_the_cache_is_not_taken(local: Binaries) -> None:
         local.resolve([make_tool()])
 
 
+def test_a_program_of_other_module_files_is_not_taken(local: Binaries) -> None:
+    built = make_tool(modules="0123456789ab")
+    install(local.cache / built.key, SCRIPT)
+    assert local.resolve([built]) == {"thing": local.cache / "thing-v1.2.3-linux-amd64-0123456789ab" / "thing"}
+    with pytest.raises(ToolUnavailableError):
+        local.resolve([make_tool(modules="ba9876543210")])
+
+
+def test_a_program_of_an_earlier_cache_is_adopted_once_and_stays_for_the_checkouts_that_know_it(
+    local: Binaries,
+) -> None:
+    earlier = install(local.cache / "thing-v1.2.3-linux-amd64", SCRIPT)
+    (chart := go_build_chart(earlier)).parent.mkdir()
+    chart.write_text("name: thing")
+    adopted = local.resolve([make_tool(modules="0123456789ab")])["thing"]
+    assert (adopted.read_bytes(), go_build_chart(adopted).read_text()) == (SCRIPT, "name: thing")
+    assert earlier.exists()
+    with pytest.raises(ToolUnavailableError):
+        local.resolve([make_tool(modules="ba9876543210")])
+
+
+def go_build_chart(program: Path) -> Path:
+    return locate.chart_of(program) / "Chart.yaml"
+
+
+def test_every_change_of_a_module_file_is_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog.resources, "files", lambda package: tmp_path)
+    digests = set()
+    for number, text in enumerate(("go 1.26", "go 1.27")):
+        folder = tmp_path / "gomod" / f"m{number}"
+        folder.mkdir(parents=True)
+        (folder / "go.mod").write_text(text)
+        digests.add(catalog.module_digest(f"m{number}"))
+    assert len(digests) == 2
+    assert {len(each) for each in digests} == {12}
+
+
 def test_the_right_version_on_path_is_taken_and_said(local: Binaries, tmp_path: Path, told: io.StringIO) -> None:
     installed = install(tmp_path / "bin", SCRIPT)
 
