@@ -110,13 +110,18 @@ async def ask(sandbox: Cluster, verb: str, body: dict[str, Any]) -> Any:
         return await response.json()
 
 
-async def refuses(sandbox: Cluster, node: str, *, gpu: str, milli: int) -> None:
+async def refuses(sandbox: Cluster, node: str, *, gpu: str, milli: int, reason: str = "") -> None:
     """Return once the extender's own watch has brought it what keeps such a pod off the node."""
     resources = {"limits": {names.GPU_MILLI: str(milli)}}
     metadata = {"name": "probe", "namespace": "default", "uid": "probe", "annotations": {names.REQUEST: gpu}}
     probe = {"metadata": metadata, "spec": {"containers": [{"name": "main", "resources": resources}]}}
     question = {"Pod": probe, "Nodes": None, "NodeNames": [node]}
-    await until(lambda: ask(sandbox, "filter", question), lambda answer: node in (answer["FailedNodes"] or {}))
+
+    def refused(answer: dict[str, Any]) -> bool:
+        said = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+        return node in said and reason in said[node]
+
+    await until(lambda: ask(sandbox, "filter", question), refused)
 
 
 async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
@@ -187,7 +192,7 @@ async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene:
     cordoned = [found.status.devices[0].uuid]
     await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": cordoned}}, as_type=GPUNode)
     try:
-        await refuses(scene.sandbox, "a100-0", gpu="2(A100)", milli=2000)
+        await refuses(scene.sandbox, "a100-0", gpu="2(A100)", milli=2000, reason="not cordoned")
         await scene.create("late", "2(A100)", milli=2000)
         await scene.events("fewer than 2 GPUs not cordoned")
     finally:
@@ -234,7 +239,7 @@ async def test_a_device_that_is_well_again_or_left_by_a_stranger_wakes_a_waiting
     await annotate(said)
     try:
         await until(lambda: scene.client.get(GPUNODES, "a100-0", as_type=GPUNode), _is_troubled)
-        await refuses(scene.sandbox, "a100-0", gpu="1(A100)@cuda:0", milli=1000)
+        await refuses(scene.sandbox, "a100-0", gpu="1(A100)@cuda:0", milli=1000, reason=reason)
         await scene.create("late", "1(A100)@cuda:0", milli=1000)
         await scene.events(reason)
     finally:
