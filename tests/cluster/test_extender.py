@@ -118,7 +118,7 @@ async def refuses(sandbox: Cluster, node: str, *, gpu: str, milli: int, reason: 
     question = {"Pod": probe, "Nodes": None, "NodeNames": [node]}
 
     def refused(answer: dict[str, Any]) -> bool:
-        said = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+        said = answer.get("FailedNodes", {}) | answer.get("FailedAndUnresolvableNodes", {})
         return node in said and reason in said[node]
 
     await until(lambda: ask(sandbox, "filter", question), refused)
