@@ -188,7 +188,11 @@ async def test_what_no_single_device_has_left_waits_until_a_share_goes(scene: Sc
 
 async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene: Scene) -> None:
     """kube-scheduler does not watch GPUNodes; unwoken, the pod would wait for minutes."""
-    found = await scene.client.get(GPUNODES, "a100-0", as_type=GPUNode)
+    listed = await until(
+        lambda: scene.client.list(GPUNODES, as_type=GPUNode),
+        lambda listed: any(each.metadata.name == "a100-0" for each in listed.items),
+    )
+    (found,) = [each for each in listed.items if each.metadata.name == "a100-0"]
     cordoned = [found.status.devices[0].uuid]
     await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": cordoned}}, as_type=GPUNode)
     try:
