@@ -259,3 +259,29 @@ def test_a_plan_that_cannot_be_read_holds_nothing_and_its_workers_wait() -> None
     desk.put_job(make_job(("a", 2), gpu="1X"))
     assert desk.plans.holding == 0
     assert desk.why(make_worker(0), "a") == OVERTAKEN
+
+
+def test_a_worker_whose_room_is_taken_is_refused_with_the_numbers_and_gets_it_later() -> None:
+    desk = Desk(a=8)
+    desk.bind(make_pod("before", "8", milli=8000), "a")
+    desk.put_job(make_job(("a", 2)))
+    found = desk.bind(make_worker(0), "a")
+    assert isinstance(found, Refusal)
+    assert "Need 4 GPUs, only 0 available" in found.message
+    desk.ledger.release("uid-before")
+    desk.plans.review()
+    assert desk.held(FIRST, SECOND) == ["a", "a"]
+
+
+def test_a_place_of_the_plan_before_is_held_no_more_when_its_node_has_room() -> None:
+    desk = Desk(a=8, b=8)
+    for node in ("a", "b"):
+        desk.bind(make_pod(f"on-{node}", "8", milli=8000), node)
+    desk.put_job(make_job(("a", 2)))
+    desk.put_job(make_job(("b", 2), generation=2))
+    desk.ledger.release("uid-on-a")
+    desk.plans.review()
+    assert desk.held(FIRST, SECOND) == ["", ""]
+    desk.ledger.release("uid-on-b")
+    desk.plans.review()
+    assert desk.held(FIRST, SECOND) == ["b", "b"]
