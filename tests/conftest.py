@@ -36,7 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         # A test that waits for programs, builds or pulls has more time than `timeout` in pyproject.toml.
         is_long = any(item.get_closest_marker(name) for name in ("cluster", "realnode", "slow"))
-        if is_long and item.get_closest_marker("timeout") is None:
+        builds = not {"chart", "images", "sandbox"}.isdisjoint(item.path.parts)
+        if (is_long or builds) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
 
 

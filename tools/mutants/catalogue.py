@@ -5,7 +5,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -39,10 +39,7 @@ class Mutant:
     @property
     def source(self) -> str:
         """The mutated module. Raises SyntaxError when the operator's result is none."""
-        code = mutate_code(self.path.read_text(), operators()[self.operator], self.occurrence)
-        assert code is not None, "the occurrence was counted over the same source"
-        ast.parse(code)
-        return str(code)
+        return _mutated(self.path, self.operator, self.occurrence)
 
     @property
     def change(self) -> str:
@@ -54,6 +51,14 @@ class Mutant:
     def identity(self) -> str:
         """Stays the same when other lines of the file move."""
         return hashlib.sha256(f"{self.module} {self.function} {self.operator} {self.change}".encode()).hexdigest()[:10]
+
+
+@lru_cache(maxsize=4096)  # a parse of the module for each: 0.1 s
+def _mutated(path: Path, operator: str, occurrence: int) -> str:
+    code = mutate_code(path.read_text(), operators()[operator], occurrence)
+    assert code is not None, "the occurrence was counted over the same source"
+    ast.parse(code)
+    return str(code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

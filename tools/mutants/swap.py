@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -12,7 +12,23 @@ from types import CodeType, FunctionType, ModuleType
 _OPTIMIZED = 0x1  # a function's code, not that of a module or a class body
 
 
-def swap(*, path: Path, mutated: str) -> bool:
+Living = Mapping[tuple[str, str, int], Sequence[FunctionType]]
+
+
+def living_functions() -> Living:
+    """Every Python function of this process by file, qualified name and line."""
+    found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    for each in gc.get_objects():
+        if type(each) is FunctionType:
+            found.setdefault(_place(each.__code__), []).append(each)
+    return found
+
+
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def swap(*, path: Path, mutated: str, living: Living) -> bool:
     """Give the functions that have been imported their mutated code; False when that cannot be done in place.
 
     A constant, a default or a class body has taken effect at its import already.
@@ -22,7 +38,7 @@ def swap(*, path: Path, mutated: str) -> bool:
     changed = _changed(old, new)
     if changed is None:
         return False
-    replaced = [(_living(before), after) for before, after in changed]
+    replaced = [(living.get(_place(before), ()), after) for before, after in changed]
     if not all(functions for functions, _ in replaced):
         return False
     pairs = [(function, after) for functions, after in replaced for function in functions]
@@ -59,22 +75,6 @@ def _inner(code: CodeType) -> Sequence[CodeType]:
 def _skeleton(code: CodeType) -> tuple[object, ...]:
     constants = [(type(each), repr(each)) for each in code.co_consts if not isinstance(each, CodeType)]
     return code.co_code, code.co_names, constants
-
-
-def _living(code: CodeType) -> Sequence[FunctionType]:
-    return [each for each in _functions() if _same_place(each.__code__, code)]
-
-
-def _functions() -> Iterator[FunctionType]:
-    return (each for each in gc.get_objects() if type(each) is FunctionType)
-
-
-def _same_place(one: CodeType, other: CodeType) -> bool:
-    return (one.co_filename, one.co_qualname, one.co_firstlineno) == (
-        other.co_filename,
-        other.co_qualname,
-        other.co_firstlineno,
-    )
 
 
 class Mutated(MetaPathFinder):

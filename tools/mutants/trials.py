@@ -1,5 +1,6 @@
 """Tries mutants one by one: each in a fork of a pytest session that has collected every test."""
 
+import gc
 import json
 import os
 import resource
@@ -18,7 +19,7 @@ import pytest
 
 from tools.mutants.catalogue import MODULE_LEVEL, Mutant
 from tools.mutants.reach import Test
-from tools.mutants.swap import Mutated, swap
+from tools.mutants.swap import Living, Mutated, living_functions, swap
 
 _MEMORY_BYTES = 6 << 30  # a mutant that appends for ever ends before the machine does
 _KILLED, _SURVIVED, _IN_PLACE_IMPOSSIBLE = 1, 0, 3
@@ -107,12 +108,16 @@ class Session:
         self._tell = tell
         self._running: list[_Running] = []
         self._items: Mapping[str, pytest.Item] = {}
+        self._living: Living = {}
         self._sound: dict[str, bool] = {}
         self._report: int | None = None
         self.results: list[Result] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
+        self._living = living_functions()
+        gc.collect()
+        gc.freeze()  # a fork's collector leaves the shared pages alone
         start = time.monotonic()
         while self._running or self._waiting:
             late = time.monotonic() - start > self._settings.stop_seconds
@@ -161,7 +166,7 @@ class Session:
             _apart(folder)
             if not in_place:
                 _import_again(mutant, tests=tests, report=report)
-            if not swap(path=mutant.path, mutated=mutant.source):
+            if not swap(path=mutant.path, mutated=mutant.source, living=self._living):
                 os._exit(_IN_PLACE_IMPOSSIBLE)
             self._report = report
             self._run_tests(tests)
