@@ -77,6 +77,19 @@ def test_memory_is_promised_to_each_part() -> None:
     assert len({device.index for device in fit(make_ledger(a=2), make_parts("16G,0.5", "16G,0.5")).devices}) == 2
 
 
+def test_a_strict_tenant_s_guard_binds_every_container_and_not_the_first_alone() -> None:
+    """A Conservative tenant caps a V100's promises at 26,214 MiB: 4 GiB and 16 GiB leave no 8 GiB, as 95 % would."""
+    ledger = make_ledger(a=1)
+    hold_devices(
+        ledger, "a", 0, key="strict", share_milli=100, memory_mib=4096, mode="Fractional", guard="Conservative"
+    )
+    loose = replace(make_parts("16G,0.5", "6G,0.4"), guard="Aggressive")
+    refusal(ledger, loose)
+    ledger.release("strict")
+    hold_devices(ledger, "a", 0, key="loose", share_milli=100, memory_mib=4096, mode="Fractional", guard="Aggressive")
+    assert shares(fit(ledger, loose)) == [500, 400]
+
+
 def test_a_part_with_fewer_devices_to_choose_from_chooses_first() -> None:
     ledger = Ledger()
     add_node(ledger, "a", gpus=2)

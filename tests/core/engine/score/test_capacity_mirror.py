@@ -4,6 +4,7 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.settings import Limits
 from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.fragmentation.capacity import CPU, MEMORY
 from tests.core.engine.builders import add_node, hold_devices, make_device, make_ledger
@@ -32,6 +33,17 @@ def test_memory_that_is_tighter_than_the_share_is_what_counts() -> None:
     ledger = make_ledger(a=1)
     hold_devices(ledger, "a", 0, share_milli=100, memory_mib=19660, mode="Fractional")
     assert left(mirror_of(ledger), devices=1) == [250]
+
+
+def test_the_strictest_tenant_of_a_device_says_how_much_of_its_memory_counts() -> None:
+    """With 95 % allowed to all and a tenant that stays below 80 %, 26,214 MiB of a V100 count."""
+    ledger = Ledger(limits=Limits(guard_fraction=0.95))
+    add_node(ledger, "a", gpus=2)
+    for index, guard in enumerate(("Conservative", None)):
+        hold_devices(ledger, "a", index, share_milli=100, memory_mib=19660, mode="Fractional", guard=guard)
+    strict, loose = left(mirror_of(ledger), devices=2)
+    assert strict == 1000 * (26214 - 19660) // 26214
+    assert loose == 1000 * (31129 - 19660) // 31129
 
 
 def test_a_share_s_own_part_of_the_memory_is_no_shortage() -> None:

@@ -1,7 +1,7 @@
 """Limits of GPUQuotas and of groups: whom they bind, what they say, and what they let go."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.simulation import foresee
-from dovetail.queue.limits.limits import LimitGate, Subject, Terms, binds, group_limit, limits_of, milli_of, whom
+from dovetail.queue.limits.limits import (
+    CounterKey,
+    LimitGate,
+    Subject,
+    Terms,
+    binds,
+    group_limit,
+    limits_of,
+    milli_of,
+    whom,
+)
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger
@@ -161,6 +171,140 @@ def test_the_one_beyond_the_queue_is_told_how_long_it_is() -> None:
     assert isinstance(verdict, Waits)
     sentence = "GPUQuota vision: all whom it binds may have 2 jobs in the queue, 2 are before this one"
     assert (verdict.reason, verdict.message) == ("Quota", sentence)
+
+
+def test_a_job_does_not_count_itself_among_those_before_it() -> None:
+    """The queue asks about one job several times in a look: the answer stays the same."""
+    jobs = {name: (make_job(name, "1", at=at), VISION) for at, name in enumerate("ab")}
+    gate = gate_over(make_quota(queuedJobs=1), jobs=jobs)
+    first, second = (job for job, _ in jobs.values())
+    assert [gate.refusal(first) for _ in range(3)] == [None, None, None]
+    assert [gate.refusal(second) is None for _ in range(2)] == [False, False]
+    assert gate.refusal(first) is None
+
+
+def test_a_job_that_starts_leaves_its_place_in_the_queue_to_the_next() -> None:
+    jobs = {name: (make_job(name, "1", at=at), VISION) for at, name in enumerate("abc")}
+    gate = gate_over(make_quota(queuedJobs=1), jobs=jobs)
+    first, second, third = (job for job, _ in jobs.values())
+    assert gate.refusal(first) is None
+    gate.started(first)
+    assert gate.refusal(second) is None
+    assert gate.refusal(third) is not None
+
+
+def test_a_queue_limit_that_refuses_takes_no_place_in_another_queue() -> None:
+    """The job is kept out of the full queue, so it is in none: the other queue has its place still."""
+    quotas = [make_quota("wide", queuedJobs=1), make_quota("full", namespaces=["vision"], queuedJobs=0)]
+    other = Subject(namespace="nlp", user="bob")
+    jobs = {"a": (make_job("a", "1"), VISION), "b": (make_job("b", "1", at=1), other)}
+    gate = gate_over(*quotas, jobs=jobs)
+    assert gate.refusal(jobs["a"][0]) is not None
+    assert gate.refusal(jobs["b"][0]) is None
+
+
+def test_what_a_job_takes_is_counted_once_and_given_back_once() -> None:
+    jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("abc")}
+    a, b, c = (job for job, _ in jobs.values())
+    gate = gate_over(make_quota(gpus=4), jobs=jobs, running=("a",))
+    gate.started(a)
+    assert gate.refusal(b) is None, "a runs already and takes its two GPUs once"
+    gate.started(b)
+    assert gate.refusal(c) is not None
+    gate.ended(a.key)
+    gate.ended(a.key)
+    assert gate.refusal(c) is None
+    gate.started(c)
+    assert gate.refusal(a) is not None, "an end that is reported twice frees two GPUs and not four"
+
+
+def test_a_job_that_runs_once_more_after_its_end_counts_once_more() -> None:
+    jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("ab")}
+    a, b = (job for job, _ in jobs.values())
+    gate = gate_over(make_quota(gpus=2), jobs=jobs, running=("a",))
+    gate.ended(a.key)
+    gate.started(a)
+    assert gate.refusal(b) is not None
+
+
+def test_the_end_of_a_job_that_nobody_counted_changes_nothing() -> None:
+    jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("ab")}
+    b = [job for job, _ in jobs.values()][1]
+    gate = gate_over(make_quota(gpus=2), jobs=jobs, running=("a",))
+    gate.ended("who?")
+    assert gate.refusal(b) is not None
+
+
+# --- jobs that may start with fewer workers -------------------------------------------------------------------------
+
+
+def elastic(name: str, *, workers: int, least: int, each: str = "2") -> Candidate:
+    return replace(make_job(name, each), workers=workers, least=least)
+
+
+def gate_for(job: Candidate, *quotas: GPUQuota, used: dict[CounterKey, int] | None = None) -> LimitGate:
+    milli = milli_of(job.ask, workers=job.workers)
+    terms = limits_of(quotas, VISION, milli=milli, workers=job.workers, least=job.least)
+    return LimitGate({job.key: terms}, used=used)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "used", "workers", "narrowed"),
+    [
+        (8, 0, 4, False),
+        (8, 1000, 3, True),
+        (8, 2000, 3, True),
+        (8, 3000, 2, True),
+        (5, 0, 2, True),
+        (4, 0, 2, True),
+        (9, 0, 4, False),
+    ],
+)
+def test_an_elastic_job_starts_with_the_workers_that_its_quota_leaves(
+    gpus: int, used: int, workers: int, narrowed: bool
+) -> None:
+    """Four workers of two GPUs each, at least two of them: what is left of the quota, in whole workers."""
+    job = elastic("e", workers=4, least=2)
+    gate = gate_for(job, make_quota(gpus=gpus), used={("vision", "", "GPUs"): used})
+    assert gate.refusal(job) is None
+    assert gate.workers(job) == workers
+    assert gate.narrows(job) == ("GPUQuota vision" if narrowed else "")
+
+
+def test_the_narrowest_of_several_quotas_says_how_many_workers_start() -> None:
+    job = elastic("e", workers=4, least=1)
+    gate = gate_for(job, make_quota("wide", gpus=6), make_quota("narrow", gpus=4), make_quota("jobs", runningJobs=1))
+    assert (gate.workers(job), gate.narrows(job)) == (2, "GPUQuota narrow")
+
+
+def test_an_elastic_job_is_refused_when_not_even_its_fewest_workers_have_room() -> None:
+    job = elastic("e", workers=4, least=2)
+    quota = make_quota(gpus=5)
+    refused = gate_for(job, quota, used={("vision", "", "GPUs"): 2000}).refusal(job)
+    assert refused is not None
+    assert refused.message == ("GPUQuota vision: all whom it binds may run 5 GPUs, 2 run, this job needs at least 4")
+    assert gate_for(job, quota, used={("vision", "", "GPUs"): 1000}).refusal(job) is None
+
+
+def test_an_elastic_job_takes_what_it_started_with_and_a_rigid_one_all() -> None:
+    job, other = elastic("e", workers=4, least=1), make_job("o", "2")
+    quota = make_quota(gpus=6)
+    terms = {
+        job.key: limits_of([quota], VISION, milli=8000, workers=4, least=1),
+        other.key: limits_of([quota], VISION, milli=2000),
+    }
+    gate = LimitGate(terms)
+    gate.started(replace(job, workers=2))
+    assert gate.refusal(other) is None
+    gate.started(other)
+    assert gate.refusal(replace(other, key="p", name="p")) is None, "what has no terms is not refused"
+    assert gate.workers(job) == 1
+
+
+def test_a_rigid_job_keeps_its_workers_whatever_the_quota() -> None:
+    job = replace(make_job("r", "2"), workers=3)
+    gate = gate_for(job, make_quota(gpus=4))
+    assert (gate.workers(job), gate.narrows(job)) == (3, "")
 
 
 def test_jobs_of_a_group_run_side_by_side_up_to_the_number_of_each() -> None:
