@@ -1,15 +1,16 @@
 """Scenarios of fit and refusal as data: one cluster each, one ask, and what is expected."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from dovetail.api.gpujob import Mode
+from dovetail.api.gpujob import Mode, Workload
 from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import NodeFacts
-from dovetail.engine.model.refusals import RefusalKind
+from dovetail.engine.model.refusals import Refusal, RefusalKind
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 
@@ -244,3 +245,84 @@ def test_nodes_that_refuse_for_one_cause_share_one_text() -> None:
     refusals = screen(ledger, make_ask("4"), nodes=["a", "b", "c"], key="pod").refusals.values()
     assert {refusal.text for refusal in refusals} == {"fewer than 4 GPUs"}
     assert all(refusal.unresolvable for refusal in refusals)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """The most that an ask may find there and still fit. One more of it, and the node refuses.
+
+    `there` builds the ledger from the amount.
+    """
+
+    says: str
+    there: Callable[[int], Ledger]
+    most: int
+    ask: str
+    kind: RefusalKind
+    mode: Mode | None = None
+    workload: Workload | None = None
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+def strangers(mib: int) -> Ledger:
+    return with_device(foreign_mib=mib)
+
+
+def promised(mib: int) -> Ledger:
+    return with_claims({"share_milli": 100, "memory_mib": mib, "mode": "Fractional"}, gpus=1)
+
+
+def host_taken(*, cpu_milli: int = 0, memory_mib: int = 0) -> Ledger:
+    ledger = make_ledger(a=1)
+    ledger.commit(Claim(key="host", node="a", cpu_milli=cpu_milli, memory_mib=memory_mib))
+    return ledger
+
+
+def turns(count: int) -> Ledger:
+    return with_claims(*({"mode": "TimeShared", "share_milli": 100} for _ in range(count)), gpus=1)
+
+
+def tenants(count: int, workload: Workload) -> Ledger:
+    return with_claims(*({"mode": "Fractional", "share_milli": 10, "workload": workload} for _ in range(count)), gpus=1)
+
+
+BOUNDS = [
+    Bound(says="CPU", there=lambda taken: host_taken(cpu_milli=taken), most=56000, ask="1", cpu_milli=8000,
+          kind="CPUOrMemoryShort"),
+    Bound(says="memory", there=lambda taken: host_taken(memory_mib=taken), most=262144 - 1024, ask="1",
+          memory_mib=1024, kind="CPUOrMemoryShort"),
+    Bound(says="the share of a device", there=lambda taken: with_claims(half(share_milli=taken, memory_mib=0), gpus=1),
+          most=700, ask="0.3", kind="ShareShort"),
+    Bound(says="80 % of a shared device's 32,768 MiB", there=promised, most=26214 - 8192, ask="8G,0.5",
+          kind="MemoryGuard"),
+    Bound(says="a share's own part of the memory", there=promised, most=26214 - 13107, ask="0.5", kind="MemoryGuard"),
+    Bound(says="5 % of a whole device for strangers", there=strangers, most=1638, ask="1", kind="MemoryGuard"),
+    Bound(says="turns", there=turns, most=3, ask="0.1", mode="TimeShared", kind="TenantLimit"),
+    Bound(says="training tenants", there=lambda count: tenants(count, "Training"), most=0, ask="0.1",
+          workload="Training", kind="TenantLimit"),
+    Bound(says="inference tenants", there=lambda count: tenants(count, "Inference"), most=2, ask="0.1",
+          workload="Inference", kind="TenantLimit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.says)
+def test_what_is_exactly_enough_fits_and_one_less_does_not(bound: Bound) -> None:
+    ask = replace(
+        make_ask(bound.ask, mode=bound.mode, workload=bound.workload, cpu_milli=bound.cpu_milli),
+        memory_mib=bound.memory_mib,
+    )
+    assert isinstance(check(bound.there(bound.most), ask, node="a", key="p"), Fit)
+    refused = check(bound.there(bound.most + 1), ask, node="a", key="p")
+    assert isinstance(refused, Refusal)
+    assert refused.kind == bound.kind
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_one_node_and_many_are_judged_alike(many: int) -> None:
+    """Whether every node fits or only some: what is found without looking for causes is what the causes say."""
+    ledger = make_ledger(**dict.fromkeys("abcd"[:many], 2))
+    hold_devices(ledger, "a", 0)
+    found = screen(ledger, make_ask("2"), nodes=list("abcd"[:many]), key="p")
+    assert found.fits == list("bcd"[: many - 1])
+    assert list(found.refusals) == ["a"]

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,31 @@ def short_of_cpu() -> Ledger:
     add_node(ledger, "a", gpus=8)
     ledger.commit(Claim(key="host-a", node="a", cpu_milli=44000))
     ledger.commit(Claim(key="host-b", node="b", cpu_milli=24000))
+    return ledger
+
+
+def two_models() -> Ledger:
+    ledger = make_ledger(a=2)
+    add_node(ledger, "b", gpus=2, model="T4")
+    return ledger
+
+
+def without_cpu(*free_of_pods: str, gpus: int = 4) -> Ledger:
+    """Two nodes with free devices: a has no CPU left, and b takes no further pod where it is named."""
+    ledger = make_ledger(a=gpus, b=gpus)
+    ledger.commit(Claim(key="host-a", node="a", cpu_milli=64000))
+    ledger.commit(Claim(key="host-b", node="b", cpu_milli=0 if free_of_pods else 64000))
+    for name in free_of_pods:
+        add_node(ledger, name, gpus=gpus, pods=1)
+    return ledger
+
+
+def closed(*names: str, why: str = "a driver is missing") -> Ledger:
+    """Nodes that a person has to open, and c, which only starts."""
+    ledger = Ledger()
+    for name in names:
+        add_node(ledger, name, gpus=8, obstacle=f"{why} on {name}")
+    add_node(ledger, "c", gpus=8, obstacle="node is not ready")
     return ledger
 
 
@@ -143,6 +169,56 @@ def shared(**claim: int) -> Ledger:
             lambda: shared(share_milli=100, memory_mib=8192), "8G,0.1", 3, "MemoryGuard",
             "Need 3 GPUs, only 2 available: need 8192 MiB of memory on a GPU, the most left on one is 1638 MiB",
         ),
+        (
+            # The free devices are together, so they are no fragments: the node lacks CPU.
+            without_cpu, "4 with 30 CPUs", 1, "Resources",
+            "Need 4 GPUs, only 0 available with 30000m CPU and 0 MiB of memory beside them",
+        ),
+        (
+            # Not every node with free devices is out of pods: what is said has to help on the other one too.
+            lambda: without_cpu("b"), "4 with 30 CPUs", 1, "Resources",
+            "Need 4 GPUs, only 0 available with 30000m CPU and 0 MiB of memory beside them",
+        ),
+        (
+            lambda: shared(share_milli=100, memory_mib=20000), "0.5", 1, "MemoryGuard",
+            "Need 1 GPU, only 0 available: need 13107 MiB of memory on a GPU, the most left on one is 6214 MiB",
+        ),
+        (
+            lambda: shared(share_milli=1000, memory_mib=1000), "0.5", 1, "Resources",
+            "Need 1 GPU, only 0 available: the largest share left on one is 0",
+        ),
+        (
+            lambda: closed("a"), "4", 1, "NodeUnhealthy",
+            "Need 4 GPUs, only 0 available: the others are unhealthy or cordoned (a: a driver is missing on a)",
+        ),
+        (
+            lambda: closed("b", "a"), "4", 1, "NodeUnhealthy",
+            ("Need 4 GPUs, only 0 available: the others are unhealthy or cordoned "
+            "(a: a driver is missing on a, and 1 more node)"),
+        ),
+        (
+            lambda: closed("b", "d", "a"), "4", 1, "NodeUnhealthy",
+            ("Need 4 GPUs, only 0 available: the others are unhealthy or cordoned "
+            "(a: a driver is missing on a, and 2 more nodes)"),
+        ),
+        (
+            two_models, "30G,0.5(V100)", 1, "ExceedsCapacity",
+            f"{NONE}: need 30720 MiB on a GPU, the largest that could ever be promised is 26214 MiB",
+        ),
+        (
+            lambda: make_ledger(a=8), "1@cuda:0 with 900 CPUs", 1, "ExceedsCapacity",
+            f"{NONE}: no node has the 900000m CPU and 0 MiB of memory beside its GPUs",
+        ),
+        (
+            lambda: make_ledger(a=4, b=4), "2 with 40 CPUs", 3, "ExceedsCapacity",
+            ("Need 6 GPUs, only 4 available: at most 2 of 3 workers with 2 GPUs, "
+            "40000m CPU and 0 MiB of memory each could ever run together"),
+        ),
+        (
+            # Two whole workers fit and the third does not: its fellows' devices are all that it waits for.
+            lambda: busy(free=2, a=2, b=2, c=2, d=4), "2 with 1 CPUs", 5, "Resources",
+            "Need 10 GPUs, only 8 available",
+        ),
     ],
 )  # fmt: skip
 def test_a_job_that_does_not_fit_gets_a_reason_with_numbers(
@@ -160,6 +236,37 @@ def test_all_workers_are_placed_or_none() -> None:
     assert [claim.key for claim in claims] == ["job/0", "job/1", "job/2"]
     taken = [(claim.node, device.index) for claim in claims for device in claim.devices]
     assert len(set(taken)) == 6
+
+
+@pytest.mark.parametrize(("workers", "least", "placed"), [(3, None, 3), (4, None, 4), (6, 2, 4), (6, 4, 4), (3, 1, 3)])
+def test_as_many_workers_are_placed_as_are_asked_or_as_there_is_room_for(
+    workers: int, least: int | None, placed: int
+) -> None:
+    claims = place(make_ledger(a=4, b=4), make_ask("2"), workers=workers, key="job", least=least)
+    assert isinstance(claims, list)
+    assert len(claims) == placed
+
+
+def test_too_few_for_the_least_is_a_shortage_of_the_least() -> None:
+    found = place(busy(free=2, a=4, b=4, c=4), make_ask("2"), workers=6, key="job", least=4)
+    assert found == Shortage(reason="Resources", message="Need 8 GPUs, only 6 available")
+
+
+@pytest.mark.parametrize(("workers", "least", "placed"), [(2, None, 2), (3, 2, 2), (3, 1, 2)])
+def test_workers_that_take_a_node_each_are_placed_on_as_many_nodes(
+    workers: int, least: int | None, placed: int
+) -> None:
+    apart = replace(make_ask("1"), apart=True)
+    claims = place(make_ledger(a=4, b=4), apart, workers=workers, key="job", least=least)
+    assert isinstance(claims, list)
+    assert sorted(claim.node for claim in claims) == ["a", "b"][:placed]
+    assert [claim.key for claim in claims] == [f"job/{number}" for number in range(placed)]
+
+
+def test_a_worker_that_fails_to_be_placed_takes_back_those_before_it() -> None:
+    ledger = make_ledger(a=4)
+    assert isinstance(place(ledger, make_ask("2"), workers=3, key="job"), Shortage)
+    assert (ledger.claims(), ledger.totals().promised_milli) == ([], 0)
 
 
 def test_placing_never_changes_the_ledger() -> None:
