@@ -101,6 +101,29 @@ CASES = (
     ),
     Case(says="nobody goes where it is switched off", running=(low("a"), low("b")), rules=Rules(gap=0), leave=set()),
     Case(
+        says="a priority that is just low enough goes",
+        running=(low("a", priority=41), low("b", priority=40)),
+        leave={"b"},
+    ),
+    Case(says="what has run just long enough goes", running=(low("a", run_seconds=300.0), low("b", "4")), leave={"a"}),
+    Case(
+        says="what may make way once more goes",
+        running=(low("a", preempted=2), low("b", priority=49)),
+        leave={"a"},
+    ),
+    Case(
+        says="as many go as may within the hour",
+        running=(low("a", "2"), low("b", "2"), low("c", "4", priority=45)),
+        rules=replace(RULES, left=2),
+        leave={"a", "b"},
+    ),
+    Case(
+        says="the largest group that need not be smaller: three for a job that needs three",
+        running=(low("a", "2"), low("b", "2"), low("c", "2"), low("d", "2", priority=49)),
+        waiting=make_job("boss", "6", priority=50),
+        leave={"a", "b", "c"},
+    ),
+    Case(
         says="who makes way for another already is not asked again",
         running=(low("a", yields_to="uid-other"), low("b", priority=30)),
         leave={"b"},
@@ -136,6 +159,63 @@ def test_nobody_goes_where_an_end_makes_room_as_soon() -> None:
     evictor = Evictor(running=[running], rules=RULES)
     list(admit([BOSS], ledger=ledger, sites={}, leaving=leaving, evictor=evictor))
     assert evictor.orders == {}
+
+
+@pytest.mark.parametrize(("ends_in", "leaves"), [(60.0, False), (61.0, True)])
+def test_an_end_is_awaited_that_comes_before_victims_could_have_left(ends_in: float, leaves: bool) -> None:
+    """30 s of grace and Kubernetes' own 30 s: an end after these is later than a victim's."""
+    ledger = make_ledger(n=8)
+    ending, other = make_job("a", "4"), make_job("b", "4")
+    found = find_room(ending, ledger=ledger, shapes=Shapes(ledger), sites={})
+    assert isinstance(found, Room)
+    leaving = commit(found.claims, job=replace(ending, run_seconds=ends_in, limited=True), ledger=ledger)
+    evictor = Evictor(running=[start(ledger, other)], rules=RULES)
+    list(admit([BOSS], ledger=ledger, sites={}, leaving=leaving, evictor=evictor))
+    assert set(evictor.orders) == ({other.key} if leaves else set())
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, ""),
+        (1, "; 1 job of lower priority makes way for it"),
+        (2, "; 2 jobs of lower priority make way for it"),
+    ],
+)
+def test_the_waiting_job_is_told_how_many_make_way_for_it(count: int, words: str) -> None:
+    ledger = make_ledger(n=8)
+    running = [start(ledger, make_job(name, "4" if count < 2 else "2")) for name in "abcd"[: 2 if count < 2 else 4]]
+    evictor = Evictor(running=running, rules=RULES if count else Rules())
+    other = make_job("other", "9", priority=49)
+    list(admit([BOSS, other], ledger=ledger, sites={}, evictor=evictor))
+    assert evictor.making_way_for(BOSS.key) == words
+    assert evictor.making_way_for(other.key) == ""
+
+
+def test_a_reservation_for_victims_is_for_when_they_have_left() -> None:
+    ledger = make_ledger(n=4)
+    running = [start(ledger, make_job("a", "4"))]
+    evictor = Evictor(running=running, rules=replace(RULES, grace_seconds=12.0))
+    (verdict,) = admit([BOSS], ledger=ledger, sites={}, evictor=evictor)
+    assert isinstance(verdict, Waits)
+    assert verdict.kept is not None
+    assert verdict.kept.at_seconds == 42.0
+
+
+def test_where_preemption_was_switched_off_those_who_were_told_stay() -> None:
+    ledger = make_ledger(n=4)
+    running = [start(ledger, make_job("a", "4"), yields_to=BOSS.key)]
+    assert victims(BOSS, ledger=ledger, running=running, rules=Rules(gap=0)) == {}
+    assert victims(replace(BOSS, may_preempt=False), ledger=ledger, running=running) == {}
+    assert victims(BOSS, ledger=ledger, running=running) == {"a": "boss"}
+
+
+def test_who_has_left_is_not_told_again() -> None:
+    ledger = make_ledger(n=8)
+    gone = start(ledger, make_job("a", "4"), yields_to=BOSS.key, left=True)
+    still = start(ledger, make_job("b", "4"), yields_to=BOSS.key)
+    large = replace(make_job("boss", "8", priority=50))
+    assert victims(large, ledger=ledger, running=[gone, still]) == {"b": "boss"}
 
 
 def test_pods_that_are_no_jobs_never_make_way() -> None:
