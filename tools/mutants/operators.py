@@ -193,7 +193,8 @@ def _is_call(node: NodeOrLeaf) -> bool:
 def _is_key(node: NodeOrLeaf) -> bool:
     """Whether a tuple is what something is looked up or sorted by."""
     if node.type == "subscriptlist":
-        return all(part.type != "subscript" for part in node.children)
+        # An array's axes are no key.
+        return all(part.type in ("name", "atom_expr", "string") for part in node.children[::2])
     if node.type != "testlist_comp" or any(part.type.endswith("comp_for") for part in node.children):
         return False
     atom = node.parent
