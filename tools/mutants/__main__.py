@@ -38,16 +38,16 @@ def main() -> int:
     options = _options()
     settings = Settings(patience_seconds=options.patience, jobs=options.jobs, stop_seconds=float("inf"))
     for package in options.package:
-        mutants = _chosen(package, sample=options.sample, seed=options.seed)
         written = _RESULTS / f"{package}.json"
-        before = _read(written)
-        if options.again:
-            open_ones = {each["id"] for each in before if each["outcome"] in (Outcome.SURVIVED, Outcome.UNREACHED)}
-            mutants = [each for each in mutants if each.identity in open_ones]
+        before = _read(written) if options.again else []
+        survivors = [each for each in before if _survived(each)]
+        every = [mutant for name, path in modules_of(package) for mutant in mutants_of(name, path)]
+        mutants = _those(every, rows=survivors) if options.again else _sample(every, options.sample, seed=options.seed)
         tests = measured(options.tests or [_TESTS[package.partition(".")[0]]], fresh=options.fresh)
         print(f"{package}: {len(mutants)} mutants, {len(tests)} tests", flush=True)
         results = run_trials(mutants, tests=tests, settings=settings, tell=_tell)
-        rows = {each["id"]: each for each in before} if options.again else {}
+        # A survivor that is no mutant any more, for its line has changed, is left out.
+        rows = {each["id"]: each for each in before if not _survived(each)}
         rows |= {each.mutant.identity: _row(each) for each in results}
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(json.dumps(list(rows.values()), indent=1))
@@ -55,11 +55,22 @@ def main() -> int:
     return 0
 
 
-def _chosen(package: str, *, sample: int, seed: int) -> Sequence[Mutant]:
-    every = [mutant for name, path in modules_of(package) for mutant in mutants_of(name, path)]
-    if not sample or sample >= len(every):
+def _sample(every: Sequence[Mutant], size: int, *, seed: int) -> Sequence[Mutant]:
+    if not size or size >= len(every):
         return every
-    return sorted(random.Random(seed).sample(every, sample), key=lambda each: (each.module, each.line))
+    return sorted(random.Random(seed).sample(every, size), key=lambda each: (each.module, each.line))
+
+
+def _those(every: Sequence[Mutant], *, rows: Sequence[dict[str, object]]) -> Sequence[Mutant]:
+    """The mutants of these rows of a result."""
+    wanted = {each["id"] for each in rows}
+    places = {(each["module"], each["function"], each["operator"]) for each in rows}
+    likely = [each for each in every if (each.module, each.function, each.operator) in places]
+    return [each for each in likely if each.identity in wanted]
+
+
+def _survived(row: dict[str, object]) -> bool:
+    return row["outcome"] in (Outcome.SURVIVED, Outcome.UNREACHED)
 
 
 def _read(path: Path) -> list[dict[str, object]]:
@@ -88,7 +99,7 @@ def _tell(result: Result) -> None:
 
 
 def _table(package: str, *, rows: Sequence[dict[str, object]]) -> None:
-    killed = sum(row["outcome"] in (Outcome.KILLED, Outcome.TIMEOUT) for row in rows)
+    killed = sum(not _survived(row) for row in rows)
     print(f"| {package} | {len(rows)} mutants | {killed} killed | {killed / max(1, len(rows)):.0%} |", flush=True)
 
 

@@ -2,17 +2,21 @@
 
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.engine.gang.placement import Shortage, place
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Weights
-from dovetail.queue.cycle import admit
-from dovetail.queue.model.candidates import Candidate, Standing, claim_on_the_way, order, way_of
+from dovetail.queue.cycle import Look, admit
+from dovetail.queue.limits.limits import LimitGate, Subject, limits_of
+from dovetail.queue.model.candidates import Candidate, Leaving, Standing, claim_on_the_way, commit, order, way_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
@@ -123,6 +127,94 @@ def test_a_job_that_waits_is_told_the_reason_with_numbers() -> None:
 def test_a_job_without_gpu_starts_on_a_cluster_without_gpus() -> None:
     job = Candidate(key="uid-cpu", ask=Ask(gpu=None, cpu_milli=4000))
     assert admitted(decide(job, ledger=Ledger())) == {"cpu"}
+
+
+VISION = Subject(namespace="vision", user="ada")
+
+
+def quota_of(gpus: int) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": "vision"}, "spec": {"gpus": gpus}}, GPUQuota)
+
+
+def elastic_under(gpus: int, *, ledger: Ledger) -> list[Verdict]:
+    """Four workers of one GPU, at least one of them, and a job of one GPU after it, under a quota of so many GPUs."""
+    elastic = replace(make_job("elastic", "1"), workers=4, least=1)
+    after = make_job("after", "1", at=1)
+    quota = quota_of(gpus)
+    terms = {
+        elastic.key: limits_of([quota], VISION, milli=4000, workers=4, least=1),
+        after.key: limits_of([quota], VISION, milli=1000),
+    }
+    return list(admit([elastic, after], ledger=ledger, sites={}, gate=LimitGate(terms)))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "workers", "limit", "after_starts"),
+    [
+        (8, 8, 4, "", True),
+        (3, 8, 3, "GPUQuota vision", False),
+        (8, 2, 2, "", False),
+        (3, 2, 2, "", False),
+        (3, 3, 3, "GPUQuota vision", False),
+    ],
+    ids=[
+        "room and quota for all", "the quota leaves fewer", "the nodes leave fewer",
+        "the nodes leave fewer than the quota does", "both leave as many",
+    ],
+)  # fmt: skip
+def test_an_elastic_job_says_what_leaves_it_fewer_workers_and_takes_no_more_than_it_starts_with(
+    gpus: int, nodes: int, workers: int, limit: str, after_starts: bool
+) -> None:
+    first, second = elastic_under(gpus, ledger=make_ledger(n=nodes))
+    assert isinstance(first, Admitted)
+    assert (len(first.claims), first.limit) == (workers, limit)
+    assert isinstance(second, Admitted) is after_starts
+
+
+def test_what_an_elastic_job_started_without_is_left_of_the_quota_to_others() -> None:
+    """A quota of four and room for three on each of two kinds of nodes: two workers start, so two GPUs are left."""
+    ledger = make_ledger(n=2)
+    add_node(ledger, "t", gpus=2, model="T4")
+    quota = quota_of(4)
+    elastic = replace(make_job("elastic", "1(V100)"), workers=4, least=1)
+    others = [make_job(name, "1(T4)", at=at) for at, name in enumerate("ab", start=1)]
+    terms = {elastic.key: limits_of([quota], VISION, milli=4000, workers=4, least=1)}
+    terms |= {job.key: limits_of([quota], VISION, milli=1000) for job in others}
+    found = list(admit([elastic, *others], ledger=ledger, sites={}, gate=LimitGate(terms)))
+    assert [isinstance(each, Admitted) for each in found] == [True, True, True]
+
+
+def test_an_end_that_comes_early_lets_the_first_start_early() -> None:
+    """It reserved the end by the time limit; a look ahead at when the job is likely to end starts it there."""
+    ledger = make_ledger(n=2)
+    running = replace(make_job("r", "2"), run_seconds=5 * 3600.0, limited=True, likely_seconds=3600.0)
+    placed = place(ledger, running.ask, workers=1, key=running.key)
+    assert not isinstance(placed, Shortage)
+    (end,) = commit(placed, job=running, ledger=ledger)
+    waiting = make_job("w", "2")
+    look = Look(ledger, sites={}, leaving=[end])
+    found = look.at(waiting)
+    assert isinstance(found, Waits)
+    assert found.kept is not None
+    assert found.kept.at_seconds == 5 * 3600.0
+    assert look.advance() is not None
+    assert look.now == 3600.0
+    assert isinstance(look.at(waiting), Admitted)
+    assert look.advance() is not None, "its own end"
+
+
+def test_ends_that_are_close_together_are_taken_together() -> None:
+    """Within 10 s, or half a percent of how far away they are."""
+    ledger = make_ledger(n=4)
+    times = {"a": 100.0, "b": 110.0, "c": 110.5, "d": 10_000.0, "e": 10_050.0}
+    for name in times:
+        commit([Claim(key=name, node="n", cpu_milli=1)], job=make_job(name), ledger=ledger)
+    ends = [Leaving(at_seconds=at, key=name, job=name) for name, at in times.items()]
+    look = Look(ledger, sites={}, leaving=ends)
+    seen = []
+    while (gone := look.advance()) is not None:
+        seen.append((look.now, [end.key for end, _ in gone]))
+    assert seen == [(110.0, ["a", "b"]), (110.5, ["c"]), (10_050.0, ["d", "e"])]
 
 
 def test_a_job_is_placed_on_the_nodes_of_its_site_only() -> None:

@@ -82,6 +82,20 @@ def test_what_was_met_stays_met_when_that_job_is_gone() -> None:
     assert states_of([Dependency(name="a")], job_named=lambda _: None, before=before)[0].state == "Met"
 
 
+@pytest.mark.parametrize("word", ["waiting", "unknown", "failed"])
+def test_only_what_was_met_stays_so(word: str) -> None:
+    assert states_of([Dependency(name="a")], job_named=lambda _: None, before=states(word))[0].state == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("count", "end"), [(3, "c to succeed"), (4, "c to succeed and 1 more"), (6, "c to succeed and 3 more")]
+)
+def test_three_are_named_and_the_others_counted(count: int, end: str) -> None:
+    found = unmet(states(*["waiting"] * count), spec=make_job(dependencyPolicy="All").spec)
+    assert found is not None
+    assert found.message == f"Waits for a to succeed and b to succeed and {end}"
+
+
 def test_what_was_met_for_another_condition_is_asked_anew() -> None:
     gone: dict[str, GPUJob] = {}
     wanted = [Dependency(name="a", condition="Finished")]

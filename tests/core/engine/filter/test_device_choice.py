@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from dovetail.engine.filter.device_choice import choose_slots
+from dovetail.api.gpujob import Mode, Policy
+from dovetail.engine.filter.device_choice import chosen, link_ranks
+from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.inventory import DeviceFacts
+from tests.core.engine.builders import hold_devices, make_ask, make_device, make_ledger
 
 QUADS = [(0, 1, 2, 3), (4, 5, 6, 7)]
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]
@@ -91,3 +95,45 @@ def test_where_sets_are_too_many_to_look_at_all_a_connected_one_is_found() -> No
         np.arange(1, 32), count=8, values=np.zeros(31), facts=server(32, nvlink=islands, sockets=2)
     )  # fmt: skip
     assert found == islands[1]
+
+
+def test_how_well_devices_are_connected() -> None:
+    """NVLink, one switch, one socket, and nothing in common; a device is not connected to itself."""
+    facts = server(4, nvlink=[(0, 1)], switch=[(0, 1), (1, 2)], sockets=2)
+    assert link_ranks(facts).tolist() == [
+        [0, 3, 0, 0],
+        [3, 0, 2, 0],
+        [0, 2, 0, 1],
+        [0, 0, 1, 0],
+    ]
+    assert link_ranks(server(2)).tolist() == [[0, 0], [0, 0]], "what nobody knows is no socket in common"
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "there", "load", "expected"),
+    [
+        ("Balanced", "Fractional", {0: 500, 1: 700}, {}, 1),
+        ("Pack", "Fractional", {0: 500, 1: 700}, {}, 1),
+        ("Spread", "Fractional", {0: 500, 1: 700}, {}, 2),
+        ("Spread", "Fractional", {0: 200, 1: 500}, {2: 0.9}, 0),
+        ("Spread", "Fractional", {2: 300}, {0: 0.9, 1: 0.4}, 2),
+        ("Balanced", "Fractional", {0: 500}, {0: 0.9}, 0),
+        ("Spread", "TimeShared", {0: 300}, {1: 0.9}, 2),
+        ("Balanced", "TimeShared", {0: 300}, {}, 0),
+    ],
+    ids=[
+        "Balanced takes the fullest", "Pack takes the fullest", "Spread takes the emptiest",
+        "Spread avoids what is measured hot", "of a promise and a load the higher counts",
+        "Balanced fills what it has started", "Spread adds turns last", "others overlap turns first",
+    ],
+)  # fmt: skip
+def test_which_device_a_policy_takes_where_nothing_is_priced(
+    policy: Policy, mode: Mode, there: dict[int, int], load: dict[int, float], expected: int
+) -> None:
+    ledger = make_ledger(a=3)
+    ledger.set_devices("a", [make_device("a", at, utilization=load.get(at, 0.0)) for at in range(3)])
+    for index, share in there.items():
+        hold_devices(ledger, "a", index, share_milli=share, mode=mode)
+    found = check(ledger, make_ask("0.1", policy=policy, mode=mode), node="a", key="p")
+    assert isinstance(found, Fit)
+    assert [device.index for device in found.claim.devices] == [expected]

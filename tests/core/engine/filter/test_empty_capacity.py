@@ -10,7 +10,7 @@ from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
-from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 
 def full(**nodes: int) -> Ledger:
@@ -64,6 +64,25 @@ def test_cpu_and_memory_count_for_all_workers_of_a_node(resource: str) -> None:
     assert f"at most 2 of 3 workers with 1 GPU, {ask.cpu_milli}m CPU and {ask.memory_mib} MiB of memory each" in (
         found.message
     )
+
+
+@pytest.mark.parametrize("resource", ["cpu_milli", "memory_mib"])
+def test_a_worker_that_takes_all_of_a_node_could_run_and_a_larger_one_never(resource: str) -> None:
+    ledger = Ledger()
+    add_node(ledger, "a", gpus=1, cpu_milli=8000, memory_mib=8000)
+    hold_devices(ledger, "a", 0)
+    assert shortage(ledger, replace(make_ask("1"), **{resource: 8000}), workers=1).reason == "Resources"
+    assert shortage(ledger, replace(make_ask("1"), **{resource: 8001}), workers=1).reason == "ExceedsCapacity"
+
+
+def test_a_worker_of_two_devices_needs_two_however_many_places_one_has() -> None:
+    """An A100 has room for four times 16 GiB, and the V100 next to it for one: one worker of two devices."""
+    ledger = make_ledger(a=2)
+    ledger.set_devices("a", [make_device("a", 0, model="A100"), make_device("a", 1)])
+    ask = make_ask("2x16G,0.1")
+    assert isinstance(place(ledger, ask, workers=1, key="x"), list)
+    beyond = shortage(ledger, ask, workers=2)
+    assert (beyond.reason, "at most 1 of 2 workers" in beyond.message) == ("ExceedsCapacity", True)
 
 
 @given(

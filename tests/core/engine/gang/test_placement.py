@@ -60,6 +60,20 @@ def two_models() -> Ledger:
     return ledger
 
 
+def mixed_and_closed() -> Ledger:
+    """A V100 and a T4 on a node that a person has to open."""
+    ledger = Ledger()
+    add_node(ledger, "a", gpus=2, obstacle="a driver is missing")
+    ledger.set_devices("a", [make_device("a", 0), make_device("a", 1, model="T4")])
+    return ledger
+
+
+def two_vendors() -> Ledger:
+    ledger = make_ledger(a=2, b=2)
+    ledger.set_devices("b", [make_device("b", 0, vendor="amd")])
+    return ledger
+
+
 def without_cpu(*free_of_pods: str, gpus: int = 4) -> Ledger:
     """Two nodes with free devices: a has no CPU left, and b takes no further pod where it is named."""
     ledger = make_ledger(a=gpus, b=gpus)
@@ -213,6 +227,14 @@ def shared(**claim: int) -> Ledger:
             lambda: make_ledger(a=4, b=4), "2 with 40 CPUs", 3, "ExceedsCapacity",
             ("Need 6 GPUs, only 4 available: at most 2 of 3 workers with 2 GPUs, "
             "40000m CPU and 0 MiB of memory each could ever run together"),
+        ),
+        (
+            mixed_and_closed, "1(V100)", 1, "NodeUnhealthy",
+            f"{NONE}: the others are unhealthy or cordoned (a: a driver is missing)",
+        ),
+        (
+            two_vendors, "1(nvidia) with 900 CPUs", 1, "ExceedsCapacity",
+            f"{NONE}: no node has the 900000m CPU and 0 MiB of memory beside its GPUs",
         ),
         (
             # Two whole workers fit and the third does not: its fellows' devices are all that it waits for.

@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
@@ -219,3 +220,98 @@ def test_the_columns_grow_with_nodes_and_with_devices() -> None:
     add_node(ledger, "large", gpus=20)
     assert ledger.totals().devices == 220
     assert isinstance(check(ledger, make_ask("20"), node="large", key="pod"), Fit)
+
+
+# --- parts of the ledger's promises to those who use it --------------------------------------------------------------
+
+
+def test_what_is_set_aside_for_a_while_is_as_before_afterwards() -> None:
+    ledger = make_ledger(a=2)
+    hold_devices(ledger, "a", 0, key="firm")
+    hold_devices(ledger, "a", 1, key="hold", hold_until=9.0)
+    with ledger.aside(["firm", "hold", "unknown"]):
+        assert (ledger.claims(), ledger.totals().promised_milli) == ([], 0)
+    assert {claim.key for claim in ledger.claims()} == {"firm", "hold"}
+    assert (ledger.is_hold("firm"), ledger.is_hold("hold"), ledger.totals().promised_milli) == (False, True, 2000)
+    assert [claim.key for claim in ledger.expire_holds(9.0)] == ["hold"]
+
+
+def test_what_is_set_aside_comes_back_whatever_happens_meanwhile() -> None:
+    ledger = make_ledger(a=1)
+    hold_devices(ledger, "a", 0, key="firm")
+    with pytest.raises(LookupError), ledger.aside(["firm"]):
+        raise LookupError
+    assert ledger.claim("firm") is not None
+
+
+@pytest.mark.parametrize(("now", "expired"), [(8.9, False), (9.0, True), (9.1, True)])
+def test_a_hold_ends_at_its_time_and_not_before(now: float, expired: bool) -> None:
+    ledger = make_ledger(a=1)
+    hold_devices(ledger, "a", 0, key="hold", hold_until=9.0)
+    assert bool(ledger.expire_holds(now)) is expired
+    assert ledger.is_hold("hold") is not expired
+
+
+@pytest.mark.parametrize(
+    ("resource", "nodes", "serves"),
+    [
+        ("", None, True),
+        ("", ["managed"], True),
+        ("", ["vendor", "bare"], False),
+        ("", ["unknown"], False),
+        ("", [], False),
+        ("nvidia.com/gpu", None, True),
+        ("nvidia.com/gpu", ["managed"], False),
+        ("nvidia.com/gpu", ["unknown", "vendor"], True),
+        ("nvidia.com/gpu", ["bare"], False),
+        ("amd.com/gpu", None, False),
+    ],
+)
+def test_which_nodes_serve_what_is_asked(resource: str, nodes: list[str] | None, serves: bool) -> None:
+    ledger = make_ledger(managed=1)
+    add_node(ledger, "vendor", gpus=2, managed=False, resource="nvidia.com/gpu", offered=2)
+    add_node(ledger, "bare", gpus=0, managed=False, resource="nvidia.com/gpu")
+    assert ledger.serves(resource, nodes=nodes) is serves
+
+
+def test_a_node_that_is_gone_serves_nothing() -> None:
+    ledger = make_ledger(a=1)
+    ledger.drop_node("a")
+    assert not ledger.serves("")
+
+
+def test_a_name_that_was_never_seen_is_no_node_however_full_the_table_is() -> None:
+    names = [f"n{number:02d}" for number in range(64)]
+    ledger = make_ledger(**dict.fromkeys(names, 1))
+    found = screen(ledger, make_ask("1"), nodes=["n00", "nowhere", "n63"], key="p")
+    assert found.fits == ["n00", "n63"]
+    assert found.refusals["nowhere"].message == "nowhere: node is not known yet"
+
+
+def test_a_claim_of_the_same_key_on_another_node_moves() -> None:
+    ledger = make_ledger(a=1, b=1)
+    hold_devices(ledger, "a", 0, key="p")
+    hold_devices(ledger, "b", 0, key="p")
+    assert ([claim.key for claim in ledger.claims_on("a")], [claim.key for claim in ledger.claims_on("b")]) == (
+        [],
+        ["p"],
+    )
+    assert check(ledger, make_ask("1"), node="a", key="q") != check(ledger, make_ask("1"), node="b", key="q")
+
+
+def test_memory_that_the_driver_keeps_is_never_given() -> None:
+    ledger = make_ledger(a=1)
+    ledger.set_devices("a", [make_device("a", 0, reserved_mib=768)])
+    assert ledger.largest_mib == 32000
+    ledger.set_devices("a", [make_device("a", 0, reserved_mib=40000)])
+    assert ledger.largest_mib == 0
+
+
+@pytest.mark.parametrize(("model", "memory_mib", "asked", "fits"), [
+    ("V100", 32768, "1(V100-32GB)", True), ("V100", 32768, "1(V100-16GB)", False),
+    ("V100", 16160, "1(V100-16GB)", True),
+])  # fmt: skip
+def test_what_a_card_has_tells_models_of_one_name_apart(model: str, memory_mib: int, asked: str, fits: bool) -> None:
+    ledger = make_ledger(a=1)
+    ledger.set_devices("a", [make_device("a", 0, model=model, memory_mib=memory_mib)])
+    assert isinstance(check(ledger, make_ask(asked), node="a", key="p"), Fit) is fits

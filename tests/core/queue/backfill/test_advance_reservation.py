@@ -65,6 +65,34 @@ def test_what_is_kept_comes_from_those_who_end_before_where_that_is_known() -> N
     assert decide(make_job("x", "2"), ledger=ledger, leaving=leaving) == {"x": ""}
 
 
+@pytest.mark.parametrize(("hours", "kept"), [(1.0, 2), (1.001, 1)])
+def test_who_ends_when_the_time_comes_leaves_what_is_kept_then(hours: float, kept: int) -> None:
+    ledger = make_ledger(n=2)
+    leaving = run(ledger, make_job("r", "1", hours=hours))
+    (found,) = placed([SOON], ledger=ledger, leaving=leaving)["vision"]
+    assert found.devices == kept
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "devices"),
+    [((0.0, 2 * HOUR), (2 * HOUR, 3 * HOUR), 2), ((0.0, 2 * HOUR), (2 * HOUR - 1, 3 * HOUR), 0)],
+    ids=["times that touch", "times that overlap"],
+)
+def test_times_that_only_touch_are_kept_on_the_same_devices(
+    first: tuple[float, float], second: tuple[float, float], devices: int
+) -> None:
+    one = replace(SOON, name="a", at_seconds=first[0], until_seconds=first[1])
+    other = replace(SOON, name="b", quota="nlp", at_seconds=second[0], until_seconds=second[1])
+    found = placed([one, other], ledger=make_ledger(n=2), leaving=())
+    assert sum(each.devices for each in found.get("nlp", ())) == devices
+
+
+@pytest.mark.parametrize(("hours", "kept_back"), [(1.0, False), (1.001, True)])
+def test_a_job_that_ends_when_the_time_comes_may_have_what_is_kept(hours: float, kept_back: bool) -> None:
+    found = decide(make_job("x", "2", hours=hours), ledger=make_ledger(n=2))
+    assert found == {"x": "Reserved" if kept_back else ""}
+
+
 def test_nobody_counts_on_the_end_of_a_job_without_a_limit() -> None:
     ledger = make_ledger(n=4)
     leaving = tuple(run(ledger, make_job("r", "2")))

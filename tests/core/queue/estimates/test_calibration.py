@@ -67,6 +67,41 @@ def test_the_bounds_reach_further_to_the_side_where_starts_come() -> None:
     assert early.early > Factors().early > late.early
 
 
+def test_one_start_that_came_as_foreseen_changes_little() -> None:
+    """Twenty in their stead weigh against one that came: the factors begin at 1.3."""
+    assert after(1000).factors.late == pytest.approx(1.2952, abs=0.001)
+    assert after(1000).factors.early == pytest.approx(1.2952, abs=0.001)
+
+
+def test_how_late_a_start_is_counts_in_parts_of_the_span_to_that_side() -> None:
+    """Twice as long as foreseen is well within futures that reach to four times as long."""
+    misses = Misses()
+    for number in range(50):
+        misses.told(f"{number}", foreseen(1000, early=1000, late=4000), now_seconds=0)
+        misses.started(f"{number}", now_seconds=2000)
+    assert misses.factors.late < Factors().late
+
+
+@pytest.mark.parametrize(
+    ("waited", "within"), [(98.9, False), (99.0, True), (150.0, True), (201.0, True), (201.1, False)]
+)
+def test_a_start_is_within_its_bounds_to_the_second(waited: float, within: bool) -> None:
+    assert Bounds(earliest_seconds=100.0, latest_seconds=200.0).hold(waited) is within
+
+
+def test_estimates_are_noted_apart_and_the_latest_eight_of_them() -> None:
+    """Told every second: noted at half of what was foreseen, and not before 30 s have passed."""
+    misses = Misses()
+    for now in range(200):
+        misses.told("short", foreseen(10), now_seconds=now)
+        misses.told("long", foreseen(100), now_seconds=now)
+    noted = {key: [at for at, _ in found] for key, found in misses._told.items()}
+    assert noted == {"short": [0, 30, 60, 90, 120, 150, 180], "long": [0, 50, 100, 150]}
+    for now in range(200, 1000):
+        misses.told("short", foreseen(10), now_seconds=now)
+    assert [at for at, _ in misses._told["short"]] == list(range(780, 1000, 30))
+
+
 def test_what_came_long_ago_is_forgotten() -> None:
     assert after(*[9000] * 50, *[1000] * 1000).factors == after(*[1000] * 1000).factors
 

@@ -88,3 +88,26 @@ def test_one_that_others_pass_until_the_play_is_over_starts_then_at_the_earliest
 
     start = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=coming)["it"]
     assert start.in_seconds > 100 * HOUR
+
+
+def test_fifteen_futures_are_played_each_with_a_draw_of_its_own() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
+        asked.append((play, above))
+        return ()
+
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2, 3)
+    waiting = [make_job("first", "4", priority=30), make_job("then", "4", at=1, priority=20)]
+    foreseen(*waiting, ledger=ledger, leaving=leaving, coming=coming)
+    assert asked == [(number, 20) for number in range(15)]
+
+
+def test_where_no_job_waits_no_future_is_played() -> None:
+    def coming(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
+        raise AssertionError((play, above))
+
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "2", hours=4)), 1, 2, 3)
+    assert foreseen(make_job("now", "1"), ledger=ledger, leaving=leaving, coming=coming) == {}

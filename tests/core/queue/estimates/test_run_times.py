@@ -76,3 +76,29 @@ def test_a_range_is_renewed_once_more_is_known() -> None:
 def test_one_that_ran_longer_than_all_others_may_end_at_any_time_until_its_limit() -> None:
     told = learned(*[0.1] * 10).range_seconds(("team",), limit_seconds=100, so_far_seconds=60) or ()
     assert 60 < told[0] < told[-1] <= 100
+
+
+def test_of_ten_that_ran_differently_each_tells_a_part_of_the_range() -> None:
+    found = learned(*[at / 10 for at in range(1, 11)])
+    told = found.range_seconds(("team",), limit_seconds=100) or ()
+    assert told == pytest.approx((10, 20, 30, 40, 50, 60, 70, 80, 90, 100))
+    later = found.range_seconds(("team",), limit_seconds=100, so_far_seconds=75) or ()
+    assert (later[0], later[-1]) == pytest.approx((80, 100))
+    assert found.range_seconds(("team",), limit_seconds=100) == told, "what one that runs on is told is its own"
+
+
+def test_what_runs_beyond_its_limit_has_used_all_of_it() -> None:
+    found = learned(*[3.0] * 5)
+    assert found.expected_seconds(("team",), limit_seconds=100) == pytest.approx(100)
+    assert found.expected_seconds(("team",), limit_seconds=100, so_far_seconds=300) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("count", "knows"), [(4, False), (5, True)])
+def test_five_are_enough_to_tell(count: int, knows: bool) -> None:
+    found = learned(*[0.3] * count)
+    assert (found.knows(("team",)), found.knows(())) == (knows, knows)
+    assert found.expected_seconds(("team",), limit_seconds=100) == pytest.approx(30 if knows else 50)
+
+
+def test_a_job_that_ends_at_once_is_expected_to_run_a_little() -> None:
+    assert learned(*[0.0] * 5).expected_seconds(("team",), limit_seconds=100) == pytest.approx(2)

@@ -1,0 +1,90 @@
+"""When the first job that does not fit is going to start, and what has to stay free for it until then."""
+
+from dataclasses import replace
+
+import pytest
+
+from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.queue.backfill.reservation import Reservation, beyond, kept_now, reserve
+from dovetail.queue.model.candidates import Leaving
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.backfill.test_backfill import HOUR, make_job, run
+
+
+@pytest.mark.parametrize("gpus", range(1, 9))
+def test_a_job_starts_with_the_end_that_makes_room_for_all_of_it(gpus: int) -> None:
+    """Eight jobs of one GPU each end hour by hour: the job of k GPUs starts when the k-th has ended."""
+    ledger = make_ledger(a=8)
+    leaving = [end for hour in range(1, 9) for end in run(ledger, make_job(f"r{hour}", "1", hours=hour))]
+    found = reserve(make_job("x", str(gpus)), ledger=ledger, sites={}, leaving=leaving)
+    assert found is not None
+    assert (found.at_seconds, found.devices) == (gpus * HOUR, gpus)
+    assert ledger.totals().promised_milli == 8000, "the ledger is as before"
+
+
+def test_no_end_makes_room_for_more_than_all_that_end() -> None:
+    ledger = make_ledger(a=8)
+    run(ledger, make_job("stays", "1"))
+    leaving = run(ledger, make_job("r", "2", hours=1))
+    assert reserve(make_job("x", "8"), ledger=ledger, sites={}, leaving=leaving) is None
+    assert reserve(make_job("x", "8"), ledger=ledger, sites={}, leaving=[]) is None
+
+
+def share(*amounts: int, memory_mib: int = 0, key: str = "c", **facts: int) -> Claim:
+    """A claim on devices d0, d1, … of node a."""
+    devices = tuple(
+        DeviceClaim(index=at, uuid=f"d{at}", share_milli=milli, memory_mib=memory_mib)
+        for at, milli in enumerate(amounts)
+    )
+    return Claim(key=key, node="a", mode="Fractional", devices=devices, **facts)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "left"),
+    [
+        (share(500), [], share(500)),
+        (share(500), [share(300, key="g")], share(200)),
+        (share(500), [share(500, key="g")], share()),
+        (share(500), [share(900, key="g")], share()),
+        (share(0, memory_mib=512), [share(0, memory_mib=200, key="g")], share(0, memory_mib=312)),
+        (share(cpu_milli=800, memory_mib=0), [share(cpu_milli=300, key="g")], share(cpu_milli=500)),
+        (share(unnamed=3), [share(unnamed=2, key="g")], share(unnamed=1)),
+        (share(500), [replace(share(500, key="g"), node="b", devices=())], share(500)),
+    ],
+    ids=[
+        "nothing is given back", "a part", "all of it", "more than all of it", "memory", "CPU",
+        "devices of a vendor\'s node", "another node\'s",
+    ],
+)  # fmt: skip
+def test_what_is_not_given_back_has_to_stay_free(wanted: Claim, given: list[Claim], left: Claim) -> None:
+    assert beyond([wanted], given=given) == [left]
+
+
+def test_what_is_given_back_is_counted_against_one_claim_only() -> None:
+    first, second = share(300, cpu_milli=100, key="one"), share(300, cpu_milli=100, key="two")
+    given = share(400, cpu_milli=150, key="g")
+    assert beyond([first, second], given=[given]) == [
+        share(key="one"),
+        share(200, cpu_milli=50, key="two"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "assumed", "words", "kept"),
+    [
+        (60.0, False, "", 0), (60.1, False, "", 1), (59.0, True, "", 0), (59.0, True, "for a class", 1),
+        (60.0, False, "for a class", 0),
+    ],
+    ids=[
+        "who ends in time gives it back", "who ends too late does not", "a job counts on a guess",
+        "what is kept for a time counts on no guess", "but on a limit",
+    ],
+)  # fmt: skip
+def test_on_whose_end_is_counted(ends_at: float, assumed: bool, words: str, kept: int) -> None:
+    ledger = make_ledger(a=1)
+    (end,) = run(ledger, make_job("r", "1", hours=1))
+    claim = ledger.claim(end.key)
+    assert claim is not None
+    leaving = [Leaving(at_seconds=ends_at, key=end.key, job="r", assumed=assumed)]
+    made = Reservation(job=make_job("x", "1"), at_seconds=60.0, claims=(replace(claim, key="x/0"),), words=words)
+    assert sum(len(each.devices) for each in kept_now(made, ledger=ledger, leaving=leaving)) == kept
