@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.fragmentation.arrivals import Learner, LearningSettings, Online, drift
+from dovetail.fragmentation.arrivals import LearnedMix, Learner, LearningSettings, Online, drift
 from dovetail.fragmentation.priced_headroom import PH, ph_online
 from tests.core.fragmentation.builders import cluster, mix_of, share, whole
 
@@ -32,6 +32,37 @@ def test_an_arrival_counts_half_after_its_half_life():
 def test_weights_stay_finite_over_many_half_lives():
     settings = LearningSettings(half_life_arrivals=2, prior_probability=0.0)
     assert learned((whole(1), 500), (share(500), 500), settings=settings)[share(500)] == pytest.approx(1, abs=1e-6)
+
+
+def test_weights_stay_finite_over_more_half_lives_than_a_number_can_hold():
+    settings = LearningSettings(half_life_arrivals=1, prior_probability=0.0)
+    assert learned((whole(1), 1000), (share(500), 1100), settings=settings) == {share(500): 1.0}
+
+
+@pytest.mark.parametrize(("first_look", "moved_at"), [(1, 1), (4, 4)])
+def test_the_first_look_comes_with_the_arrival_that_it_is_set_to(first_look, moved_at):
+    columns = cluster(8)
+    found = LearnedMix(columns, learning=LearningSettings(first_look=first_look))
+    assert [found.observe(share(500), columns=columns) for _ in range(5)].index(True) == moved_at - 1
+
+
+def test_looks_become_rarer_as_arrivals_add_up():
+    """At 2, then three times as many each, and no more than 20 later: what is new is seen at the next one."""
+    columns = cluster(8)
+    found = LearnedMix(
+        columns,
+        learning=LearningSettings(
+            first_look=2, looks_factor=3, longest_between_looks=20, half_life_arrivals=1, prior_probability=0.0
+        ),
+    )
+    shapes = (share(500), whole(1))
+    moved = [at + 1 for at in range(70) if found.observe(shapes[len(moved_before(at)) % 2], columns=columns)]
+    assert moved == [2, 6, 18, 38, 58]
+
+
+def moved_before(at):
+    """The looks that lie before an arrival: after each of them another shape comes."""
+    return [look for look in (2, 6, 18, 38, 58) if look <= at]
 
 
 def test_rare_shapes_are_left_out_unless_they_take_several_devices():

@@ -121,3 +121,32 @@ def test_a_node_can_become_any_other() -> None:
         assert getattr(columns, name).tolist() == getattr(expected, name).tolist(), name
     assert (columns.idle_milli, columns.idle_cpu_milli) == (expected.idle_milli, expected.idle_cpu_milli)
     assert (columns.capacity_milli, columns.capacity_cpu_milli) == (6000, 32000)
+
+
+def test_a_node_becomes_what_it_is_said_to_be_and_the_sums_follow():
+    columns = cluster(2, 2, cpu_milli=1000)
+    columns.become(
+        0,
+        Room(
+            model="V100", cpu_milli=400, memory_mib=10, left=(300, 1000), gpus=2,
+            cpu_capacity_milli=500, memory_capacity_mib=20,
+        ),
+    )  # fmt: skip
+    assert columns.left[0].tolist() == [300, 1000]
+    assert columns.spare[0].tolist() == [400, 10, 1000, 1]
+    assert columns.capacity[0].tolist() == [500, 20, 1000, 2]
+    assert (columns.idle_milli, columns.idle_cpu_milli) == (3300, 1400)
+    assert (columns.capacity_milli, columns.capacity_cpu_milli) == (4000, 1500)
+
+
+def test_a_node_that_has_lost_its_devices_has_no_capacity_of_them():
+    columns = cluster(2, cpu_milli=1000)
+    nothing = Room(
+        model="V100", cpu_milli=0, memory_mib=0, left=(), gpus=0, cpu_capacity_milli=0, memory_capacity_mib=0
+    )
+    columns.become(0, nothing)
+    assert columns.capacity[0].tolist() == [0, 0, 0, 0]
+    assert (columns.idle_milli, columns.capacity_milli, columns.idle_cpu_milli) == (0, 0, 0)
+    before = columns.changes
+    columns.become(0, nothing)
+    assert columns.changes == before, "what is as before touches nothing"

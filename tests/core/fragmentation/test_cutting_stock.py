@@ -58,3 +58,11 @@ def test_worth_rises_with_the_residual_and_no_pattern_is_worth_more_than_a_devic
     assert value[0] == 0
     assert (value[1:] >= value[:-1] - 1e-9).all()
     assert value[1000] == pytest.approx(1, abs=1e-6)
+
+
+def test_only_how_much_is_asked_of_each_size_counts_and_not_how_many_sizes_there_are():
+    """Beside each 600 there is room for two 200. Three of these for one 600: the third has a device of its own."""
+    value = residual_values({600: 0.1, 200: 0.3})
+    assert [value[milli] for milli in (200, 600)] == pytest.approx([0.2, 0.6])
+    parted = residual_values({600: 0.1, 191: 0.1, 195: 0.1, 200: 0.1})
+    assert [parted[milli] for milli in (200, 600)] == pytest.approx([0.2, 0.6])

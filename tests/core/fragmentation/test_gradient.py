@@ -96,3 +96,30 @@ def test_the_change_foretold_is_the_change_that_comes(columns, expected, history
             change = foretold.change_by_whole(choice.shape, rows=rows)
         came = gradient.fragmentation() - before
         assert change[0] == pytest.approx(came[choice.node], abs=1e-9)
+
+
+def test_what_is_placed_later_counts_from_the_next_look_on():
+    columns = cluster(2)
+    gradient = Gradient(columns, mix_of((share(500), 1)))
+    assert gradient.fragmentation().tolist() == [0]
+    taken = put(columns, share(700), device=0)
+    assert gradient.fragmentation().tolist() == [300]
+    columns.release(taken)
+    assert gradient.fragmentation().tolist() == [0]
+
+
+def test_each_class_counts_on_its_own_models_with_its_own_cpu():
+    """A T4 and two A10: pairs need 3 CPUs, T4 pods 2, and 16 CPUs are asked of any model. All nodes have 4."""
+    columns = cluster(1, 2, models=["T4", "A10"], cpu_milli=4000)
+    classes = (
+        (share(500, models=("T4",), cpu_milli=2000), 1),
+        (whole(2, cpu_milli=3000), 1),
+        (share(100, cpu_milli=16000), 2),
+    )
+    # Lost to the T4: 0 for its own class, 1000 for the two others. To the A10: all but the pair lose 2000.
+    assert fragments(columns, mix_of(*classes)) == [(0 + 1000 + 2 * 1000) / 4, (2000 + 0 + 2 * 2000) / 4]
+
+
+@pytest.mark.parametrize(("cpu_milli", "lost"), [(4000, 0), (4001, 2000)])
+def test_a_class_that_needs_just_the_cpu_that_is_free_fits(cpu_milli, lost):
+    assert fragments(cluster(2, cpu_milli=4000), mix_of((whole(1, cpu_milli=cpu_milli), 1))) == [lost]

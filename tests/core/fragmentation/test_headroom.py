@@ -51,3 +51,27 @@ def test_it_is_its_definition_after_any_history(columns, expected, history):
         nodes = range(len(columns))
         plain = [sum(plain_headroom(columns, one, node=node) for node in nodes) for one in expected.classes]
         assert headroom.total.tolist() == plain
+
+
+def test_the_smallest_share_goes_a_thousand_times_into_a_device():
+    assert total(cluster(1, cpu_milli=10**9), share(1), share(2), share(1000)) == [1000, 500, 1]
+
+
+def test_pods_that_ask_for_no_device_find_their_room_on_nodes_without_devices_too():
+    columns = cluster(0, 1, cpu_milli=6000)
+    assert total(columns, host(2000), whole(1)) == [6, 1]
+    headroom = Headroom(columns, mix_of((host(2000), 1), (whole(1), 1)))
+    assert headroom.change(host(3000), rows=np.array([0, 1]), left=None).tolist() == [[-2, 0], [-2, 0]]
+    assert headroom.change(whole(1, cpu_milli=0), rows=np.array([1]), left=None).tolist() == [[0, -1]]
+
+
+def test_the_sum_follows_each_change_and_its_end():
+    columns = cluster(2, 2)
+    headroom = Headroom(columns, mix_of((whole(1), 1)))
+    taken = put(columns, whole(2), node=1)
+    headroom.sync()
+    assert headroom.total.tolist() == [2]
+    columns.release(taken)
+    headroom.sync()
+    headroom.sync()
+    assert headroom.total.tolist() == [4]

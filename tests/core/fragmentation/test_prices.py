@@ -65,3 +65,26 @@ def test_a_full_cluster_that_turns_over_still_guards_its_stock():
     )
     assert filling.at(np.array([1.0])).tolist() == [0]
     assert turning.at(np.array([1.0]))[0] > 0.29
+
+
+@pytest.mark.parametrize("mean", [1.0, 20.0, 30.0, 40.0])
+def test_up_to_thirty_two_the_tail_is_the_exact_sum(mean):
+    counts = np.array([1.0, 31.0, 32.0])
+    found = reach(np.full(3, mean), counts)
+    assert found.tolist() == pytest.approx([exact(mean, int(count)) for count in counts], abs=1e-12)
+
+
+def test_pods_that_ask_for_nothing_cost_nothing():
+    columns = cluster(4)
+    prices = Prices(columns, mix_of((host(0), 1)), settings=PriceSettings())
+    assert prices.at(np.array([4.0])).tolist() == [0]
+
+
+def test_prices_follow_what_is_idle_now():
+    columns = cluster(4, cpu_milli=100_000)
+    prices = Prices(columns, mix_of((whole(1), 1)), settings=PriceSettings(newsvendor=0))
+    put(columns, whole(2))
+    assert prices.at(np.array([2.0])).tolist() == pytest.approx([0.15 * (2 / 2.1) ** 0.8])
+    other = cluster(8, cpu_milli=100_000)
+    prices.follow(other)
+    assert prices.at(np.array([8.0])).tolist() == pytest.approx([0.15 * (8 / 8.1) ** 0.8])

@@ -25,3 +25,12 @@ def test_probabilities_are_shares_of_the_weights():
 def test_classes_know_the_models_of_a_cluster():
     expected = mix_of((share(500, models=("T4",)), 1), (whole(1), 1))
     assert expected.allowed(cluster(1, 1, models=["A10", "T4"])).tolist() == [[False, True], [True, True]]
+
+
+@pytest.mark.parametrize(("weight", "probability"), [(1, 1.0), (2, 1.0), (0, 0.0)])
+def test_the_probability_of_the_only_class(weight: int, probability: float):
+    assert mix_of((whole(1), weight)).probability.tolist() == [probability]
+
+
+def test_of_classes_that_come_as_often_the_smaller_is_first():
+    assert by_class({whole(2): 1, whole(1): 1, host(5): 2}).classes == (host(5), whole(1), whole(2))
