@@ -31,6 +31,7 @@ WORKERS ?= 3
 .PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
+	$(BIN)/python -m tools.mutants.changed
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform
 	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope
 lint: $(STAMP) ## Formatting, ruff and the import contracts

@@ -8,22 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.mutants.catalogue import Mutant, modules_of, mutants_of
+from tools.mutants.packages import PACKAGES, folder_of
 from tools.mutants.reach import measured
 from tools.mutants.trials import Outcome, Result, Settings, run_trials
 
 _RESULTS = Path("out/mutants")
-_TESTS = {
-    "dovetail": "tests/core",
-    "dovetail_operator": "tests/operator_",
-    "dovetail_extender": "tests/extender",
-    "dovetail_agent": "tests/agent",
-    "dovetail_cli": "tests/cli",
-}
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("package", nargs="+", help="packages or modules by their dotted names")
+    parser.add_argument("package", nargs="*", default=PACKAGES, help="packages or modules by their dotted names")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="mutants of each package; 0: all")
     parser.add_argument("--seed", type=int, default=1, help="which sample")
     parser.add_argument("--tests", nargs="+", help="folders or files of tests; default: the deployable's")
@@ -36,14 +30,14 @@ def _options() -> argparse.Namespace:
 
 def main() -> int:
     options = _options()
-    settings = Settings(patience_seconds=options.patience, jobs=options.jobs, stop_seconds=float("inf"))
+    settings = Settings(patience_seconds=options.patience, jobs=options.jobs)
     for package in options.package:
         written = _RESULTS / f"{package}.json"
         before = _read(written) if options.again else []
         survivors = [each for each in before if _survived(each)]
         every = [mutant for name, path in modules_of(package) for mutant in mutants_of(name, path)]
         mutants = _those(every, rows=survivors) if options.again else _sample(every, options.sample, seed=options.seed)
-        tests = measured(options.tests or [_TESTS[package.partition(".")[0]]], fresh=options.fresh)
+        tests = measured(options.tests or [folder_of(package)], fresh=options.fresh)
         print(f"{package}: {len(mutants)} mutants, {len(tests)} tests", flush=True)
         results = run_trials(mutants, tests=tests, settings=settings, tell=_tell)
         # A survivor that is no mutant any more, for its line has changed, is left out.

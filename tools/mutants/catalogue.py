@@ -39,7 +39,7 @@ class Mutant:
     @property
     def source(self) -> str:
         """The mutated module. Raises SyntaxError when the operator's result is none."""
-        return _mutated(self.path, self.operator, self.occurrence)
+        return _mutated(self.path.read_text(), self.operator, self.occurrence)
 
     @property
     def change(self) -> str:
@@ -53,9 +53,9 @@ class Mutant:
         return hashlib.sha256(f"{self.module} {self.function} {self.operator} {self.change}".encode()).hexdigest()[:10]
 
 
-@lru_cache(maxsize=4096)  # a parse of the module for each: 0.1 s
-def _mutated(path: Path, operator: str, occurrence: int) -> str:
-    code = mutate_code(path.read_text(), operators()[operator], occurrence)
+@lru_cache(maxsize=1024)  # a parse of the module for each: 0.1 s
+def _mutated(source: str, operator: str, occurrence: int) -> str:
+    code = mutate_code(source, operators()[operator], occurrence)
     assert code is not None, "the occurrence was counted over the same source"
     ast.parse(code)
     return str(code)

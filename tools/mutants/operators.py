@@ -211,8 +211,10 @@ def _is_key(node: NodeOrLeaf) -> bool:
     return False
 
 
+OURS = (SwapExtreme, SkipIf, KeepAll, SwapMembership, SwapAugmented, SkipCall, CoarseKey)
+
+
 def operators() -> Mapping[str, Operator]:
     """Every operator by its name."""
     theirs = OperatorProvider()
-    ours = (SwapExtreme, SkipIf, KeepAll, SwapMembership, SwapAugmented, SkipCall, CoarseKey)
-    return {name: theirs[name]() for name in _FROM_COSMIC_RAY} | {each.__name__: each() for each in ours}
+    return {name: theirs[name]() for name in _FROM_COSMIC_RAY} | {each.__name__: each() for each in OURS}

@@ -34,17 +34,21 @@ class Test:
         return self.name.partition("::")[0]
 
 
-def measured(folders: Sequence[str], *, fresh: bool) -> Sequence[Test]:
-    """The tests of these folders; files that have changed since the last measurement are run again."""
+def measured(folders: Sequence[str], *, fresh: bool, within_seconds: float = float("inf")) -> Sequence[Test]:
+    """The tests of these folders; files that have changed since the last measurement are run again.
+
+    What could not be run `within_seconds` is left out, and not kept.
+    """
     kept = {} if fresh or not _KEPT.exists() else json.loads(_KEPT.read_text())
     files = {str(path): _digest(path) for folder in folders for path in _test_files(Path(folder))}
     missing = [path for path, digest in files.items() if kept.get(path, {}).get("digest") != digest]
     if missing:
         print(f"measuring which functions {len(missing)} test files execute", flush=True)
         _KEPT.parent.mkdir(parents=True, exist_ok=True)
-        for path, tests in _measure(missing).items():
+        for path, tests in _measure(missing, within_seconds=within_seconds).items():
             kept[path] = {"digest": files[path], "tests": tests}
-        _KEPT.write_text(json.dumps(kept))
+        if within_seconds == float("inf"):
+            _KEPT.write_text(json.dumps(kept))
     return [
         Test(name=name, seconds=seconds, functions=frozenset(functions))
         for path in files
@@ -60,10 +64,11 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _measure(files: Sequence[str]) -> Mapping[str, Mapping[str, tuple[float, Sequence[str]]]]:
+def _measure(files: Sequence[str], *, within_seconds: float) -> Mapping[str, Mapping[str, tuple[float, Sequence[str]]]]:
     """In a process of its own: coverage has to begin before the first import."""
     answer = _KEPT.with_suffix(".new.json")
-    subprocess.run([sys.executable, "-m", "tools.mutants.reach", str(answer), *files], check=True)
+    command = [sys.executable, "-m", "tools.mutants.reach", str(answer), str(within_seconds), *files]
+    subprocess.run(command, check=True)
     found: dict[str, dict[str, tuple[float, Sequence[str]]]] = {path: {} for path in files}
     for name, each in json.loads(answer.read_text()).items():
         found[name.partition("::")[0]][name] = each
@@ -72,15 +77,18 @@ def _measure(files: Sequence[str]) -> Mapping[str, Mapping[str, tuple[float, Seq
 
 
 class _Watch:
-    """Gives each test a context of its own, and notes its CPU time."""
+    """Gives each test a context of its own, and notes its CPU time. No test begins after `within_seconds`."""
 
-    def __init__(self, measurement: coverage.Coverage) -> None:
+    def __init__(self, measurement: coverage.Coverage, *, within_seconds: float) -> None:
         self._measurement = measurement
+        self._end = time.monotonic() + within_seconds
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        if time.monotonic() > self._end:
+            item.session.shouldstop = "the time for measuring is over"
         self._measurement.switch_context(item.nodeid)
         start = time.process_time()
         try:
@@ -93,12 +101,15 @@ class _Watch:
             self.failed.add(report.nodeid)
 
 
-def _record(answer: Path, files: Sequence[str]) -> None:
+def _record(answer: Path, files: Sequence[str], *, within_seconds: float) -> None:
     measurement = coverage.Coverage(data_file=None, config_file=False, source=_roots())
     measurement.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected", "no-sysmon"])
     measurement.start()
-    watch = _Watch(measurement)
-    pytest.main(["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", *_SELECT, *files], plugins=[watch])
+    watch = _Watch(measurement, within_seconds=within_seconds)
+    options = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", *_SELECT]
+    if within_seconds != float("inf"):
+        options += ["--timeout", str(within_seconds / 4)]
+    pytest.main([*options, *files], plugins=[watch])
     measurement.stop()
     executed: dict[str, set[str]] = {}
     data = measurement.get_data()
@@ -138,4 +149,4 @@ def _lines(tree: ast.AST, *, within: str) -> Iterator[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    _record(Path(sys.argv[1]), sys.argv[2:])
+    _record(Path(sys.argv[1]), sys.argv[3:], within_seconds=float(sys.argv[2]))

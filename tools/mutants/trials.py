@@ -58,11 +58,13 @@ class Settings:
     """patience_seconds: CPU time of the tests that one mutant gets, the quickest first.
 
     stop_seconds: no further mutant begins after that much time.
+    hung_seconds: what a mutant may take beyond six times the CPU time of its tests before it counts as hung.
     """
 
     patience_seconds: float
     jobs: int
-    stop_seconds: float
+    stop_seconds: float = float("inf")
+    hung_seconds: float = 20.0
 
 
 def tests_for(mutant: Mutant, tests: Sequence[Test], *, patience_seconds: float) -> Sequence[Test]:
@@ -148,7 +150,7 @@ class Session:
             os.close(reading)
             self._try(mutant, tests=tests, in_place=in_place, folder=folder, report=writing)
         os.close(writing)
-        seconds = 20 + 6 * sum(test.seconds for test in tests)
+        seconds = self._settings.hung_seconds + 6 * sum(test.seconds for test in tests)
         self._running.append(
             _Running(
                 mutant=mutant,

@@ -1,0 +1,42 @@
+"""Which packages are judged, and where their tests are."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.mutants.catalogue import Mutant
+
+# The table of docs/testing.md has a row for each.
+PACKAGES: Final = (
+    "dovetail.engine",
+    "dovetail.queue",
+    "dovetail.fragmentation",
+    "dovetail.pods",
+    "dovetail.gpu",
+    "dovetail.cluster",
+    "dovetail.audit",
+)
+_FOLDERS: Final = {
+    "dovetail": "tests/core",
+    "dovetail_operator": "tests/operator_",
+    "dovetail_extender": "tests/extender",
+    "dovetail_agent": "tests/agent",
+    "dovetail_cli": "tests/cli",
+}
+
+
+def folder_of(package: str) -> str:
+    """The tests of the deployable that a package belongs to."""
+    return _FOLDERS[package.partition(".")[0]]
+
+
+def tests_of(mutants: Iterable[Mutant]) -> Sequence[str]:
+    """The test files that import one of the mutated modules, those that are named after it first."""
+    found: dict[str, None] = {}
+    for module in dict.fromkeys(each.module for each in mutants):
+        files = sorted(Path(folder_of(module)).rglob("test_*.py"))
+        package, _, name = module.rpartition(".")
+        imports = (f"from {module} import", f"from {package} import {name}\n")
+        naming = [path for path in files if any(words in path.read_text() for words in imports)]
+        found |= dict.fromkeys(str(path) for path in sorted(naming, key=lambda path: path.stem != f"test_{name}"))
+    return list(found)
