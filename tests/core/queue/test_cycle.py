@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
-from dovetail.api.gpuquota import GPUQuota
-from dovetail.engine.gang.placement import Shortage, place
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Weights

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.gang.placement import Shortage
+from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.verdicts import kept_back

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dovetail.engine.filter.device_choice import choose_slots
 from dovetail.api.gpujob import Mode, Policy
-from dovetail.engine.filter.device_choice import chosen, link_ranks
+from dovetail.engine.filter.device_choice import choose_slots, link_ranks
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.inventory import DeviceFacts
 from tests.core.engine.builders import hold_devices, make_ask, make_device, make_ledger

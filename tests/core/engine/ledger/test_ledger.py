@@ -229,7 +229,7 @@ def test_what_is_set_aside_for_a_while_is_as_before_afterwards() -> None:
     ledger = make_ledger(a=2)
     hold_devices(ledger, "a", 0, key="firm")
     hold_devices(ledger, "a", 1, key="hold", hold_until=9.0)
-    with ledger.aside(["firm", "hold", "unknown"]):
+    with ledger.without(["firm", "hold", "unknown"]):
         assert (ledger.claims(), ledger.totals().promised_milli) == ([], 0)
     assert {claim.key for claim in ledger.claims()} == {"firm", "hold"}
     assert (ledger.is_hold("firm"), ledger.is_hold("hold"), ledger.totals().promised_milli) == (False, True, 2000)
@@ -239,7 +239,7 @@ def test_what_is_set_aside_for_a_while_is_as_before_afterwards() -> None:
 def test_what_is_set_aside_comes_back_whatever_happens_meanwhile() -> None:
     ledger = make_ledger(a=1)
     hold_devices(ledger, "a", 0, key="firm")
-    with pytest.raises(LookupError), ledger.aside(["firm"]):
+    with pytest.raises(LookupError), ledger.without(["firm"]):
         raise LookupError
     assert ledger.claim("firm") is not None
 

@@ -10,7 +10,7 @@ from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
-from dovetail.engine.score.fragmentation_term import tidiness
+from dovetail.engine.score.fragmentation_term import compactness
 from dovetail.engine.score.priced_rows import shape_of
 from dovetail.engine.score.score import rank, scaled
 from dovetail.fragmentation.pod_shapes import Shape
@@ -126,7 +126,7 @@ def test_the_fragmentation_term_is_scaled_from_the_worst_to_the_best() -> None:
 
 
 def tidy(ledger: Ledger, ask: Ask, *nodes: str) -> list[float]:
-    return list(tidiness(Judgement(ledger, ask, nodes=nodes, key="p")).tolist())
+    return list(compactness(Judgement(ledger, ask, nodes=nodes, key="p")).tolist())
 
 
 def bare(ledger: Ledger, name: str, *, gpus: int, cpu_milli: int = 0) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
-from dovetail.engine.score.live_fragmentation import Fragments, FragmentSettings
-from dovetail.engine.score.warm_start import count_those_here, learned_here
+from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.warm_start import count_pods, learned_from_pods
 from tests.core.engine.builders import make_ask, make_ledger
 
 
@@ -26,14 +26,14 @@ def pods(count: int, *, without: int = 0) -> list[tuple[str, Ask | None]]:
     ids=["nobody", "less than a step", "one step", "two steps and one", "those that ask nothing do not count"],
 )
 def test_pods_are_counted_in_small_steps(asks: list[tuple[str, Ask | None]], steps: list[int]) -> None:
-    fragments = Fragments(make_ledger(a=2), settings=FragmentSettings(policy="ph"))
-    assert list(count_those_here(fragments, asks)) == steps
+    fragments = LiveFragmentation(make_ledger(a=2), settings=FragmentationSettings(policy="ph"))
+    assert list(count_pods(fragments, asks)) == steps
     assert fragments.measure().arrivals == steps[-1]
 
 
 @pytest.mark.parametrize(("policy", "live"), [("tuned", "ph"), ("ph", "ph"), ("fgd", "fgd"), ("bestfit", "bestfit")])
 def test_nothing_is_replayed_for_what_is_learned_at_once(policy: FragmentationPolicy, live: str) -> None:
-    fragments, counted = learned_here(make_ledger(a=2), policy=policy, asks=pods(120))
+    fragments, counted = learned_from_pods(make_ledger(a=2), policy=policy, asks=pods(120))
     assert counted == 120
     assert (fragments.measure().policy, fragments.measure().arrivals) == (live, 120)
     assert not fragments.work(), "all that there was to work out is done"
@@ -41,7 +41,7 @@ def test_nothing_is_replayed_for_what_is_learned_at_once(policy: FragmentationPo
 
 def test_an_amount_of_memory_is_learned_as_a_part_of_the_average_device_that_is_here_now() -> None:
     ledger = make_ledger(a=2)
-    fragments = Fragments(ledger, settings=FragmentSettings(policy="ph"))
+    fragments = LiveFragmentation(ledger, settings=FragmentationSettings(policy="ph"))
     fragments.follow()
     assert fragments._shape_of(make_ask("8G,0.1")).share_milli == 250
     assert fragments._shape_of(make_ask("16G,0.1")).share_milli == 500

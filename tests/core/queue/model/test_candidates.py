@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.score.fit_cache import Shapes
+from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.model.candidates import (
     Candidate,
     Leaving,
@@ -78,7 +78,7 @@ def test_an_end_is_expected_when_it_is_likely_and_else_when_it_is_due() -> None:
 def test_what_a_job_holds_ends_after_its_run_time_counted_from_its_start() -> None:
     job = make_job(gpu="2", run_seconds=100.0, limited=True, likely_seconds=40.0, likely_range=(10.0, 70.0))
     ledger = make_ledger(a=4)
-    found = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room)
     (end,) = commit(found.claims, job=job, ledger=ledger, at_seconds=1000.0)
     assert (end.at_seconds, end.likely_seconds, end.likely_range) == (1100.0, 1040.0, (1010.0, 1070.0))
@@ -89,7 +89,7 @@ def test_what_a_job_holds_ends_after_its_run_time_counted_from_its_start() -> No
 def test_the_end_of_a_job_without_a_limit_is_a_guess() -> None:
     ledger = make_ledger(a=4)
     job = make_job(run_seconds=100.0)
-    found = find_room(job, ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room)
     (end,) = commit(found.claims, job=job, ledger=ledger)
     assert (end.at_seconds, end.assumed, end.likely_seconds, end.likely_range) == (100.0, True, None, None)
@@ -107,22 +107,24 @@ def test_a_node_that_was_freed_helps_a_job_that_may_go_there(nodes: set[str], he
     ledger = make_ledger(a=1, b=1, c=1)
     hold_devices(ledger, "a", 0)
     job = make_job(site="ab")
-    assert helps(job, nodes=nodes, shapes=Shapes(ledger), sites={"ab": ["a", "b"]}) is helped
+    assert helps(job, nodes=nodes, fit_cache=FitCache(ledger), sites={"ab": ["a", "b"]}) is helped
 
 
 def test_a_node_helps_a_job_in_any_of_its_ways() -> None:
     ledger = make_ledger(a=1)
     job = replace(make_job(gpu="4"), others=(make_ask("1"),))
-    assert helps(job, nodes=["a"], shapes=Shapes(ledger), sites={})
-    assert not helps(replace(job, others=()), nodes=["a"], shapes=Shapes(ledger), sites={})
+    assert helps(job, nodes=["a"], fit_cache=FitCache(ledger), sites={})
+    assert not helps(replace(job, others=()), nodes=["a"], fit_cache=FitCache(ledger), sites={})
 
 
 def test_an_elastic_job_has_room_for_as_many_workers_as_fit() -> None:
     ledger = make_ledger(a=2, b=1)
-    found = find_room(make_job(workers=5, least=2), ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(make_job(workers=5, least=2), ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room)
     assert len(found.claims) == 3
-    assert isinstance(find_room(make_job(workers=5, least=4), ledger=ledger, shapes=Shapes(ledger), sites={}), NoRoom)
+    assert isinstance(
+        find_room(make_job(workers=5, least=4), ledger=ledger, fit_cache=FitCache(ledger), sites={}), NoRoom
+    )
 
 
 # --- workers that are on their way -----------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ def test_an_end_is_awaited_that_comes_before_victims_could_have_left(ends_in: fl
     """30 s of grace and Kubernetes' own 30 s: an end after these is later than a victim's."""
     ledger = make_ledger(n=8)
     ending, other = make_job("a", "4"), make_job("b", "4")
-    found = find_room(ending, ledger=ledger, shapes=Shapes(ledger), sites={})
+    found = find_room(ending, ledger=ledger, fit_cache=FitCache(ledger), sites={})
     assert isinstance(found, Room)
     leaving = commit(found.claims, job=replace(ending, run_seconds=ends_in, limited=True), ledger=ledger)
     evictor = Evictor(running=[start(ledger, other)], rules=RULES)
