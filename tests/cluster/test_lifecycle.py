@@ -122,7 +122,7 @@ async def test_what_changes_in_an_array_changes_in_its_tasks_and_more_of_them_ma
             if {task.spec.priority for task in await tasks(jobs)} == {60}:
                 break
             await asyncio.sleep(0.05)
-    with pytest.raises(StatusError, match="cannot be changed but for the number behind %"):
+    with pytest.raises(StatusError, match="cannot be changed except the number behind %"):
         await jobs.change(array={"indexes": "0-4%4"})
 
 

@@ -1,4 +1,4 @@
-"""GPUNodeTenants: one cluster-scoped object a node, named as it, with the pods there and what each was promised.
+"""GPUNodeTenants: one cluster-scoped object for each node, with its name, its pods and their promises.
 
 The operator writes it for the programs of that node, which may not read pods. It holds names, UIDs and promises, and
 nothing of a pod's environment, volumes or images.
@@ -36,18 +36,20 @@ class NodeTenant(Described, frozen=True, kw_only=True):
     job: Annotated[str, Meta(description="The GPUJob whose worker it is.", max_length=253)] = ""
     running: Annotated[bool, Meta(description="Its containers run.")] = False
     leaving: Annotated[bool, Meta(description="It was deleted and is ending.")] = False
-    mode: Annotated[Mode, Meta(description="How it has its devices.")] = "Exclusive"
+    mode: Annotated[Mode, Meta(description="How it uses its devices.")] = "Exclusive"
     devices: Annotated[list[TenantDevice], Meta(description="Its devices, by its allocation.", max_length=1024)] = []
     guard_fraction: Annotated[
         float, Meta(description="The part of its devices' memory that may be promised to all tenants.", ge=0, le=1)
     ] = 1.0
     movable: Annotated[bool, Meta(description="Its device memory may move to the host.")] = False
-    workload: Annotated[Workload | None, Meta(description="What it is to tenant limits.")] = None
+    workload: Annotated[Workload | None, Meta(description="Its workload for tenant limits.")] = None
     priority: Annotated[int, Meta(description="Its weight in turns.", ge=0, le=255)] = 10
     reservation: Annotated[bool, Meta(description="It keeps its devices for work outside the cluster.")] = False
     cpu_milli: Annotated[int, Meta(description="CPU that it requests, in thousandths of a core.", ge=0, le=1 << 53)] = 0
     memory_mib: Annotated[_Mib, Meta(description="Memory that it requests, in MiB.")] = 0
-    vendor_devices: Annotated[int, Meta(description="Devices that it asks of a vendor's plugin.", ge=0, le=1 << 31)] = 0
+    vendor_devices: Annotated[
+        int, Meta(description="Devices that it requests from a vendor's plugin.", ge=0, le=1 << 31)
+    ] = 0
 
 
 class GPUNodeTenantsSpec(Described, frozen=True, kw_only=True):
@@ -60,7 +62,7 @@ class GPUNodeTenantsSpec(Described, frozen=True, kw_only=True):
         int,
         Meta(
             description="The GPUNode's status.tenantsAsked that this list answers: it names every pod that was bound "
-            "to the node when that was asked.",
+            "to the node at that time.",
             ge=0,
         ),
     ] = 0

@@ -1,4 +1,4 @@
-"""GPUQuota: what namespaces and users may use, their fair share, and what is kept for them. Cluster-scoped.
+"""GPUQuota: the limits of namespaces and users, their fair share, and their advance reservations. Cluster-scoped.
 
 The platform's people write the spec, the operator writes the status.
 """
@@ -21,11 +21,11 @@ Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 
 
 class Window(Described, frozen=True, kw_only=True):
-    """GPUs that are kept for those whom the quota names, for a time."""
+    """GPUs that are kept for a period for those whom the quota names."""
 
-    name: Annotated[Label, Meta(description="Name of the reservation, for sentences.")]
-    start: Annotated[Moment, Meta(description="From when on (RFC 3339), such as 2026-01-31T18:00:00Z.")]
-    end: Annotated[Moment, Meta(description="Until when (RFC 3339); after `start`.")]
+    name: Annotated[Label, Meta(description="Name of the advance reservation, for messages.")]
+    start: Annotated[Moment, Meta(description="The start (RFC 3339), such as 2026-01-31T18:00:00Z.")]
+    end: Annotated[Moment, Meta(description="The end (RFC 3339); after `start`.")]
     gpus: Annotated[int, Meta(description="Number of whole GPUs.", ge=1, le=100_000)]
     pool: Annotated[
         Label | None, Meta(description="Only GPUs of nodes of this pool (label dovetail.dev/pool). Unset: of any.")
@@ -33,50 +33,52 @@ class Window(Described, frozen=True, kw_only=True):
 
 
 class GPUQuotaSpec(Described, frozen=True, kw_only=True):
-    """Whom it binds, and to what. What is not said is not limited."""
+    """Whom the quota applies to, and its limits. An absent field sets no limit."""
 
     namespaces: Annotated[
-        list[Label], Meta(description="It binds jobs and pods of these namespaces. Empty: of all.", max_length=256)
+        list[Label], Meta(description="It applies to jobs and pods of these namespaces. Empty: all.", max_length=256)
     ] = []
     users: Annotated[
         list[User],
         Meta(
-            description="It binds jobs of these users (annotation dovetail.dev/user). Empty: of all. A pod that "
-            "belongs to no GPUJob is nobody's and is bound by quotas without users alone.",
+            description="It applies to jobs of these users (annotation dovetail.dev/user). Empty: all. A pod without "
+            "a GPUJob has no user: only quotas without users apply to it.",
             max_length=256,
         ),
     ] = []
     per: Annotated[
         Per,
         Meta(
-            description="Together: all whom it binds share one limit. Namespace, User: each namespace, each user has "
-            "the limit for itself."
+            description="Together: all whom it applies to share one limit. Namespace, User: each namespace, each user "
+            "has its own limit."
         ),
     ] = "Together"
-    gpus: Annotated[Count | None, Meta(description="GPUs that may be in use at a time; a share counts as such.")] = None
+    gpus: Annotated[
+        Count | None, Meta(description="GPUs that may be in use at a time; a share counts as its fraction.")
+    ] = None
     running_jobs: Annotated[Count | None, Meta(description="GPUJobs that may run at a time.")] = None
     queued_jobs: Annotated[
-        Count | None, Meta(description="GPUJobs that may stand in the queue; further ones wait outside it.")
+        Count | None, Meta(description="GPUJobs that may be in the queue; the rest wait outside it.")
     ] = None
     shares: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         Meta(
-            description="Fair share: among jobs of equal priority those go first whose quota has used the least of "
-            "late for its shares. Unset: it takes no part."
+            description="Fair share: among jobs of equal priority, those start first whose quota has the lowest recent "
+            "usage for its shares. Unset: no fair share."
         ),
     ] = None
     max_priority: Annotated[
         Annotated[int, Meta(ge=0, le=255)] | None,
         Meta(
             description="The highest spec.priority that each job may have, and the highest weight in turns of each "
-            "pod. A job beyond it is refused when it is created or changed; one that exists already waits. Unset: 255."
+            "pod. A job beyond it is refused when it is created or changed; an existing one waits. Unset: 255."
         ),
     ] = None
     may_preempt: Annotated[
         bool,
         Meta(
-            description="Whether jobs whom it binds may take the place of running jobs, where preemption is on. If one "
-            "quota says false, they may not."
+            description="Whether its jobs may preempt running jobs, if preemption is on. One quota with false is "
+            "enough to forbid it."
         ),
     ] = True
     pools: Annotated[
@@ -86,7 +88,7 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
     reservations: Annotated[
         list[Window],
         Meta(
-            description="GPUs that are kept for those whom it binds, for a time.",
+            description="Advance reservations: GPUs that are kept for a period.",
             max_length=32,
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
@@ -94,29 +96,31 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
 
 
 class QuotaUse(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """What one whom the quota binds uses now, and has used of late."""
+    """The current and the recent usage of one namespace or user."""
 
-    who: Annotated[str, Meta(description="The namespace or the user; empty where all share one limit.", max_length=253)]
-    gpus: Annotated[float, Meta(description="GPUs in use; a share counts as such.", ge=0)] = 0.0
+    who: Annotated[str, Meta(description="The namespace or the user; empty if all share one limit.", max_length=253)]
+    gpus: Annotated[float, Meta(description="GPUs in use; a share counts as its fraction.", ge=0)] = 0.0
     running_jobs: Annotated[int, Meta(description="GPUJobs that run or start.", ge=0)] = 0
-    queued_jobs: Annotated[int, Meta(description="GPUJobs that stand in the queue.", ge=0)] = 0
+    queued_jobs: Annotated[int, Meta(description="GPUJobs in the queue.", ge=0)] = 0
     gpu_seconds: Annotated[
         float, Meta(description="GPU seconds used until `asOf`; each counts half after the configured half-life.", ge=0)
     ] = 0.0
 
 
 class GPUQuotaStatus(Described, frozen=True, kw_only=True):
-    """What is used of it. Every field is the operator's."""
+    """The usage of the quota. Only the operator writes it."""
 
-    observed_generation: Annotated[int, Meta(description="metadata.generation that this status is about.")] = 0
-    gpus: Annotated[float, Meta(description="GPUs in use by all whom it binds.", ge=0)] = 0.0
-    running_jobs: Annotated[int, Meta(description="GPUJobs of theirs that run or start.", ge=0)] = 0
-    queued_jobs: Annotated[int, Meta(description="GPUJobs of theirs that stand in the queue.", ge=0)] = 0
+    observed_generation: Annotated[int, Meta(description="The metadata.generation that this status describes.")] = 0
+    gpus: Annotated[float, Meta(description="GPUs in use by all whom it applies to.", ge=0)] = 0.0
+    running_jobs: Annotated[int, Meta(description="Their GPUJobs that run or start.", ge=0)] = 0
+    queued_jobs: Annotated[int, Meta(description="Their GPUJobs in the queue.", ge=0)] = 0
     kept: Annotated[
         list[KeptOnNode],
-        Meta(description="What its reservations keep free now, from pods that are no GPUJob's too.", max_length=1024),
+        Meta(
+            description="What its advance reservations keep free now, also from pods without a GPUJob.", max_length=1024
+        ),
     ] = []
-    as_of: Annotated[Timestamp | None, Meta(description="Until when `gpuSeconds` counts (RFC 3339).")] = None
+    as_of: Annotated[Timestamp | None, Meta(description="The time up to which `gpuSeconds` counts (RFC 3339).")] = None
     uses: Annotated[
         list[QuotaUse],
         Meta(
@@ -145,13 +149,13 @@ SPEC_RULES: Final = [
     {
         "rule": "!has(self.reservations) || self.reservations.size() == 0 || (has(self.namespaces) && "
         "self.namespaces.size() > 0) || (has(self.users) && self.users.size() > 0)",
-        "message": "reservations keep GPUs for those whom the quota names: namespaces or users must name somebody",
+        "message": "reservations keep GPUs for those whom the quota names: namespaces or users must not both be empty",
     },
 ]
 WINDOW_RULES: Final = [{"rule": in_order("self.start", "self.end"), "message": "end must be after start"}]
 COLUMNS: Final = [
     ("Per", "string", ".spec.per", "Whether its limits are for all together, for each namespace or for each user."),
-    ("GPUs", "number", ".status.gpus", "GPUs in use by all whom it binds."),
+    ("GPUs", "number", ".status.gpus", "GPUs in use by all whom it applies to."),
     ("Max-GPUs", "integer", ".spec.gpus", "GPUs that may be in use."),
     ("Running", "integer", ".status.runningJobs", "Jobs that run or start."),
     ("Max-Running", "integer", ".spec.runningJobs", "Jobs that may run."),

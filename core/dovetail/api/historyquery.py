@@ -1,4 +1,4 @@
-"""HistoryQuery: a question about jobs of its namespace that have ended, and the answer to it. Data only.
+"""HistoryQuery: a query of the finished jobs of its namespace, and the answer. Data only.
 
 Whoever may create one in a namespace may know what ran there; the operator answers in the status and deletes it soon.
 """
@@ -24,7 +24,7 @@ Grouping = Literal["Nothing", "User", "Name", "Project", "Day"]
 
 
 class HistoryQuerySpec(Described, frozen=True, kw_only=True):
-    """Which jobs, and what of them. What is not said does not narrow the choice."""
+    """The jobs to select, and what to return. An absent field does not restrict the selection."""
 
     since: Annotated[Moment | None, Meta(description="Jobs that ended at this time or later (RFC 3339).")] = None
     until: Annotated[Moment | None, Meta(description="Jobs that ended before this time (RFC 3339).")] = None
@@ -41,15 +41,18 @@ class HistoryQuerySpec(Described, frozen=True, kw_only=True):
         list[Annotated[int, Meta(ge=1)]], Meta(description="Jobs with these numbers.", max_length=1000)
     ] = []
     phases: Annotated[
-        list[Annotated[str, Meta(max_length=32)]], Meta(description="Jobs that ended like this.", max_length=10)
+        list[Annotated[str, Meta(max_length=32)]], Meta(description="Jobs that ended in these phases.", max_length=10)
     ] = []
     limit: Annotated[
-        int, Meta(description="The most records of an answer; the latest come first.", ge=1, le=MOST_RECORDS)
+        int,
+        Meta(description="The maximum number of records in an answer; the latest come first.", ge=1, le=MOST_RECORDS),
     ] = MOST_RECORDS
-    after: Annotated[str, Meta(description="Go on after this place: `next` of the answer before.", max_length=128)] = ""
-    logs: Annotated[bool, Meta(description=f"With the last lines of their logs; then at most {MOST_LOGS} records.")] = (
-        False
-    )
+    after: Annotated[
+        str, Meta(description="Continue after this place: `next` of the previous answer.", max_length=128)
+    ] = ""
+    logs: Annotated[
+        bool, Meta(description=f"Include the last lines of the logs; then at most {MOST_LOGS} records.")
+    ] = False
     group_by: Annotated[
         Grouping | None,
         Meta(description="Sums instead of records: of all jobs together (Nothing), or by User, Name, Project or Day."),
@@ -57,41 +60,41 @@ class HistoryQuerySpec(Described, frozen=True, kw_only=True):
 
 
 class JobRecord(Described, frozen=True, kw_only=True):
-    """What is kept of a job that has ended, or has begun to run."""
+    """The record of a job that has ended or started."""
 
     uid: Annotated[str, Meta(description="UID of its GPUJob.")]
     namespace: Annotated[str, Meta(description="Its namespace.")]
     name: Annotated[str, Meta(description="Its name.")]
     number: Annotated[int | None, Meta(description="Its short number.")] = None
-    user: Annotated[str, Meta(description="Who submitted it; empty where nobody said.")] = ""
-    project: Annotated[str, Meta(description="What it was counted for; empty where nobody said.")] = ""
-    phase: Annotated[Phase, Meta(description="How it ended; Running while it has not.")]
+    user: Annotated[str, Meta(description="The user who submitted it; empty if unknown.")] = ""
+    project: Annotated[str, Meta(description="The project that it counted for; empty if none.")] = ""
+    phase: Annotated[Phase, Meta(description="Its last phase; Running before its end.")]
     reason: Annotated[str, Meta(description="Why, in one word.")] = ""
     message: Annotated[str, Meta(description="The same in one sentence.")] = ""
-    request: Annotated[str, Meta(description="What each worker asked for.")] = ""
-    gpus: Annotated[float, Meta(description="GPUs that it held; a share counts as such.")] = 0.0
+    request: Annotated[str, Meta(description="The request of each worker.")] = ""
+    gpus: Annotated[float, Meta(description="GPUs that it held; a share counts as its fraction.")] = 0.0
     workers: Annotated[int, Meta(description="Number of its workers.")] = 1
     priority: Annotated[int, Meta(description="Its priority.")] = 0
-    attempts: Annotated[int, Meta(description="How many attempts it took.")] = 1
+    attempts: Annotated[int, Meta(description="Number of attempts.")] = 1
     nodes: Annotated[list[str], Meta(description="Nodes that its workers ran on.")] = []
     devices: Annotated[list[str], Meta(description="UUIDs of its devices; of the first 64.", max_length=64)] = []
     submitted: Annotated[Timestamp, Meta(description="When it was submitted (RFC 3339).")]
-    started: Annotated[Timestamp | None, Meta(description="When its last run began (RFC 3339).")] = None
+    started: Annotated[Timestamp | None, Meta(description="When its last run started (RFC 3339).")] = None
     ended: Annotated[Timestamp | None, Meta(description="When it ended (RFC 3339).")] = None
     wait_seconds: Annotated[
-        float | None, Meta(description="Its wait in seconds until its first run began; unset when it never ran.")
+        float | None, Meta(description="Its wait in seconds until its first run; unset if it never ran.")
     ] = None
-    run_seconds: Annotated[float, Meta(description="How long it ran in seconds, over all attempts.")] = 0.0
+    run_seconds: Annotated[float, Meta(description="Its run time in seconds, over all attempts.")] = 0.0
     gpu_seconds: Annotated[float, Meta(description="GPUs times run time in seconds.")] = 0.0
-    peak_mib: Annotated[int, Meta(description="The most that a worker used of a device, in MiB, as measured.")] = 0
+    peak_mib: Annotated[int, Meta(description="The highest measured use of a device by a worker, in MiB.")] = 0
     mean_utilization: Annotated[
-        float | None, Meta(description="Mean utilization of its devices (0-1); unset where nothing was measured.")
+        float | None, Meta(description="Mean utilization of its devices (0-1); unset without measurements.")
     ] = None
-    log: Annotated[str, Meta(description="The last lines of its logs, where they are asked for.")] = ""
+    log: Annotated[str, Meta(description="The last lines of its logs, if requested.")] = ""
 
 
 class HistorySums(Described, frozen=True, kw_only=True):
-    """What jobs add up to."""
+    """Sums over jobs."""
 
     group: Annotated[
         str,
@@ -101,7 +104,7 @@ class HistorySums(Described, frozen=True, kw_only=True):
         ),
     ]
     jobs: Annotated[int, Meta(description="Number of jobs.")]
-    by_phase: Annotated[dict[str, int], Meta(description="Number of jobs by how they ended.")]
+    by_phase: Annotated[dict[str, int], Meta(description="Number of jobs by their last phase.")]
     gpu_seconds: Annotated[float, Meta(description="GPUs times run time in seconds, summed.")]
     run_seconds: Annotated[float, Meta(description="Run time in seconds, summed.")]
     mean_wait_seconds: Annotated[float | None, Meta(description="Mean wait in seconds of those that ran.")] = None
@@ -109,27 +112,27 @@ class HistorySums(Described, frozen=True, kw_only=True):
     p95_wait_seconds: Annotated[
         float | None, Meta(description="The wait in seconds that 95 % of those that ran did not exceed.")
     ] = None
-    peak_mib: Annotated[int, Meta(description="The most that a worker used of a device, in MiB.")]
+    peak_mib: Annotated[int, Meta(description="The highest use of a device by a worker, in MiB.")]
     mean_utilization: Annotated[
-        float | None, Meta(description="Mean utilization (0-1), weighted by GPU time, where it was measured.")
+        float | None, Meta(description="Mean measured utilization (0-1), weighted by GPU time.")
     ] = None
 
 
 class HistoryQueryStatus(Described, frozen=True, kw_only=True):
-    """The answer. Every field is the operator's."""
+    """The answer. Only the operator writes it."""
 
     answered: Annotated[bool, Meta(description="Whether this is the answer.")] = False
     message: Annotated[str, Meta(description="Why there is no answer; empty when there is one.")] = ""
     records: Annotated[list[JobRecord], Meta(description="The jobs, the latest end first.")] = []
     sums: Annotated[list[HistorySums], Meta(description=f"Sums by group, the most GPU time first; {OTHERS} last.")] = []
-    next: Annotated[str, Meta(description="Where the next page begins; empty when this is all.")] = ""
+    next: Annotated[str, Meta(description="The start of the next page; empty on the last page.")] = ""
 
 
 class HistoryQuery(Described, frozen=True, kw_only=True):
-    """A question about jobs of this namespace that have ended; answered in its status, then deleted."""
+    """A query of this namespace's finished jobs; answered in its status, then deleted."""
 
     metadata: ObjectMeta
-    spec: Annotated[HistoryQuerySpec, Meta(description="The question.")] = HistoryQuerySpec()
+    spec: Annotated[HistoryQuerySpec, Meta(description="The query.")] = HistoryQuerySpec()
     status: Annotated[HistoryQueryStatus, Meta(description="The answer.")] = HistoryQueryStatus()
     api_version: str = API_VERSION
     kind: str = KIND

@@ -54,25 +54,29 @@ class ScoreWeights(BaseModel):
 
 
 class IdlePolicy(BaseModel):
-    """What becomes of jobs that hold GPUs and do nothing with them; nothing while after is 0."""
+    """What happens to jobs that hold GPUs and do nothing with them; nothing while after is 0."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     after: WholeNumber = number(
-        0, low=0, high=2592000, unit="seconds", description="After how long without GPU work a job is told; 0: never."
+        0,
+        low=0,
+        high=2592000,
+        unit="seconds",
+        description="How long a job may do no GPU work until it gets a warning; 0: never.",
     )
     below: Number = number(
-        0.05, low=0.0, high=1.0, unit="ratio", description="The utilization below which a GPU does nothing."
+        0.05, low=0.0, high=1.0, unit="ratio", description="The utilization below which a GPU counts as idle."
     )
     action: IdleAction = choice(
         "Warn",
         "Warn",
         "Suspend",
         "End",
-        description="What follows: no more than the warning (Warn), or the job is held (Suspend) or ended (End).",
+        description="What follows: only the warning (Warn), or the job is held (Suspend) or ended (End).",
     )
     grace: WholeNumber = number(
-        600, low=0, high=2592000, unit="seconds", description="How long after the warning that follows."
+        600, low=0, high=2592000, unit="seconds", description="The time from the warning to the action."
     )
 
 
@@ -82,14 +86,14 @@ class JobSizes(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_spec_bytes: WholeNumber = number(
-        256 << 10, low=4096, high=1 << 20, unit="bytes", description="The most that the spec of one GPUJob may have."
+        256 << 10, low=4096, high=1 << 20, unit="bytes", description="The maximum size of the spec of one GPUJob."
     )
     max_array_bytes: WholeNumber = number(
         64 << 20,
         low=1 << 20,
         high=1 << 30,
         unit="bytes",
-        description="The most that the specs of all tasks of an array or a sweep may have together.",
+        description="The maximum size of the specs of all tasks of an array or a sweep together.",
     )
 
 
@@ -103,21 +107,21 @@ class PreemptionRules(BaseModel):
         low=0,
         high=255,
         unit="priority",
-        description="How much lower a job's priority must be than that of the one it makes way for; 0: none does.",
+        description="How much lower a victim's priority must be than the preempting job's; 0: no preemption.",
     )
     min_run: WholeNumber = number(
-        300, low=0, high=604800, unit="seconds", description="How long a job must have run before it makes way."
+        300, low=0, high=604800, unit="seconds", description="The minimum run time of a victim."
     )
     grace: WholeNumber = number(
         30,
         low=1,
         high=86400,
         unit="seconds",
-        description="How long a job is told beforehand; then its pods get SIGTERM and their own grace period.",
+        description="The time between the notice and the end; then the pods get SIGTERM and their own grace period.",
     )
     per_job: WholeNumber = number(
-        3, low=0, high=1000, unit="times", description="How many times one job makes way at most."
+        3, low=0, high=1000, unit="times", description="The maximum number of preemptions of one job."
     )
     per_hour: WholeNumber = number(
-        20, low=0, high=100000, unit="jobs", description="How many jobs of the cluster make way within an hour at most."
+        20, low=0, high=100000, unit="jobs", description="The maximum number of preemptions in the cluster in an hour."
     )

@@ -1,4 +1,4 @@
-"""Settings as `gpu_config.yaml` has them, and the one way to load them: command line, environment, file, defaults."""
+"""The settings of `gpu_config.yaml`, loaded from command line, environment, file and defaults, in this order."""
 
 import os
 from collections.abc import Mapping
@@ -59,13 +59,13 @@ def _memory_table() -> dict[str, int]:
 
 
 class Settings(BaseSettings):
-    """Everything that `gpu_config.yaml` may say. Made directly it holds defaults and what it is given, nothing else."""
+    """All keys of `gpu_config.yaml`. An instance that is created directly has the defaults and the given values."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True, env_prefix=ENV_PREFIX)
 
     gpu_resource: dict[str, Annotated[str, Field(pattern=_RESOURCE_NAME)]] = Field(
         default_factory=dict,
-        description="Short names of vendors and the extended resource that each means; yours are added to these.",
+        description="Short names of vendors, with the extended resource of each; added to the defaults.",
         json_schema_extra={
             "unit": "resource name",
             "allowed": "a map of short names to resource names",
@@ -81,7 +81,7 @@ class Settings(BaseSettings):
         "Managed",
         "Managed",
         "Vendor",
-        description="Where a job's whole GPUs are looked for first: managed nodes, or those of a vendor's plugin.",
+        description="Which nodes are tried first for whole GPUs: managed nodes, or those of a vendor's plugin.",
     )
     dra_driver_absence: WholeNumber = number(
         60,
@@ -89,11 +89,11 @@ class Settings(BaseSettings):
         high=3600,
         unit="seconds",
         description="How long a DRA driver's ResourceSlices must be absent before a managed node that they closed "
-        "takes work again; kubelet removes them for a while when it restarts.",
+        "takes work again; kubelet removes them for some time when it restarts.",
     )
     gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(refuse_bool), Field(gt=0, le=4096)]] = Field(
         default_factory=dict,
-        description="Memory of one card by model, for nodes that report nothing; yours are added to these.",
+        description="Memory of one device by model, for nodes that report none; added to the defaults.",
         json_schema_extra={
             "unit": "GB",
             "allowed": "a map of model names to GB",
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
         },
     )
     monitor_update_interval: WholeNumber = number(
-        30, low=1, high=3600, unit="seconds", description="How often the agent looks at the devices."
+        30, low=1, high=3600, unit="seconds", description="How often the agent reads the devices."
     )
     heartbeat_interval: WholeNumber = number(
         300,
@@ -111,14 +111,18 @@ class Settings(BaseSettings):
         description="How often the agent publishes when nothing changed; at least monitor_update_interval.",
     )
     resource_change_threshold: Number = number(
-        0.05, low=0.0, high=1.0, unit="ratio", description="The change of a measured ratio that is published at once."
+        0.05,
+        low=0.0,
+        high=1.0,
+        unit="ratio",
+        description="The change of a measured ratio that the agent publishes at once.",
     )
     policy: Policy = choice(
         "Balanced", "Spread", "Pack", "Balanced", description="Which nodes and devices are preferred by default."
     )
     namespace_policies: dict[str, Policy] = Field(
         default_factory=dict,
-        description="The policy by namespace, for pods and jobs that name none; policy holds for all other namespaces.",
+        description="The policy by namespace, for pods and jobs without one; policy applies to all other namespaces.",
         json_schema_extra={
             "unit": "policy",
             "allowed": "a map of namespaces to policies",
@@ -131,8 +135,8 @@ class Settings(BaseSettings):
         "fgd",
         "bestfit",
         "tuned",
-        description="How the cost of a placement for later ones is reckoned: priced headroom, fragmentation gradient "
-        "descent, best fit, or the best of them for what arrives (tuned).",
+        description="How the cost of a placement for later pods is computed: priced headroom, fragmentation gradient "
+        "descent, best fit, or the best of them for the arriving pods (tuned).",
     )
     memory_guard: MemoryStrategy = choice(
         "Conservative",
@@ -140,14 +144,14 @@ class Settings(BaseSettings):
         "Aggressive",
         "Dynamic",
         description="How much of a shared device's memory is promised: 0.8 (Conservative) or 0.95 (Aggressive) of it, "
-        "or to a GPUJob what earlier runs of its name used (Dynamic; 0.8 for what nothing is known of).",
+        "or for a GPUJob what earlier runs of its name used (Dynamic; 0.8 without earlier runs).",
     )
     measurement_max_age: WholeNumber = number(
         660,
         low=2,
         high=604800,
         unit="seconds",
-        description="How old a node's report may be before promises alone count; more than heartbeat_interval.",
+        description="The maximum age of a node's report; beyond it, only promises count. More than heartbeat_interval.",
     )
     utilization_smoothing: WholeNumber = number(
         120,
@@ -158,7 +162,7 @@ class Settings(BaseSettings):
     )
     score_weights: ScoreWeights = Field(
         default=ScoreWeights(),
-        description="How much each term counts when nodes are ranked; the weights need not sum to one.",
+        description="The weight of each term in the ranking of nodes; the weights need not sum to one.",
         json_schema_extra={
             "unit": "weights",
             "allowed": "a map with utilization, memory, cpu and fragmentation, one of them above 0 at least",
@@ -185,29 +189,29 @@ class Settings(BaseSettings):
         low=1.0,
         high=3600.0,
         unit="seconds",
-        description="How long a turn lasts at least while a tenant's device memory is on the host.",
+        description="The minimum duration of a turn while a tenant's device memory is on the host.",
     )
     mps_directory: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_.-]+)*$")] = Field(
         default="",
-        description="Where on each node MPS's daemon is reached (folders pipe and shm); empty: pods do not use MPS.",
+        description="The folder of MPS's daemon on each node (with pipe and shm); empty: pods do not use MPS.",
         json_schema_extra={"unit": "path", "allowed": "an absolute path, or empty"},
     )
     training_per_device: WholeNumber = number(
-        1, low=0, high=48, unit="tenants", description="How many tenants that say Training may share one device."
+        1, low=0, high=48, unit="tenants", description="How many tenants with workload Training may share one device."
     )
     inference_per_device: WholeNumber = number(
-        3, low=0, high=48, unit="tenants", description="How many tenants that say Inference may share one device."
+        3, low=0, high=48, unit="tenants", description="How many tenants with workload Inference may share one device."
     )
     default_time_limit: WholeNumber = number(
         86400,
         low=60,
         high=31536000,
         unit="seconds",
-        description="How long a job without a time limit is taken to run, where the queue looks ahead.",
+        description="The run time that the queue assumes for a job without a time limit.",
     )
     namespace_time_limits: dict[str, Annotated[WholeNumber, Field(ge=60, le=31536000)]] = Field(
         default_factory=dict,
-        description="The same by namespace; default_time_limit holds for all other namespaces.",
+        description="The same by namespace; default_time_limit applies to all other namespaces.",
         json_schema_extra={
             "unit": "seconds",
             "allowed": "a map of namespaces to seconds",
@@ -219,11 +223,11 @@ class Settings(BaseSettings):
         low=60,
         high=315360000,
         unit="seconds",
-        description="After how long a GPU second counts half in the fair share of GPUQuotas with shares.",
+        description="The time after which a GPU second counts half in the fair share of GPUQuotas with shares.",
     )
     preemption: PreemptionRules = Field(
         default=PreemptionRules(),
-        description="The rules by which a waiting job may take the place of running ones; never by default.",
+        description="The rules for preemption of running jobs by a waiting one; off by default.",
         json_schema_extra={
             "unit": "rules",
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
@@ -231,7 +235,7 @@ class Settings(BaseSettings):
     )
     gpujobs: JobSizes = Field(
         default=JobSizes(),
-        description="How large GPUJobs may be, so that no user's jobs fill the memory of the operator.",
+        description="The maximum sizes of GPUJobs, so that no user's jobs fill the operator's memory.",
         json_schema_extra={"unit": "map", "allowed": "a map with max_spec_bytes and max_array_bytes"},
     )
     memory_overuse: OverusePolicy = choice(
@@ -239,20 +243,20 @@ class Settings(BaseSettings):
         "Warn",
         "Evict",
         "Kill",
-        description="What becomes of a pod that uses more of a shared device's memory than it was promised: it is told "
-        "(Warn), ended by the operator (Evict), or its processes there are killed (Kill).",
+        description="What happens to a pod that uses more of a shared device's memory than promised: it gets a warning "
+        "(Warn), the operator ends it (Evict), or the agent kills its processes there (Kill).",
     )
     memory_overuse_grace: WholeNumber = number(
         60,
         low=0,
         high=86400,
         unit="seconds",
-        description="How long it may, as long as its neighbours have their memory.",
+        description="How long a pod may do so while its neighbors have their memory.",
     )
     exempt_namespaces: list[Annotated[str, Field(pattern=_NAMESPACE)]] = Field(
         default_factory=list,
-        description="Namespaces that run what the platform needs, beside kube-system and the operator's own: no pod "
-        "there is ended for its memory. The chart adds its namespaces and policies.exemptNamespaces.",
+        description="Namespaces of the platform, in addition to kube-system and the operator's own: no pod there is "
+        "ended because of its memory. The chart adds its namespaces and policies.exemptNamespaces.",
         json_schema_extra={
             "unit": "namespace",
             "allowed": "a list of namespaces",
@@ -261,54 +265,54 @@ class Settings(BaseSettings):
     )
     agents_read_pods: bool = Field(
         default=False,
-        description="Whether agents read pods themselves, of all namespaces with their environment, instead of what "
-        "the operator writes for each node.",
+        description="Whether agents read pods themselves, of all namespaces and with their environment, instead of "
+        "what the operator writes for each node.",
         json_schema_extra={"unit": "true", "allowed": "true or false", "choices": ["true", "false"]},
     )
     strangers: StrangerPolicy = choice(
         "Taint",
         "Taint",
         "Report",
-        description="What becomes of a device that a process uses which was not given it: it takes no new work as long "
-        "(Taint), or is reported alone.",
+        description="What happens to a device while a process uses it without an allocation: it takes no new work "
+        "(Taint), or is only reported (Report).",
     )
     bad_card: BadCardPolicy = choice(
         "Report",
         "Report",
         "Restart",
-        description="What becomes of the jobs on a device that is unhealthy: they are told (Report), or started anew "
-        "elsewhere without costing a retry (Restart).",
+        description="What happens to the jobs on an unhealthy device: their status says so (Report), or they restart "
+        "on other devices at no cost of a retry (Restart).",
     )
     idle: IdlePolicy = Field(
         default=IdlePolicy(),
-        description="The rules for jobs that hold GPUs and do nothing with them; nothing becomes of them by default.",
+        description="The rules for jobs that hold GPUs without using them; off by default.",
         json_schema_extra={"unit": "rules", "allowed": "a map with after, below, action and grace"},
     )
     history_url: str = Field(
         default="sqlite:////var/lib/dovetail/history.db",
-        description="Where records of jobs that have ended are kept. A URL with a password is refused here: it belongs "
+        description="The database of the records of finished jobs. A URL with a password is refused here: it belongs "
         "in a Secret (history.secretName of the chart, or DOVETAIL_HISTORY_URL).",
         json_schema_extra={"unit": "URL", "allowed": "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"},
     )
     history_days: WholeNumber = number(
-        400, low=1, high=36500, unit="days", description="How long these records are kept."
+        400, low=1, high=36500, unit="days", description="How long records of finished jobs are kept."
     )
     notify_url: str = Field(
         default="",
-        description="By what people are told what becomes of their jobs (spec.notify); empty: nobody is. A URL with a "
+        description="The server for notifications about jobs (spec.notify); empty: none are sent. A URL with a "
         "password, or a webhook's with a path, is refused here: it belongs in a Secret (notify.secretName of the "
         "chart, or DOVETAIL_NOTIFY_URL).",
         json_schema_extra={"unit": "URL", "allowed": "smtp://HOST:PORT, smtps://HOST:PORT or https://HOST"},
     )
     notify_from: str = Field(
         default="dovetail@localhost",
-        description="Which mail address mails come from.",
+        description="The sender's mail address.",
         pattern=ADDRESS_PATTERN,
         json_schema_extra={"unit": "mail address", "allowed": "an address such as dovetail@example.org"},
     )
     notify_domains: list[Annotated[str, Field(pattern=_DOMAIN)]] = Field(
         default_factory=list,
-        description="The domains that mails may go to; *.example.org means every domain below example.org. Empty: any.",
+        description="The domains that mail may go to; *.example.org means every domain below example.org. Empty: any.",
         json_schema_extra={
             "unit": "domain",
             "allowed": "a list of domains",
@@ -320,13 +324,17 @@ class Settings(BaseSettings):
         low=1,
         high=100000,
         unit="mails",
-        description="How many mails the jobs of one namespace may send within an hour; further ones are dropped.",
+        description="How many mails the jobs of one namespace may send in an hour; the rest are dropped.",
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = choice(
-        "info", "debug", "info", "warning", "error", "critical", description="The least that is logged."
+        "info", "debug", "info", "warning", "error", "critical", description="The lowest level that is logged."
     )
     log_format: LogFormat = choice(
-        "auto", "auto", "json", "console", description="One event per line; auto is console on a terminal, else json."
+        "auto",
+        "auto",
+        "json",
+        "console",
+        description="One event per line; auto is console on a terminal, otherwise json.",
     )
 
     def policy_in(self, namespace: str) -> Policy:
@@ -340,12 +348,12 @@ class Settings(BaseSettings):
 
     @property
     def weights(self) -> Weights:
-        """By what nodes are ranked."""
+        """The weights of the terms that rank nodes."""
         return Weights(**self.score_weights.model_dump())
 
     @property
     def limits(self) -> Limits:
-        """What of a device may be promised."""
+        """How much of a device may be promised, and to how many tenants."""
         return Limits(
             guard_fraction=self.guard_fraction,
             turns_per_device=self.tenants_per_device,
@@ -355,12 +363,12 @@ class Settings(BaseSettings):
 
     @property
     def job_limits(self) -> JobLimits:
-        """How large GPUJobs may be."""
+        """The maximum sizes of GPUJobs."""
         return JobLimits(spec_bytes=self.gpujobs.max_spec_bytes, array_bytes=self.gpujobs.max_array_bytes)
 
     @property
     def vendors(self) -> Vendors:
-        """The resources that are a vendor's devices."""
+        """The resources of the vendors' devices."""
         return Vendors(
             by_name=self.gpu_resource, default=self.default_gpu_resource_name, first=self.preferred_node_kind
         )
@@ -374,7 +382,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what it is given: `load_settings` merges the sources, so that errors can name them."""
+        """Use only the given values: `load_settings` merges the sources, so that errors can name them."""
         return (init_settings,)
 
     @field_validator("gpu_resource", mode="before")

@@ -90,5 +90,5 @@ def test_the_spec_which_has_many_fields_is_asked_little_at_each_write() -> None:
 @pytest.mark.parametrize("name", ["gpu", "mode", "workers", "onNoGPU", "podFailurePolicy"])
 def test_what_cannot_be_changed_is_compared_where_it_stands(name: str) -> None:
     field = root_schema("gpujobs")["properties"]["spec"]["properties"][name]
-    message = f"{name} cannot be changed: delete the job and submit it anew"
+    message = f"{name} cannot be changed: delete the job and submit it again"
     assert {"rule": "self == oldSelf", "message": message} in field["x-kubernetes-validations"]

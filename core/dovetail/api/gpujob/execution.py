@@ -20,7 +20,7 @@ INDEXES_PATTERN: Final = rf"^{_RANGE}(,{_RANGE})*(%[1-9][0-9]{{0,3}})?$"
 
 Parallelism = Annotated[
     Annotated[int, Meta(ge=1, le=MAX_TASKS)] | None,
-    Meta(description="At most this many tasks at a time. Unset: as many as there is room for."),
+    Meta(description="At most this many tasks at a time. Unset: as many as fit."),
 ]
 
 
@@ -30,8 +30,8 @@ class Distributed(Described, frozen=True, kw_only=True):
     framework: Annotated[
         Framework,
         Meta(
-            description="PyTorch: MASTER_ADDR and its relatives, and what torchrun reads. TensorFlow: TF_CONFIG too. "
-            "MPI: a hostfile too. None: nothing at all, and no Service."
+            description="PyTorch: MASTER_ADDR and related variables, and those of torchrun. TensorFlow: TF_CONFIG too. "
+            "MPI: a hostfile too. None: no variables and no Service."
         ),
     ] = "PyTorch"
     port: Annotated[int, Meta(description="Port on which the workers meet, MASTER_PORT.", ge=1, le=65535)] = (
@@ -40,45 +40,45 @@ class Distributed(Described, frozen=True, kw_only=True):
 
 
 class RetryPolicy(Described, frozen=True, kw_only=True):
-    """Which ends of a run are worth another try, of which backoffLimit says how many there are."""
+    """Which ends of a run are retried, up to backoffLimit times."""
 
     exit_codes: Annotated[
         list[Annotated[int, Meta(ge=1, le=255)]],
         Meta(
-            description="Exit codes that are tried again; any other fails the job at once. Empty: all are tried again.",
+            description="Exit codes that are retried; any other fails the job at once. Empty: all are retried.",
             max_length=64,
         ),
     ] = []
-    on_timeout: Annotated[
-        bool, Meta(description="Whether a run that took longer than activeDeadlineSeconds is tried again.")
-    ] = False
+    on_timeout: Annotated[bool, Meta(description="Whether a run that exceeded activeDeadlineSeconds is retried.")] = (
+        False
+    )
 
 
 class ExitCodes(Described, frozen=True, kw_only=True):
-    """Exit codes that a rule is about."""
+    """The exit codes of a rule."""
 
     operator: Annotated[Literal["In", "NotIn"], Meta(description="In: one of the values. NotIn: none of them.")]
     values: Annotated[
         list[Annotated[int, Meta(ge=0, le=255)]], Meta(description="Exit codes.", min_length=1, max_length=255)
     ]
     container_name: Annotated[
-        Annotated[str, Meta(max_length=63)] | None, Meta(description="Of this container alone; unset: of any.")
+        Annotated[str, Meta(max_length=63)] | None, Meta(description="Only of this container; unset: of any.")
     ] = None
 
 
 class PodCondition(Described, frozen=True, kw_only=True):
-    """A pod's condition that a rule is about."""
+    """The pod condition of a rule."""
 
     type: Annotated[str, Meta(description="Type of the condition, such as ConfigIssue.", min_length=1, max_length=316)]
     status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Status of the condition.")] = "True"
 
 
 class FailureRule(Described, frozen=True, kw_only=True):
-    """What follows from a failure that is told by exit codes or by a condition of the pod."""
+    """The action for a failure, selected by exit codes or by a condition of the pod."""
 
     action: Annotated[
         FailureAction,
-        Meta(description="FailJob: no further try. Ignore: a try that costs none. Count: a try that counts."),
+        Meta(description="FailJob: no retry. Ignore: a retry that does not count. Count: a retry that counts."),
     ]
     on_exit_codes: Annotated[ExitCodes | None, Meta(description="By a container's exit code.")] = None
     on_pod_conditions: Annotated[
@@ -87,13 +87,13 @@ class FailureRule(Described, frozen=True, kw_only=True):
 
 
 class PodFailurePolicy(Described, frozen=True, kw_only=True):
-    """Rules by which failures are told apart, as a batch Job has them; the first that fits decides."""
+    """Rules that classify failures, as in a batch Job; the first that matches decides."""
 
     rules: Annotated[list[FailureRule], Meta(description="The rules in their order.", min_length=1, max_length=16)]
 
 
 class ArraySpec(Described, frozen=True, kw_only=True):
-    """The same job for each of many indexes, each a GPUJob of its own."""
+    """The same job for each of many indexes, each a separate GPUJob."""
 
     indexes: Annotated[
         str,
@@ -108,7 +108,7 @@ class ArraySpec(Described, frozen=True, kw_only=True):
 
 
 class SweepParameter(Described, frozen=True, kw_only=True):
-    """A parameter and the values that it takes in turn."""
+    """A parameter and its values."""
 
     name: Annotated[
         str,
@@ -125,7 +125,7 @@ class SweepParameter(Described, frozen=True, kw_only=True):
 
 
 class SweepSpec(Described, frozen=True, kw_only=True):
-    """The same job for each combination of parameters, each a GPUJob of its own."""
+    """The same job for each combination of parameters, each a separate GPUJob."""
 
     parameters: Annotated[
         list[SweepParameter],
@@ -138,20 +138,20 @@ class SweepSpec(Described, frozen=True, kw_only=True):
     ]
     combine: Annotated[
         Literal["Product", "Zip"],
-        Meta(description="Product: each value with each. Zip: the first values together, then the second ones."),
+        Meta(description="Product: every combination. Zip: the first values together, then the second ones."),
     ] = "Product"
     parallelism: Parallelism = None
     name_template: Annotated[
         str,
         Meta(
-            description="How the tasks are called behind the job's name, such as lr{lr}-{index}. Empty: their index.",
+            description="The part of a task's name after the job's, such as lr{lr}-{index}. Empty: their index.",
             max_length=128,
         ),
     ] = ""
 
 
 class ReservationSpec(Described, frozen=True, kw_only=True):
-    """Devices that are held for a time without a template: a container that waits holds them."""
+    """Devices that are held for a period without a template, by an idle container."""
 
     duration_seconds: Annotated[
         int,
@@ -163,10 +163,10 @@ class ReservationSpec(Described, frozen=True, kw_only=True):
     ]
     renew_time: Annotated[
         Annotated[Timestamp, Meta(pattern=TIME)] | None,
-        Meta(description="When the lease was last renewed (RFC 3339); set it to now to hold the devices on."),
+        Meta(description="When the lease was last renewed (RFC 3339); set it to now to extend the lease."),
     ] = None
     image: Annotated[
-        str, Meta(description="Image of the container that holds the devices; one with a shell lets you work in it.",
+        str, Meta(description="Image of the container that holds the devices; with a shell you can work in it.",
                   max_length=512)
     ] = PAUSE_IMAGE  # fmt: skip
     command: Annotated[

@@ -28,20 +28,20 @@ MOST_ADDRESSES: Final = 8
 
 
 class NotifySpec(Described, frozen=True, kw_only=True):
-    """Who is told what becomes of the job, by mail or by a webhook as the installation has it."""
+    """Who receives messages about the job, by mail or by a webhook, as the installation configures it."""
 
     emails: Annotated[
         list[Annotated[str, Meta(pattern=ADDRESS_PATTERN, max_length=253)]],
-        Meta(description="Mail addresses. A webhook is given them too.", max_length=MOST_ADDRESSES),
+        Meta(description="Mail addresses. A webhook gets them too.", max_length=MOST_ADDRESSES),
     ] = []
     events: Annotated[
         list[NotifyEvent],
-        Meta(description="What is told. Empty: how the job ended, whichever way.", max_length=6),
+        Meta(description="The events to report. Empty: the end of the job, with any result.", max_length=6),
     ] = []
 
 
 class GPUJobSpec(Described, frozen=True, kw_only=True):
-    """What a user asks for."""
+    """What a user requests."""
 
     # A factory: the schema's generator cannot write a Raw as a default.
     template: Annotated[PodTemplate, Meta(description="The pod that each worker runs. Instead of `reservation`.")] = (
@@ -49,7 +49,7 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     )
     reservation: Annotated[
         ReservationSpec | None,
-        Meta(description="Hold the devices for a time and run nothing of the user's own. Instead of `template`."),
+        Meta(description="Hold the devices for a period without a program of the user. Instead of `template`."),
     ] = None
     gpu: Annotated[
         int | str | None,
@@ -64,8 +64,8 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     mode: Annotated[
         Mode | None,
         Meta(
-            description="Exclusive: whole devices. Fractional: shares side by side. TimeShared: tenants take turns. "
-            "Unset: what the request says."
+            description="Exclusive: whole devices. Fractional: shares of a device. TimeShared: tenants take turns. "
+            "Unset: follows from the request."
         ),
     ] = None
     policy: Annotated[
@@ -79,16 +79,16 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     workload: Annotated[
         Workload | None,
         Meta(
-            description="Training or Inference: how many of each share a device is limited. Unset: no such limit binds."
+            description="Training or Inference: a device has a limit for the number of each. Unset: no limit applies."
         ),
     ] = None
-    priority: Annotated[int, Meta(description="Priority from 0 to 255; higher goes first.", ge=0, le=255)] = 10
-    workers: Annotated[int, Meta(description="Number of pods that run side by side.", ge=1, le=1024)] = 1
+    priority: Annotated[int, Meta(description="Priority from 0 to 255; the highest starts first.", ge=0, le=255)] = 10
+    workers: Annotated[int, Meta(description="Number of pods that run at the same time.", ge=1, le=1024)] = 1
     min_workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
         Meta(
-            description="The job may start with fewer workers, as many as there is room for, but with no fewer than "
-            "these. It keeps that number until it starts anew. Unset: all of `workers` or none."
+            description="The job may start with fewer workers, as many as fit, but at least this number. It keeps "
+            "the number until it restarts. Unset: all of `workers` or none."
         ),
     ] = None
     pool: Annotated[
@@ -105,44 +105,44 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     begin_time: Annotated[
         Annotated[Timestamp, Meta(pattern=TIME)] | None,
-        Meta(description="The job does not start before this time (RFC 3339). Unset: as soon as there is room."),
+        Meta(description="The job does not start before this time (RFC 3339). Unset: as soon as there is capacity."),
     ] = None
     dependencies: Annotated[
         list[Dependency],
         Meta(
-            description="Jobs of the namespace that have to come first.",
+            description="Jobs of the namespace that must come first.",
             max_length=32,
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = []
     dependency_policy: Annotated[
-        Literal["All", "Any"], Meta(description="Whether all dependencies have to be met, or any one of them.")
+        Literal["All", "Any"], Meta(description="Whether all dependencies must be met, or any one of them.")
     ] = "All"
     on_dependency_failure: Annotated[
         Literal["Cancel", "Wait"],
-        Meta(description="What follows when the dependencies cannot be met any more: Cancel ends the job."),
+        Meta(description="What happens when the dependencies can no longer be met: Cancel ends the job."),
     ] = "Cancel"
     suspend: Annotated[
         bool,
         Meta(description="Hold the job: it does not start, or its pods end and it waits until this is unset."),
     ] = False
-    cancel: Annotated[bool, Meta(description="End the job for good. It cannot be taken back.")] = False
+    cancel: Annotated[bool, Meta(description="End the job permanently. This cannot be undone.")] = False
     active_deadline_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
         Meta(description="Time limit of a run in seconds, from its start; then the job has TimedOut."),
     ] = None
     maximum_execution_time_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | None,
-        Meta(description="Limit of the run time in seconds in all: suspended, preempted and failed runs count too."),
+        Meta(description="Limit of the total run time in seconds; suspended, preempted and failed runs count too."),
     ] = None
     backoff_limit: Annotated[
-        int, Meta(description="How many times the job is tried again after a worker of it has failed.", ge=0, le=1000)
+        int, Meta(description="How many times the job is retried after one of its workers has failed.", ge=0, le=1000)
     ] = 0
     retry_policy: Annotated[
-        RetryPolicy | None, Meta(description="Which ends of a run are tried again. Unset: any failure, no timeout.")
+        RetryPolicy | None, Meta(description="Which ends of a run are retried. Unset: any failure, no timeout.")
     ] = None
     pod_failure_policy: Annotated[
-        PodFailurePolicy | None, Meta(description="Rules by which failures are told apart, as a batch Job has them.")
+        PodFailurePolicy | None, Meta(description="Rules that classify failures, as in a batch Job.")
     ] = None
     distributed: Annotated[
         Distributed | None,
@@ -159,14 +159,17 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     ] = None
     on_no_gpu: Annotated[
         Literal["Wait", "RunOnCPU"],
-        Meta(description="What follows when no node here could ever meet the request: Wait, or run on the CPU."),
+        Meta(
+            description="What happens if no node of the cluster could ever meet the request: Wait, or run on the CPU."
+        ),
     ] = "Wait"
     notify: Annotated[
-        NotifySpec | None, Meta(description="Who is told what becomes of the job. Of an array: of all tasks together.")
+        NotifySpec | None,
+        Meta(description="Who receives messages about the job. For an array: about all tasks together."),
     ] = None
     managed_by: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9.-]{1,128}/[A-Za-z0-9._-]{1,63}$", max_length=192)] | None,
-        Meta(description="Who looks after this job; dovetail.dev/operator or unset is Dovetail itself."),
+        Meta(description="The controller of this job; dovetail.dev/operator or unset is Dovetail itself."),
     ] = None
     ttl_seconds_after_finished: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
@@ -175,7 +178,7 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
 
 
 class GPUJob(Described, frozen=True, kw_only=True):
-    """Work that needs GPUs: it waits in the queue, gets devices, runs as a batch Job and tells what became of it."""
+    """Work that needs GPUs: it waits in the queue, gets devices, runs as a batch Job and reports its status."""
 
     metadata: ObjectMeta
     spec: GPUJobSpec

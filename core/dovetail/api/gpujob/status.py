@@ -1,4 +1,4 @@
-"""What a user is told of a GPUJob. Every field is the operator's. Data only."""
+"""The status of a GPUJob. Only the operator writes it. Data only."""
 
 from typing import Annotated, Literal
 
@@ -17,20 +17,20 @@ class Attempt(Described, frozen=True, kw_only=True, omit_defaults=False):
     reason: Annotated[str, Meta(description="Why it ended, in one word.")]
     message: Annotated[str, Meta(description="The same in one sentence.")]
     counted: Annotated[bool, Meta(description="Whether it cost one of the retries of backoffLimit.")]
-    start_time: Annotated[Timestamp | None, Meta(description="When its first worker began (RFC 3339).")] = None
+    start_time: Annotated[Timestamp | None, Meta(description="When its first worker started (RFC 3339).")] = None
     end_time: Annotated[Timestamp, Meta(description="When it ended (RFC 3339).")]
     nodes: Annotated[list[str], Meta(description="Nodes that its workers ran on.")] = []
 
 
 class Elastic(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """With how many workers a job runs or ran that may have fewer than it asks for."""
+    """The workers of a job that may run with fewer than it requests."""
 
     workers: Annotated[int, Meta(description="Number of workers that its latest run was started with.", ge=1)]
     limit: Annotated[
         str,
         Meta(
-            description="What limit left it no more workers, such as `GPUQuota vision`; empty where it has all, or "
-            "where there was room for no more."
+            description="The limit that allowed no more workers, such as `GPUQuota vision`; empty if it has all, or "
+            "if no more fit."
         ),
     ] = ""
     earlier_worker_seconds: Annotated[
@@ -50,15 +50,15 @@ class Measured(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Tasks(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """How far an array or a sweep is. The sets are written as indexes, such as 0-3,7."""
+    """The progress of an array or a sweep. The sets are written as indexes, such as 0-3,7."""
 
     total: Annotated[int, Meta(description="Number of tasks.", ge=0)]
-    waiting: Annotated[int, Meta(description="Tasks that have not begun to run.", ge=0)] = 0
+    waiting: Annotated[int, Meta(description="Tasks that have not started.", ge=0)] = 0
     running: Annotated[int, Meta(description="Tasks that run.", ge=0)] = 0
-    succeeded: Annotated[int, Meta(description="Tasks that have ended well.", ge=0)] = 0
-    failed: Annotated[int, Meta(description="Tasks that have ended otherwise.", ge=0)] = 0
-    succeeded_indexes: Annotated[str, Meta(description="Which have ended well.")] = ""
-    failed_indexes: Annotated[str, Meta(description="Which have ended otherwise.")] = ""
+    succeeded: Annotated[int, Meta(description="Tasks that have succeeded.", ge=0)] = 0
+    failed: Annotated[int, Meta(description="Tasks that have ended with another result.", ge=0)] = 0
+    succeeded_indexes: Annotated[str, Meta(description="Indexes of the tasks that have succeeded.")] = ""
+    failed_indexes: Annotated[str, Meta(description="Indexes of the tasks that have ended with another result.")] = ""
 
 
 class Lease(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -81,24 +81,24 @@ class AssignedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class DependencyStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """How one dependency stands."""
+    """The state of one dependency."""
 
     name: Annotated[str, Meta(description="Name of the GPUJob.")]
-    condition: Annotated[DependencyCondition, Meta(description="What is needed of it.")]
+    condition: Annotated[DependencyCondition, Meta(description="The condition that it must meet.")]
     state: Annotated[
         DependencyState,
         Meta(
-            description="Met: for good, even when that job is gone later. Waiting: not yet. Unknown: there is no such "
-            "job. Failed: it has ended otherwise."
+            description="Met: permanently, even if that job is deleted later. Waiting: not yet. Unknown: there is no "
+            "such job. Failed: it has ended with another result."
         ),
     ]
 
 
 class PlannedNode(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """How many workers are to go to one node."""
+    """The number of workers that are planned for one node."""
 
     name: Annotated[str, Meta(description="The node's name.")]
-    workers: Annotated[int, Meta(description="Number of workers that go there.", ge=1)]
+    workers: Annotated[int, Meta(description="Number of workers on it.", ge=1)]
 
 
 class PlannedWorker(Described, frozen=True, kw_only=True):
@@ -107,19 +107,19 @@ class PlannedWorker(Described, frozen=True, kw_only=True):
     request: Annotated[str, Meta(description="The GPUs in the compact text.")]
     mode: Annotated[Mode, Meta(description="How the devices are shared.")] = "Exclusive"
     resource: Annotated[
-        str, Meta(description="The vendor's resource that the devices are asked by; empty on managed nodes.")
+        str, Meta(description="The vendor's resource that requests the devices; empty on managed nodes.")
     ] = ""
     cpu_milli: Annotated[int, Meta(description="CPU in thousandths.", ge=0)] = 0
     memory_mib: Annotated[int, Meta(description="The node's memory in MiB.", ge=0)] = 0
     guard: Annotated[
         Literal["Conservative", "Aggressive"] | None,
-        Meta(description="How much of a shared device's memory may be promised; unset: as is configured."),
+        Meta(description="How much of a shared device's memory may be promised; unset: the configured fraction."),
     ] = None
     workload: Annotated[Workload | None, Meta(description="The workload that tenant limits count, if any.")] = None
 
 
 class Placement(Described, frozen=True, kw_only=True):
-    """Where the workers are to go: nodes and numbers of workers, never devices; the first workers to the first node."""
+    """The plan: nodes and numbers of workers, never devices; the first workers run on the first node."""
 
     generation: Annotated[
         int, Meta(description="Which plan of the job this is, from 1: the next one has the next number.", ge=1)
@@ -129,52 +129,46 @@ class Placement(Described, frozen=True, kw_only=True):
 
 
 class KeptOnNode(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """What is kept free on one node for a job that waits."""
+    """What is kept free on one node for a waiting job."""
 
     name: Annotated[str, Meta(description="The node's name.")]
     keeps: Annotated[
         list[str],
-        Meta(description="What is kept free there now, each in the compact text of a request.", max_length=64),
+        Meta(description="What is kept free on it now, each in the compact text of a request.", max_length=64),
     ]
 
 
 class ReservedRoom(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """The room that is kept for the first job that waits: it starts there when those that are in its way have ended."""
+    """The capacity that is kept for the first waiting job, which starts there when the jobs before it have ended."""
 
-    time: Annotated[Timestamp, Meta(description="When it starts there at the latest, by the time limits (RFC 3339).")]
-    nodes: Annotated[list[PlannedNode], Meta(description="Where its workers are to go then.", max_length=1024)]
-    kept: Annotated[
-        list[KeptOnNode], Meta(description="What is free there now and kept from others.", max_length=1024)
-    ] = []
-    mode: Annotated[Mode, Meta(description="How the devices that are kept would be shared.")] = "Exclusive"
-    resource: Annotated[
-        str, Meta(description="The vendor's resource that they are asked by; empty on managed nodes.")
-    ] = ""
+    time: Annotated[Timestamp, Meta(description="Its latest start there, by the time limits (RFC 3339).")]
+    nodes: Annotated[list[PlannedNode], Meta(description="The planned nodes of its workers.", max_length=1024)]
+    kept: Annotated[list[KeptOnNode], Meta(description="What is free there now and kept for it.", max_length=1024)] = []
+    mode: Annotated[Mode, Meta(description="How the kept devices would be shared.")] = "Exclusive"
+    resource: Annotated[str, Meta(description="The vendor's resource that requests them; empty on managed nodes.")] = ""
 
 
 class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """Where a waiting job stands in the queue."""
+    """The place of a waiting job in the queue."""
 
     position: Annotated[
-        int, Meta(description="Place among the jobs that wait for room and could have it, from 1.", ge=1)
+        int, Meta(description="Position among the jobs that wait for capacity and could have it, from 1.", ge=1)
     ]
     estimated_start: Annotated[
         Timestamp | None,
-        Meta(
-            description="When it is going to start (RFC 3339), as far as can be foreseen; of the first 100 jobs only."
-        ),
+        Meta(description="The estimated start (RFC 3339), if it can be estimated; only for the first 100 jobs."),
     ] = None
     estimated_start_earliest: Annotated[
         Timestamp | None,
-        Meta(description="Nine in ten jobs start no earlier and no later than their bounds (RFC 3339): the early one."),
+        Meta(description="The earlier bound (RFC 3339): nine in ten jobs start between their bounds."),
     ] = None
-    estimated_start_latest: Annotated[Timestamp | None, Meta(description="The late one (RFC 3339).")] = None
+    estimated_start_latest: Annotated[Timestamp | None, Meta(description="The later bound (RFC 3339).")] = None
     basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
     reserved: Annotated[
         ReservedRoom | None,
         Meta(
-            description="Room that is kept for this job: for the first one that does not fit, and for one for which "
-            "others make way beside that."
+            description="Capacity that is kept for this job: for the first one that does not fit, and for one that "
+            "preempts others."
         ),
     ] = None
 
@@ -182,120 +176,114 @@ class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
 class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What an earlier run of the same name used."""
 
-    uid: Annotated[str, Meta(description="UID of its GPUJob, which may be gone.", max_length=64)]
-    created: Annotated[Timestamp, Meta(description="When that was submitted (RFC 3339).")]
-    peak_mib: Annotated[int, Meta(description="The most that a worker used of a device, in MiB.", ge=0)]
-    limited: Annotated[bool, Meta(description="That was all it was promised, so it may have needed more.")] = False
+    uid: Annotated[str, Meta(description="UID of its GPUJob, which may be deleted.", max_length=64)]
+    created: Annotated[Timestamp, Meta(description="When that job was submitted (RFC 3339).")]
+    peak_mib: Annotated[int, Meta(description="The highest use of a device by a worker, in MiB.", ge=0)]
+    limited: Annotated[bool, Meta(description="It used its whole promise, so it may have needed more.")] = False
 
 
 class MemoryUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the job uses of its devices' memory, and what was learned from earlier runs of its name."""
 
-    strategy: Annotated[MemoryStrategy, Meta(description="The strategy that the job is under.")]
-    basis: Annotated[str, Meta(description="What its promise rests on, in one sentence with numbers.")]
+    strategy: Annotated[MemoryStrategy, Meta(description="The strategy of the job.")]
+    basis: Annotated[str, Meta(description="The basis of its promise, in one sentence with numbers.")]
     estimate_mib: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Memory on each device in MiB, estimated from earlier runs; unset when there is no estimate."),
     ] = None
-    peak_mib: Annotated[int, Meta(description="The most that a worker was measured to use of a device, in MiB.")] = 0
-    limited: Annotated[bool, Meta(description="A worker came up to what it was promised: it may have needed more.")] = (
-        False
-    )
+    peak_mib: Annotated[int, Meta(description="The highest measured use of a device by a worker, in MiB.")] = 0
+    limited: Annotated[bool, Meta(description="A worker used its whole promise: it may have needed more.")] = False
     earlier_runs: Annotated[
         list[EarlierRun], Meta(description="Earlier runs of this name, the newest first.", max_length=16)
     ] = []
 
 
 class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """How often the job made way for others, and whether it is about to."""
+    """How often the job was preempted, and whether it is about to be."""
 
     count: Annotated[int, Meta(description="How many times it was preempted.", ge=0)] = 0
-    last_time: Annotated[Timestamp | None, Meta(description="When it last made way (RFC 3339).")] = None
+    last_time: Annotated[Timestamp | None, Meta(description="When it was last preempted (RFC 3339).")] = None
     at: Annotated[
         Timestamp | None,
-        Meta(description="When its pods are going to be ended (RFC 3339); unset when it is not about to make way."),
+        Meta(description="When its pods will end (RFC 3339); unset if no preemption is announced."),
     ] = None
     by: Annotated[
         str,
-        Meta(description="UID of the GPUJob that it makes way for; empty once it runs again.", max_length=64),
+        Meta(description="UID of the GPUJob that preempts it; empty once it runs again.", max_length=64),
     ] = ""
-    message: Annotated[str, Meta(description="For whom, in one sentence with numbers.")] = ""
+    message: Annotated[str, Meta(description="The preempting job, in one sentence with numbers.")] = ""
 
 
 class GPUJobStatus(Described, frozen=True, kw_only=True):
-    """What became of it. Every field is the operator's."""
+    """The state of the job. Only the operator writes it."""
 
-    observed_generation: Annotated[int, Meta(description="metadata.generation that this status is about.")] = 0
+    observed_generation: Annotated[int, Meta(description="The metadata.generation that this status describes.")] = 0
     number: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Short number of the job, unique in its namespace and never reused."),
     ] = None
     phase: Annotated[Phase | None, Meta(description="Summary of the conditions in one word.")] = None
     reason: Annotated[
-        str, Meta(description="Why the job is where it is, in one word; empty when it runs or has succeeded.")
+        str, Meta(description="The reason for the phase, in one word; empty when it runs or has succeeded.")
     ] = ""
     message: Annotated[str, Meta(description="The same in one sentence with numbers.")] = ""
-    request: Annotated[str, Meta(description="What each worker asks for in the compact text; `cpu` for none.")] = ""
-    gpus: Annotated[int, Meta(description="Number of devices that all workers ask for together.", ge=0)] = 0
+    request: Annotated[str, Meta(description="What each worker requests, in the compact text; `cpu` for none.")] = ""
+    gpus: Annotated[int, Meta(description="Number of devices that all workers request together.", ge=0)] = 0
     queue: Annotated[
-        QueuePlace | None, Meta(description="Where the job stands in the queue; unset when it does not wait for room.")
+        QueuePlace | None, Meta(description="The job's place in the queue; unset if it does not wait for capacity.")
     ] = None
     placement: Annotated[
         Placement | None,
-        Meta(description="Where the workers are to go; unset while the job waits, and once it is over."),
+        Meta(description="The plan of the workers; unset while the job waits, and after its end."),
     ] = None
     plans: Annotated[
         int, Meta(description="How many plans were made for the job so far: the generation of the latest.", ge=0)
     ] = 0
     dependencies: Annotated[
-        list[DependencyStatus], Meta(description="How each of the job's dependencies stands.", max_length=32)
+        list[DependencyStatus], Meta(description="The state of each of the job's dependencies.", max_length=32)
     ] = []
     workers_active: Annotated[int, Meta(description="Number of workers whose pods exist and have not ended.")] = 0
     workers_ready: Annotated[int, Meta(description="Number of workers whose pods run and are ready.")] = 0
-    workers_succeeded: Annotated[int, Meta(description="Number of workers that have ended well.")] = 0
+    workers_succeeded: Annotated[int, Meta(description="Number of workers that have succeeded.")] = 0
     workers_failed: Annotated[int, Meta(description="Number of pods of this attempt that have failed.")] = 0
     nodes: Annotated[list[str], Meta(description="Names of the nodes that the workers run or ran on.")] = []
     node_list: Annotated[str, Meta(description="The nodes in one line, for tables.")] = ""
     devices: Annotated[list[AssignedDevice], Meta(description="The devices that the workers hold or held.")] = []
     memory: Annotated[
         MemoryUse | None,
-        Meta(description="Measured and learned memory; unset while nothing was measured and nothing is to be learned."),
+        Meta(description="Measured and learned memory; unset if nothing was measured and nothing can be learned."),
     ] = None
-    preemption: Annotated[
-        Preemption | None, Meta(description="Whether it made way for others; unset while it never did.")
-    ] = None
-    measured: Annotated[
-        Measured | None, Meta(description="What was measured on its devices; unset while nothing was.")
-    ] = None
+    preemption: Annotated[Preemption | None, Meta(description="Its preemptions; unset without any.")] = None
+    measured: Annotated[Measured | None, Meta(description="Measurements of its devices; unset without any.")] = None
     device: Annotated[
         DeviceKind | None,
-        Meta(description="What it runs on: cuda, or cpu where it asks no GPU or falls back; unset while it waits."),
+        Meta(description="What it runs on: cuda, or cpu if it requests no GPU or falls back; unset while it waits."),
     ] = None
     attempt: Annotated[int, Meta(description="Which attempt this is, from 1.", ge=1)] = 1
-    retries: Annotated[int, Meta(description="How many of the retries of backoffLimit are used up.", ge=0)] = 0
+    retries: Annotated[int, Meta(description="How many of the retries of backoffLimit are used.", ge=0)] = 0
     attempts: Annotated[
         list[Attempt], Meta(description="The last attempts before this one, the latest last.", max_length=16)
     ] = []
     earlier_run_seconds: Annotated[
         int, Meta(description="Run time in seconds of the runs before this one: suspended, preempted or failed.", ge=0)
     ] = 0
-    tasks: Annotated[Tasks | None, Meta(description="How far the tasks of an array or a sweep are.")] = None
+    tasks: Annotated[Tasks | None, Meta(description="The progress of the tasks of an array or a sweep.")] = None
     elastic: Annotated[
-        Elastic | None, Meta(description="With how many workers a job with minWorkers runs; unset for all others.")
+        Elastic | None, Meta(description="The workers of a job with minWorkers; unset for all others.")
     ] = None
-    lease: Annotated[Lease | None, Meta(description="How long a reservation that runs holds its devices.")] = None
+    lease: Annotated[Lease | None, Meta(description="The lease of a running reservation.")] = None
     notified: Annotated[
         list[Annotated[str, Meta(max_length=64)]],
-        Meta(description="What `spec.notify` was told already, the latest last.", max_length=32),
+        Meta(description="Messages of `spec.notify` that were already sent, the latest last.", max_length=32),
     ] = []
-    admitted_time: Annotated[Timestamp | None, Meta(description="When the queue let the job go (RFC 3339).")] = None
-    start_time: Annotated[Timestamp | None, Meta(description="When the first worker began to run (RFC 3339).")] = None
+    admitted_time: Annotated[Timestamp | None, Meta(description="When the queue admitted the job (RFC 3339).")] = None
+    start_time: Annotated[Timestamp | None, Meta(description="When the first worker started (RFC 3339).")] = None
     completion_time: Annotated[Timestamp | None, Meta(description="When the job ended (RFC 3339).")] = None
     elapsed: Annotated[
         str,
         Meta(
-            description="Run time so far, such as 3m20s; refreshed about every tenth of itself while the job runs, "
-            "exact once it has ended."
+            description="Run time so far, such as 3m20s; updated about every tenth of itself while the job runs, "
+            "exact after its end."
         ),
     ] = ""
     conditions: Annotated[

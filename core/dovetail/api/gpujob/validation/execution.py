@@ -22,7 +22,7 @@ SPEC: Final[list[Rule]] = [
     },
     {
         "rule": "has(self.reservation) == has(oldSelf.reservation)",
-        "message": "a reservation stays one, and no job becomes one: delete the job and submit it anew",
+        "message": "a reservation stays one, and no job becomes one: delete the job and submit it again",
     },
     {
         "rule": "!has(self.reservation) || !(has(self.array) || has(self.sweep) || has(self.distributed) || "
@@ -66,7 +66,7 @@ RESERVATION: Final[list[Rule]] = [
     {
         "rule": "self.image == oldSelf.image && has(self.command) == has(oldSelf.command) && "
         "(!has(self.command) || self.command == oldSelf.command)",
-        "message": "image and command of a reservation cannot be changed: delete the job and submit it anew",
+        "message": "image and command of a reservation cannot be changed: delete the job and submit it again",
     },
 ]
 ARRAY: Final[list[Rule]] = [

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 Rule = dict[str, str]
 
-_ANEW: Final = "cannot be changed: delete the job and submit it anew"
+_FIXED: Final = "cannot be changed: delete the job and submit it again"
 _ALWAYS_THERE: Final = ("workers", "onNoGPU")
 _OPTIONAL: Final = (
     "gpu", "resources", "mode", "memory", "workload", "minWorkers", "distributed", "retryPolicy", "podFailurePolicy",
     "managedBy",
 )  # fmt: skip
-_INDEXES: Final = "array.indexes cannot be changed but for the number behind %: delete the job and submit it anew"
-_SWEEP: Final = "the parameters of a sweep cannot be changed: delete the job and submit it anew"
+_INDEXES: Final = "array.indexes cannot be changed except the number behind %: delete the job and submit it again"
+_SWEEP: Final = "the parameters of a sweep cannot be changed: delete the job and submit it again"
 # What of an array and of a sweep stays is told apart from what may change.
 _ARRAY: Final[Rule] = {"rule": "self.indexes.split('%')[0] == oldSelf.indexes.split('%')[0]", "message": _INDEXES}
 _PARAMETERS: Final[Rule] = {
@@ -31,8 +31,8 @@ def add_to(spec: dict[str, Any]) -> None:
     """Put the rules into the schema of a GPUJob's spec, which has its other rules by now."""
     fields = spec["properties"]
     for name in (*_OPTIONAL, *_ALWAYS_THERE):
-        _add(fields[name], {"rule": "self == oldSelf", "message": f"{name} {_ANEW}"})
-    _add(fields["cancel"], {"rule": "!oldSelf || self", "message": "cancel cannot be taken back: submit the job anew"})
+        _add(fields[name], {"rule": "self == oldSelf", "message": f"{name} {_FIXED}"})
+    _add(fields["cancel"], {"rule": "!oldSelf || self", "message": "cancel cannot be undone: submit the job again"})
     _add(fields["array"], _ARRAY)
     _add(fields["sweep"], _PARAMETERS)
     _add(spec, _same_fields())
@@ -44,7 +44,7 @@ def _add(schema: dict[str, Any], rule: Rule) -> None:
 
 def _same_fields() -> Rule:
     """No field that stays comes or goes. Which of gpu and resources is there follows from one of them."""
-    said = {name: f"{name} {_ANEW}" for name in _OPTIONAL[1:]} | {"array": _INDEXES, "sweep": _SWEEP}
+    said = {name: f"{name} {_FIXED}" for name in _OPTIONAL[1:]} | {"array": _INDEXES, "sweep": _SWEEP}
     same = {name: f"has(self.{name}) == has(oldSelf.{name})" for name in said}
     told = "".join(f"!({same[name]}) ? '{sentence}' : " for name, sentence in said.items())
     return {"rule": " && ".join(same.values()), "messageExpression": f"{told}''"}
