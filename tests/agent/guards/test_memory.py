@@ -125,6 +125,47 @@ def test_the_worst_goes_first_when_neighbours_lack_memory() -> None:
     assert ended(seen(A, B, c, used={"a": 10000, "b": 20000, "c": 0})) == ["b"]
 
 
+def taken(free: int, *tenants: Tenant, **used: int) -> list[str]:
+    """Who is ended at once where so much of the device is free beside what these tenants use."""
+    look = seen(*tenants, used=used)
+    assert look.sample is not None
+    assert look.inventory is not None
+    first, *others = look.sample.devices
+    info = look.inventory.devices[0]
+    sample = Sample(devices=(replace(first, used_mib=info.memory_mib - info.reserved_mib - free), *others))
+    return ended(replace(look, sample=sample))
+
+
+@pytest.mark.parametrize(("free", "expected"), [(8092, []), (8091, ["a"])])
+def test_a_neighbour_lacks_memory_when_less_is_free_than_it_may_still_use(free: int, expected: list[str]) -> None:
+    assert taken(free, A, B, a=9000, b=100) == expected
+
+
+@pytest.mark.parametrize(("free", "expected"), [(0, []), (-5, [])])
+def test_who_has_all_that_it_was_promised_lacks_nothing(free: int, expected: list[str]) -> None:
+    assert taken(free, A, B, a=9000, b=8192) == expected
+
+
+@pytest.mark.parametrize(("free", "expected"), [(2000, []), (1999, ["c"])])
+def test_of_those_that_leave_by_turns_the_largest_counts_with_what_they_use(free: int, expected: list[str]) -> None:
+    small = replace(tenant("a", promised=4000, mode="TimeShared"), movable=True)
+    large = replace(tenant("b", promised=6000, mode="TimeShared"), movable=True)
+    assert taken(free, small, large, tenant("c", promised=1000), a=3000, b=1000, c=1500) == expected
+
+
+def test_where_those_that_leave_use_more_than_the_largest_others_are_still_counted() -> None:
+    movers = [replace(tenant(name, promised=4000, mode="TimeShared"), movable=True) for name in "ab"]
+    assert taken(1000, *movers, tenant("c", promised=1000), a=4000, b=4001, c=0) == []
+    assert taken(999, *movers, tenant("c", promised=1000), a=4000, b=4001, c=0) == ["b"]
+
+
+def test_a_device_that_cannot_be_read_keeps_what_was_reported_and_one_that_is_not_known_too() -> None:
+    first = seen(A, used={"a": 9000})
+    look = replace(seen(A, used={"a": 100}, before=first), inventory=None)
+    assert [each.name for each in overuses(look, rules=rules("Evict"))] == ["a"]
+    assert overuses(replace(seen(A, used={"a": 9000}), inventory=None), rules=rules("Evict")) == []
+
+
 def test_warn_ends_nobody_ever() -> None:
     first = seen(A, B, used={"a": 30000, "b": 0})
     assert ended(seen(A, B, used={"a": 30000, "b": 0}, before=first, after=9999), policy="Warn") == []

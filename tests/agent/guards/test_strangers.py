@@ -14,7 +14,7 @@ from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.guards.strangers import strangers_on
+from dovetail_agent.guards.strangers import sentence, strangers_on
 from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature
 from dovetail_agent.report.node_status import readable
 from dovetail_agent.tenants import Tenant
@@ -66,6 +66,42 @@ def test_no_stranger_is(process: Process, tenants: list[Tenant], command: str) -
 
 def test_what_a_reservation_keeps_elsewhere_excuses_nobody_here() -> None:
     assert judged(LOGIN, tenants=[OWNER, replace(OTHER, reservation=True)]) == [Stranger(pid=4242)]
+
+
+def test_a_pod_on_several_devices_is_no_stranger_on_any_of_them() -> None:
+    both = replace(OWNER, devices=(allocated(1), allocated(0)))
+    assert judged(of("owner"), tenants=[both]) == []
+
+
+def test_a_pod_of_which_kubelet_has_said_what_it_got_is_a_stranger_elsewhere() -> None:
+    told = replace(asking(1, uid="asked"), devices=(allocated(1),), namespace="ml", name="asked")
+    assert judged(of("asked"), tenants=[told]) == [Stranger(pid=7, uid="asked", pod="ml/asked")]
+
+
+def test_every_stranger_on_a_device_is_named() -> None:
+    found = judged(of("owner", pid=1), of("other", pid=2), LOGIN, of("gone", pid=3))
+    assert [each.pid for each in found] == [2, 4242, 3]
+
+
+@pytest.mark.parametrize(
+    ("stranger", "tainted", "text"),
+    [
+        (Stranger(pid=7), False, "process 7 of no pod uses GPU 0"),
+        (Stranger(pid=7, command="python"), False, "process 7 (python) of no pod uses GPU 0"),
+        (
+            Stranger(pid=7, uid="u", pod="ml/a"),
+            False,
+            "process 7 of pod ml/a uses GPU 0, which the pod was not given",
+        ),
+        (
+            Stranger(pid=7, uid="u"),
+            True,
+            "process 7 of a pod that has ended or is not known (UID u) uses GPU 0; it takes no new work meanwhile",
+        ),
+    ],
+)
+def test_a_sentence_names_the_process_its_pod_and_the_device(stranger: Stranger, tainted: bool, text: str) -> None:
+    assert sentence(stranger, called="GPU 0", tainted=tainted) == text
 
 
 class Told:

@@ -177,3 +177,49 @@ class Node(RuleBasedStateMachine):
 
 TestNode = Node.TestCase
 TestNode.settings = settings(max_examples=40, deadline=None)
+
+
+def test_one_that_has_waited_for_fifteen_turns_goes_before_all() -> None:
+    heavy, light = contender("heavy", weight=1000), contender("light", weight=1)
+    waits = []
+    turns = step(Turns(), contenders=[heavy, light], now=0.0, turn_seconds=TURN)
+    turns = step(turns, contenders=[heavy, light], now=TURN, turn_seconds=TURN)
+    since = TURN if "light" in turns.waiting else 2 * TURN
+    for count in range(2, 40):
+        turns = step(turns, contenders=[heavy, light], now=count * TURN, turn_seconds=TURN)
+        if "light" not in turns.waiting:
+            waits.append(count * TURN - since)
+            since = (count + 1) * TURN
+    assert waits[1:] == [LONGEST_WAIT_TURNS * TURN] * len(waits[1:])
+    assert len(waits) >= 2
+
+
+def test_all_turns_of_a_circle_end_with_the_first() -> None:
+    """A newcomer on a free device gets what is left of the turn."""
+    a, b = contender("a", "0"), contender("b", "0", "1")
+    turns = step(Turns(), contenders=[a, b], now=0.0, turn_seconds=TURN)
+    assert running(turns) == {"a"}
+    c = contender("c", "1")
+    later = step(turns, contenders=[a, b, c], now=0.5, turn_seconds=TURN)
+    assert running(later) == {"a", "c"}
+    assert {each.turn_ends for uid, each in later.standings.items() if uid in {"a", "c"}} == {TURN}
+
+
+def test_when_rivals_leave_the_last_one_is_charged_no_more() -> None:
+    both = [contender("a"), contender("b")]
+    turns = step(Turns(), contenders=both, now=0.0, turn_seconds=TURN)
+    alone = step(turns, contenders=both[:1], now=1.0, turn_seconds=TURN)
+    assert alone.standings["a"].charged_seconds == 1.0 / 10
+    later = step(alone, contenders=both[:1], now=100.0, turn_seconds=TURN)
+    assert later.standings["a"].charged_seconds == 1.0 / 10
+    assert (later.waiting, later.next_at) == (frozenset(), math.inf)
+
+
+def test_a_newcomer_starts_level_with_its_least_served_rival() -> None:
+    old = [contender("a", weight=10), contender("b", weight=20)]
+    turns = Turns()
+    for count in range(6):
+        turns = step(turns, contenders=old, now=count * TURN, turn_seconds=TURN)
+    charged = [turns.standings[uid].charged_seconds for uid in "ab"]
+    new = step(turns, contenders=[*old, contender("c")], now=turns.at, turn_seconds=TURN)
+    assert new.standings["c"].charged_seconds == min(charged) < max(charged)
