@@ -492,3 +492,17 @@ def test_nobody_leaves_for_nothing_whatever_happens_meanwhile(crowd: list[tuple[
         verdicts = admit(waiting, ledger=ledger.copy(), sites={}, evictor=Evictor(running=running, rules=RULES))
         started = {verdict.key for verdict in verdicts if isinstance(verdict, Admitted)}
         assert not leaving or BOSS.key in started
+
+
+def test_of_many_jobs_only_those_on_the_nodes_of_its_site_make_way() -> None:
+    """Sixteen jobs of one GPU: too many to try every set of them."""
+    ledger = make_ledger(a=8, b=8)
+    running = []
+    for node in "ab":
+        for index in range(8):
+            key = f"uid-{node}{index}"
+            hold_devices(ledger, node, index, key=key)
+            running.append(Running(key=key, priority=10, run_seconds=1000.0, claims=(key,)))
+    evictor = Evictor(running=running, rules=RULES)
+    list(admit([replace(BOSS, site="b")], ledger=ledger, sites={"b": ["b", "gone"]}, evictor=evictor))
+    assert [key.removeprefix("uid-")[0] for key in evictor.orders] == ["b"] * 4
