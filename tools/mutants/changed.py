@@ -7,7 +7,6 @@ to compare with.
 import random
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,6 @@ from tools.mutants.reach import measured
 from tools.mutants.trials import Outcome, Result, Settings, run_trials
 
 _SAMPLE: Final = 40
-# Fewer say nothing of the change; of so many, at least this part has to be found. Whole packages reach 85 %.
-_ENOUGH: Final = 10
-_LEAST_PERCENT: Final = 70
 # What the tests are measured for, and until when a mutant may begin: the last one ends within two minutes.
 _MEASURE_SECONDS: Final = 40.0
 _BEGIN_SECONDS: Final = 80.0
@@ -77,19 +73,19 @@ def _mutants(lines: Mapping[str, frozenset[int]]) -> Sequence[Mutant]:
     ]
 
 
-def main() -> int:
-    """Try them; 1 when the tests find too few."""
+def main() -> None:
+    """Try them, and print those that no test finds. These fail nothing: there is no time to run every test."""
     start = time.monotonic()
     base = base_of(Path.cwd())
     if base is None:
         print("mutants of changed lines: no history to compare with")
-        return 0
+        return
     every = _mutants(changed_lines(Path.cwd(), base=base))
     # The same change gives the same sample.
     sample = random.Random(len(every)).sample(every, min(_SAMPLE, len(every)))
     if not sample:
         print(f"mutants of changed lines: none since {base[:10]}")
-        return 0
+        return
     tests = measured(tests_of(sample), fresh=False, within_seconds=_MEASURE_SECONDS)
     left = _BEGIN_SECONDS - (time.monotonic() - start)
     settings = Settings(patience_seconds=_PATIENCE_SECONDS, jobs=2, stop_seconds=left, hung_seconds=8.0)
@@ -98,14 +94,13 @@ def main() -> int:
     tried = Counter(each.outcome for each in results if each.outcome is not Outcome.UNREACHED)
     found = tried.total() - tried[Outcome.SURVIVED]
     print(f"mutants of changed lines: {len(every)} since {base[:10]}, {tried.total()} tried, {found} found")
-    return int(tried.total() >= _ENOUGH and found * 100 < _LEAST_PERCENT * tried.total())
 
 
 def _tell(result: Result) -> None:
     if result.outcome is Outcome.SURVIVED:
         mutant = result.mutant
-        print(f"not found by any test: {mutant.path.relative_to(Path.cwd())}:{mutant.line}  {mutant.change}")
+        print(f"not found: {mutant.path.relative_to(Path.cwd())}:{mutant.line}  {mutant.change}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -46,7 +46,9 @@ def measured(folders: Sequence[str], *, fresh: bool, within_seconds: float = flo
         print(f"measuring which functions {len(missing)} test files execute", flush=True)
         _KEPT.parent.mkdir(parents=True, exist_ok=True)
         for path, tests in _measure(missing, within_seconds=within_seconds).items():
-            kept[path] = {"digest": files[path], "tests": tests}
+            # A measurement that was interrupted has nothing on some files.
+            if tests:
+                kept[path] = {"digest": files[path], "tests": tests}
         if within_seconds == float("inf"):
             _KEPT.write_text(json.dumps(kept))
     return [
