@@ -14,6 +14,21 @@ def test_a_card_s_limit_is_the_largest_that_anybody_there_was_promised() -> None
     assert limits_of(tenants) == Limits(percentage=50, memory_mib={CARD: 8192})
 
 
+def test_the_daemons_percentage_is_the_largest_share_and_each_card_has_its_own_limit() -> None:
+    tenants = [
+        fractional(1, share_milli=250, memory_mib=4096),
+        fractional(0, share_milli=509, memory_mib=1024),
+        fractional(1, share_milli=100, memory_mib=2048),
+    ]
+    assert limits_of(tenants) == Limits(percentage=50, memory_mib={CARD: 1024, OTHER: 4096})
+    assert limits_of(tenants).cards == {CARD, OTHER}
+
+
+def test_without_shares_nothing_is_limited_and_no_other_tenant_keeps_mps_off() -> None:
+    assert limits_of([]) == Limits(percentage=100, memory_mib={})
+    assert others_cards([fractional(0, share_milli=500, memory_mib=1024)]) == frozenset()
+
+
 def test_a_share_below_a_hundredth_is_one_hundredth() -> None:
     assert limits_of([fractional(0, share_milli=4, memory_mib=64)]).percentage == 1
 
