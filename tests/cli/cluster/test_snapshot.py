@@ -24,6 +24,7 @@ from tests.core.kube.api import Answer, Api
 PODS, NODES = "GET /api/v1/pods", "GET /api/v1/nodes"
 GPUNODES, JOBS = "GET /apis/dovetail.dev/v1alpha1/gpunodes", "GET /apis/dovetail.dev/v1alpha1/gpujobs"
 QUOTAS = "GET /apis/dovetail.dev/v1alpha1/gpuquotas"
+BATCH_JOBS = "GET /apis/batch/v1/jobs"
 SLICES = "GET /apis/resource.k8s.io/v1/resourceslices"
 CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
@@ -44,6 +45,7 @@ async def api() -> AsyncIterator[Api]:
     api.answer(NODES, page(make_node("a")))
     api.answer(GPUNODES, page(make_gpunode("a")))
     api.answer(JOBS, page(make_job("x", number=1)))
+    api.answer(BATCH_JOBS, refusal(403, "Forbidden"))
     api.answer(SLICES, refusal(403, "Forbidden"))
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
     yield api

@@ -92,10 +92,20 @@ def _question(subject: Subject, objects: ClusterObjects, *, now: datetime) -> tu
         planned=subject.kind == "GPUJob",
     )
     if subject.kind != "Pod":
-        way = _in_one_way(subject.ask, workers=subject.workers, nodes=question.nodes, view=view)
+        ask = _learned_ask(subject, objects, queue=queue) or subject.ask
+        way = _in_one_way(ask, workers=subject.workers, nodes=question.nodes, view=view)
         question = replace(question, ask=way)
     term, basis = _priced(question, objects)
     return replace(question, term=term), basis
+
+
+def _learned_ask(subject: Subject, objects: ClusterObjects, *, queue: QueueView) -> Ask | None:
+    """What a job asks for with the memory that its earlier runs teach; None for what is no job."""
+    job = next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
+    if subject.kind != "GPUJob" or job is None:
+        return None
+    ways = queue.learned.readable_ways(job, child=queue.batch_jobs.get(subject.uid))
+    return next((way for way in ways if not way.resource), None)
 
 
 def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterView) -> Ask:

@@ -98,7 +98,8 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         namespace=meta.namespace,
         number=status.number,
         uid=meta.uid,
-        workers=job.spec.workers,
+        # The fewest that an elastic job may start with: the queue waits for no more.
+        workers=job.spec.min_workers or job.spec.workers,
         pods=tuple(pods),
     )
     if status.phase in FINISHED:

@@ -1,0 +1,154 @@
+"""The dry run and explain foretell what the operator does: random clusters through both, with equal answers."""
+
+import time
+
+import msgspec
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
+from dovetail.cluster.staleness import Freshness
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.formats.timestamps import after, timestamp
+from dovetail.jobs.memory_use import Learning
+from dovetail.query.dry_run import DryRun, dry_run
+from dovetail.query.explain.explanation import explain
+from dovetail.query.explain.subjects import of_job
+from dovetail.query.preemption import preemption_view
+from dovetail.query.preemption_rules import rules_of
+from dovetail.query.queue_view import queue_view
+from dovetail.queue.inputs.run_ends import RunTimes
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.verdicts import Admitted, Verdict
+from dovetail_operator.queue.cycle import decide, estimates, survey
+from dovetail_operator.queue.preemption_candidates import running_jobs
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import children_of_jobs, counted_jobs
+from tests.core.query.clusters import RandomCluster, random_cluster
+from tests.operator_.builders import NOW, at
+
+SEEDS = range(40)
+
+
+def state_of(cluster: RandomCluster) -> State:
+    """The operator after it has seen the cluster's objects."""
+    settings = cluster.settings
+    view = ClusterView(
+        ledger=Ledger(limits=settings.limits, weights=settings.weights),
+        vendors=settings.vendors,
+        freshness=Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic),
+    )
+    state = State(
+        view,
+        default_policy=settings.policy,
+        learning=Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval),
+        run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
+        quotas=Quotas(half_life_seconds=settings.fair_share_half_life),
+        preemption=rules_of(settings.preemption),
+    )
+    for node in cluster.nodes:
+        view.node_changed(node)
+    for gpunode in cluster.gpunodes:
+        state.gpunode_changed(gpunode)
+    for quota in cluster.quotas:
+        state.quotas.put(quota)
+    for job in cluster.jobs:
+        state.put_job(job)
+    for child in cluster.children:
+        state.put_child(child)
+    for pod in cluster.pods:
+        state.pod_changed("ADDED", pod)
+    return reckoned(state)
+
+
+def reckoned(state: State) -> State:
+    """The state once the use of quotas was computed."""
+    cycle = survey(state, now=NOW)
+    counted = counted_jobs(state, waiting=cycle.keys)
+    state.quotas.reckon(counted, now=NOW, children=children_of_jobs(state))
+    return state
+
+
+def verdicts_of(state: State) -> dict[str, Verdict]:
+    return {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_queue_of_a_query_has_the_operator_s_input(seed: int) -> None:
+    cluster = random_cluster(seed)
+    state, queue = state_of(cluster), queue_view(cluster.objects(), now=NOW)
+    cycle, foreseen = survey(state, now=NOW), survey(state, now=NOW, foresees=True)
+    assert {each.key: each for each in queue.waiting} == {each.key: each for each in cycle.waiting}
+    assert queue.sites == {**cycle.sites, **queue.sites}
+    of_pods = [each for each in queue.leaving if "/" not in each.key]
+    assert sorted(of_pods) == sorted(cycle.leaving)
+    assert sorted(each for each in queue.expected if "/" not in each.key) == sorted(foreseen.leaving)
+    counted = counted_jobs(state, waiting=cycle.keys)
+    assert {each.uid: each for each in queue.counted} == {each.uid: each for each in counted}
+    preemptible = preemption_view(cluster.objects(), queue=queue).running
+    assert sorted(preemptible, key=lambda each: each.key) == sorted(
+        running_jobs(state, now=NOW), key=lambda each: each.key
+    )
+
+
+def asked_of(cluster: RandomCluster) -> GPUJob:
+    """A job that is submitted at noon, as the last one."""
+    spec = {name: value for name, value in cluster.waiting_spec().items() if name != "dependencies"}
+    job = cluster.new_job("wait", **spec)
+    meta = msgspec.structs.replace(job.metadata, creation_timestamp=at(0))
+    return msgspec.structs.replace(job, metadata=meta)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted(seed: int) -> None:
+    cluster = random_cluster(seed)
+    asked = asked_of(cluster)
+    foretold = dry_run(asked, cluster.objects(), now=NOW)
+    state = state_of(cluster)
+    state.put_job(asked)
+    verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
+    if isinstance(verdict, Admitted):
+        nodes = [claim.node for claim in verdict.claims]
+        assert foretold.outcome == "Starts"
+        assert {each.node for each in foretold.nodes or ()} == set(nodes)
+        return
+    assert foretold.reason == verdict.reason
+    assert verdict.message.startswith(foretold.message)
+    if verdict.reason != "ExceedsCapacity":
+        assert verdict.queue is not None
+        assert foretold.position == verdict.queue.position
+        assert_same_start(foretold, state=state, asked=asked)
+
+
+def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
+    """The estimate of the start, to the second; the operator makes none by ends for a job that preempts others."""
+    if foretold.preempting is not None and not foretold.preempting.in_seconds:
+        return
+    places = dict(each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
+    place = places.get(asked.metadata.uid)
+    expected = None if place is None else place.estimated_start
+    start = foretold.start
+    assert (None if start is None else timestamp(after(NOW, seconds=start.in_seconds + 0.5))) == expected
+    if place is not None and start is not None:
+        assert start.basis == place.basis
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_explain_gives_each_waiting_job_the_operator_s_reason(seed: int) -> None:
+    cluster = random_cluster(seed)
+    objects, verdicts = cluster.objects(), verdicts_of(state_of(cluster))
+    if any(isinstance(verdict, Admitted) for verdict in verdicts.values()):
+        # A job that is admitted now takes room from those behind it before explain can see it bound.
+        return
+    pods = objects.pods_by_job()
+    for job in cluster.jobs:
+        verdict = verdicts.get(job.metadata.uid)
+        if verdict is None:
+            continue
+        subject = of_job(job, pods=pods.get(key_of(job.metadata), ()), settings=cluster.settings)
+        found = explain(subject, objects, now=NOW).answer
+        if found is None:
+            continue
+        assert found.fits == isinstance(verdict, Admitted)
+        assert found.fits or found.reason == verdict.reason
