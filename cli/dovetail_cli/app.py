@@ -43,7 +43,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
-    "doctor": Entry("dovetail_cli.doctor.command:doctor", "What is wrong with the installation, and how to mend it"),
+    "doctor": Entry("dovetail_cli.doctor.command:doctor", "What is wrong with the installation, and how to fix it"),
     "audit": Entry("dovetail_cli.commands.audit:audit", "Prove that no device is promised beyond what it has"),
     "snapshot": Entry("dovetail_cli.commands.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),

@@ -115,7 +115,7 @@ class _State(Collector):
         yield _gauge("idle_gpus", "Idle compute.", found.idle_gpus)
         yield _gauge("waiting_pods", "Pods that were refused and wait.", found.waiting_pods)
         yield _by("holds", "Promises to pods that are not seen bound yet.", state=found.holds)
-        yield _gauge("unsettled_binds", "Binds of which nobody knows yet whether they happened.", found.unsettled_binds)
+        yield _gauge("unsettled_binds", "Binds whose result is not known yet.", found.unsettled_binds)
         yield _gauge("lease_held", "1 while this extender may bind, else 0.", found.in_office)
         yield _by(
             "cache_age_seconds",

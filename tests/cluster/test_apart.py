@@ -55,6 +55,6 @@ async def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_taken_back_whole
         "labelSelector": {"matchLabels": {"dovetail.dev/job": "uneven"}},
     }
     await jobs.submit("uneven", gpu="1(V100)", workers=6, template=template(topologySpreadConstraints=[evenly]))
-    told = await jobs.until("uneven", lambda status: status.message.startswith("Is planned anew at "))
+    told = await jobs.until("uneven", lambda status: status.message.startswith("Gets a new plan at "))
     assert (told.phase, told.reason, told.placement) == ("Queued", "Resources", None)
     assert "didn't match pod topology spread constraints" in told.message

@@ -114,7 +114,7 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     script.write_text("#!/bin/bash -e\n#SBATCH -t 5 -c 2 -o x\n# GFLOW -p 20 -n other\necho $1\n", encoding="utf-8")
     done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
     assert done.returncode == 0
-    assert done.stderr == "dovetail: train.sh: no counterpart here for #SBATCH -o: not heeded\n"
+    assert done.stderr == "dovetail: train.sh: ignored #SBATCH -o: Dovetail has no equivalent\n"
     job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]
     text = script.read_text(encoding="utf-8")

@@ -107,7 +107,7 @@ async def test_an_elastic_gang_starts_with_as_many_workers_as_fit(jobs: Jobs) ->
     assert (status.phase, status.gpus, sum(planned(status).values())) == ("Running", 4, 4)
     admitted = find_condition(status.conditions, "Admitted")
     assert admitted is not None
-    assert admitted.message == "Let go by the queue with 4 of 6 workers"
+    assert admitted.message == "Admitted by the queue with 4 of 6 workers"
     await jobs.submit("none", gpu="1(V100)", workers=6, minWorkers=2)
     waits = await jobs.phase("Queued", "none", reason="Resources")
     assert waits.message == "Need 2 GPUs, only 0 available"

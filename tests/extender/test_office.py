@@ -90,7 +90,7 @@ async def test_an_extender_that_unsettled_binds_are_left_of_keeps_the_lease_to_i
     api.binding_status = 500
     async with watching(api, options=IMPATIENT) as face:
         await face.ready()
-        assert "nobody knows" in await face.bind(pod, "a")
+        assert "it is not known" in await face.bind(pod, "a")
     assert api.leases["dovetail-extender"]["spec"]["holderIdentity"] == "one"
 
 

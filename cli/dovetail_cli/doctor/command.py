@@ -1,4 +1,4 @@
-"""`dovetail doctor`: what is wrong, and how to mend it."""
+"""`dovetail doctor`: what is wrong, and how to fix it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Look for what keeps GPUs from being given and used as promised, and say how to mend it.
+    """Look for what keeps GPUs from being given and used as promised, and say how to fix it.
 
     Changes nothing. What you may not look at is said, and hides nothing else. Exit code 1 where something is wrong.
     """

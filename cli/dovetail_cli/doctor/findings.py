@@ -75,7 +75,7 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
         shown = output.paint(f"{_SHOWN[finding.level]:<5}", _COLOURS[finding.level])
         lines.append(f"{shown}  {_title(finding):<{width}}  {finding.message}")
         if finding.mend and finding.level in {"warning", "error"}:
-            lines.append(f"{'':<{width + 9}}to mend it: {finding.mend}")
+            lines.append(f"{'':<{width + 9}}to fix it: {finding.mend}")
     return lines
 
 

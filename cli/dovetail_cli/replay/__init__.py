@@ -1,4 +1,4 @@
-"""A recorded workload, submitted anew: `dovetail replay`.
+"""A recorded workload, submitted again: `dovetail replay`.
 
 jobs      a pod of the trace as a GPUJob
 campaign  submit jobs, and follow them to their end

@@ -96,6 +96,6 @@ def _given(ctx: Any) -> Iterator[str]:
 
 def _warnings(without: tuple[str, ...], *, late: int) -> Iterator[str]:
     if without:
-        yield f"no counterpart here for #SBATCH {', '.join(without)}: not heeded"
+        yield f"ignored #SBATCH {', '.join(without)}: Dovetail has no equivalent"
     if late:
         yield f"{late} #SBATCH or # GFLOW lines behind the first command are not read"

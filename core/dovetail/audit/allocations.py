@@ -348,7 +348,7 @@ def _stranded(
         if node not in moving and promised > usable >= _at_one_time_mib(tenants):
             yield (
                 f"{node}/{device.index}: {promised} MiB are promised by turns, usable are {usable}, and the node moves "
-                f"nobody to the host now: {', '.join(sorted(tenant.pod for tenant in tenants))}"
+                f"no tenant to the host now: {', '.join(sorted(tenant.pod for tenant in tenants))}"
             )
 
 

@@ -219,7 +219,7 @@ def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
     if not doubt.rest_seconds:
         return None
     until = after(now, seconds=doubt.rest_seconds)
-    message = f"Is planned anew at {timestamp(until)}: {doubt.words}"
+    message = f"Gets a new plan at {timestamp(until)}: {doubt.words}"
     return Obstacle(reason=doubt.reason, message=message, until=until)
 
 

@@ -51,7 +51,7 @@ def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
         workers = seen.job.spec.workers
         asked = seen.asked_workers or workers
         with_workers = f" with {workers} of {asked} workers" if workers < asked else f" with all {workers} workers"
-        message = "Let go by the queue" + (with_workers if asked > 1 else "")
+        message = "Admitted by the queue" + (with_workers if asked > 1 else "")
         return [_condition("Admitted", "True", "Admitted", message, at=seen.now)]
     return [_condition("Admitted", "False", stage.reason, stage.message, at=seen.now)]
 

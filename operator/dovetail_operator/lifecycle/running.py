@@ -31,7 +31,7 @@ def _taken_back(seen: Observed, child: Job) -> Stage | None:
     """Where it is to go on no longer, as it is; None where it may."""
     if seen.overtaken:
         # All of it or nothing: what is bound goes back, and the whole job is planned anew.
-        message = f"Is planned anew: {seen.overtaken}"
+        message = f"Gets a new plan: {seen.overtaken}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
     if why := memory_overuse.ending(seen.overuses):
@@ -87,8 +87,8 @@ def _how_it_runs(seen: Observed, child: Job) -> str:
     if asked is None or workers >= asked:
         return ""
     limit = seen.job.status.elastic.limit if seen.job.status.elastic is not None else ""
-    left = f"{limit} left it" if limit else "there was room for"
-    return f"Runs with {workers} of {asked} workers, as many as {left}: it may take more when it starts anew"
+    left = f"{limit} left it" if limit else "fit"
+    return f"Runs with {workers} of {asked} workers, as many as {left}: it may take more when it restarts"
 
 
 def _succeeded_before(child: Job, ended: set[int]) -> int:

@@ -1,4 +1,4 @@
-"""One real Kubernetes node beside the simulated ones: kubelet, containerd and runc on this machine.
+"""One real Kubernetes node next to the simulated ones: kubelet, containerd and runc on this machine.
 
 Here lives all that knows how such a node is made, and nothing that knows of GPUs beyond the devices it claims.
 The rest of the sandbox calls `capable`, `start`, `stop`, `running`, `trouble` and `import_images`.

@@ -205,7 +205,7 @@ class Binder:
 
     def _unsettled(self, pod: Pod, *, error: KubeError) -> Outcome:
         self._settling.note(pod, known=False)
-        return Outcome(result="unsettled", error=f"nobody knows whether the pod was bound: {error}")
+        return Outcome(result="unsettled", error=f"it is not known whether the pod was bound: {error}")
 
     def _refused(self, uid: str, *, error: str) -> Outcome:
         self._settling.release(uid)

@@ -32,7 +32,7 @@ log = get_logger(__name__)
 
 FOR_EVER: Final = float("inf")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-OVERTAKEN: Final = "the job's plan is overtaken: it is planned anew"
+OVERTAKEN: Final = "the job's plan has failed: the queue makes a new one"
 ELSEWHERE: Final = "the job's plan has another node for this worker"
 
 

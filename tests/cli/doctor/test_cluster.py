@@ -1,4 +1,4 @@
-"""What the doctor says of a cluster: each fault with its level and how to mend it, and nothing of what is in order."""
+"""What the doctor says of a cluster: each fault with its level and how to fix it, and nothing of what is in order."""
 
 import json
 from dataclasses import replace
@@ -272,7 +272,7 @@ def test_only_errors_make_the_exit_code_1(levels: list[Any], code: int) -> None:
 def test_the_table_says_how_to_mend_what_is_wrong_and_counts() -> None:
     text = findings.render(wrong(picture(webhook=GONE, runtime_class=GONE)), form="table")
     assert "WARN   webhook" in text
-    assert "to mend it: helm upgrade" in text
+    assert "to fix it: helm upgrade" in text
     assert text.endswith("0 in order, 1 warning, 1 error, 0 not looked at")
 
 

@@ -114,5 +114,5 @@ def test_the_command_line_wins_over_the_script(tmp_path: Path, capsys: pytest.Ca
 
 def test_what_is_not_heeded_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, said = dry(tmp_path, capsys, "#SBATCH --qos=high -o x\necho\n# GFLOW -p 3\n")
-    assert "train.sh: no counterpart here for #SBATCH --qos, -o: not heeded" in said
+    assert "train.sh: ignored #SBATCH --qos, -o: Dovetail has no equivalent" in said
     assert "train.sh: 1 #SBATCH or # GFLOW lines behind the first command are not read" in said

@@ -502,7 +502,7 @@ def test_a_note_names_devices_whose_tenants_nothing_moves(gpunode: GPUNode, pods
 def test_a_note_has_the_numbers_and_the_pods() -> None:
     (note,) = audit(nodes=[make_node("a")], gpunodes=[moves(turns=False)], pods=[by_turns("y"), by_turns("x")]).notes
     assert note == (
-        "a/0: 40960 MiB are promised by turns, usable are 26214, and the node moves nobody to the host now: "
+        "a/0: 40960 MiB are promised by turns, usable are 26214, and the node moves no tenant to the host now: "
         "default/x, default/y"
     )
 

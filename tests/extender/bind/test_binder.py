@@ -207,7 +207,7 @@ async def test_a_bind_that_happened_but_was_not_answered_is_found_in_the_cache(a
     async with watching(api, options=IMPATIENT) as face:
         await face.ready()
         api.answers_bindings = False
-        assert "nobody knows" in await face.bind(pod, "a")
+        assert "it is not known" in await face.bind(pod, "a")
         await eventually(lambda: bool(_cached(face).spec.node_name))
         assert await face.bind(pod, "a") == "", "kube-scheduler tries again and finds it bound"
         await face.chores()
@@ -221,7 +221,7 @@ async def test_an_unsettled_pod_is_led_back_to_its_node_and_gets_the_same_device
     api.binding_status = 504
     async with watching(api, options=IMPATIENT) as face:
         await face.ready()
-        assert "nobody knows" in await face.bind(pod, "a")
+        assert "it is not known" in await face.bind(pod, "a")
         answer = await face.filter(pod, "a", "b")
         assert answer["NodeNames"] == ["a"]
         assert answer["FailedNodes"] == {"b": "the pod's bind to another node is not settled yet"}

@@ -89,7 +89,7 @@ async def test_when_the_node_moves_nobody_any_more_who_is_there_stays_and_nobody
     assert report.findings == ()
     assert [*report.notes] == [
         (
-            "a/0: 40960 MiB are promised by turns, usable are 26214, and the node moves nobody to the host now: "
+            "a/0: 40960 MiB are promised by turns, usable are 26214, and the node moves no tenant to the host now: "
             "default/first, default/second"
         )
     ]

@@ -240,7 +240,7 @@ def test_an_overtaken_job_is_suspended_and_told_so() -> None:
     assert outcome.actions == (PatchJob(spec={"suspend": True}),)
     status = outcome.status
     assert (status.phase, status.reason, status.placement) == ("Queued", "Evaluating", None)
-    assert status.message == "Is planned anew: node a is gone"
+    assert status.message == "Gets a new plan: node a is gone"
 
 
 def elastic(*, workers: int, least: int, status: dict[str, Any] | None = None) -> GPUJob:
@@ -267,7 +267,7 @@ def test_an_elastic_job_starts_with_as_many_workers_as_fit_and_says_so() -> None
     assert outcome.status.placement is not None
     assert sum(node.workers for node in outcome.status.placement.nodes) == 3
     assert outcome.status.gpus == 6
-    assert outcome.status.conditions[0].message == "Let go by the queue with 3 of 5 workers"
+    assert outcome.status.conditions[0].message == "Admitted by the queue with 3 of 5 workers"
 
 
 def test_an_elastic_job_waits_where_its_least_number_does_not_fit() -> None:
@@ -291,7 +291,7 @@ def test_an_elastic_job_at_work_has_the_workers_that_it_was_started_with() -> No
     assert seen is not None
     status = reconcile(seen).status
     assert (status.phase, status.reason, status.gpus) == ("Running", "", 6)
-    assert status.message.startswith("Runs with 3 of 5 workers, as many as there was room for")
+    assert status.message.startswith("Runs with 3 of 5 workers, as many as fit")
 
 
 def test_an_elastic_job_that_is_planned_anew_with_another_number_is_made_anew() -> None:
@@ -417,7 +417,7 @@ def test_a_job_that_rests_after_a_refusal_says_why_in_kube_schedulers_words_and_
     assert seen is not None
     outcome = reconcile(seen)
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "Resources")
-    assert outcome.status.message == f"Is planned anew at {at(20)}: kube-scheduler: 0/6 nodes: spread"
+    assert outcome.status.message == f"Gets a new plan at {at(20)}: kube-scheduler: 0/6 nodes: spread"
     assert outcome.wake_at == NOW + timedelta(seconds=20)
     assert state.obstacle_of(job, now=NOW + timedelta(seconds=21)) is None
 

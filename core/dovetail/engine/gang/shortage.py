@@ -139,7 +139,7 @@ def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
     if gpu.device_index is not None and not judged.indexed_devices.any():
         most = int(np.where(judged.sized_devices, judged.columns.index, 0).max())
         return f"no node has a device cuda:{gpu.device_index}, the highest is cuda:{most}"
-    return f"no node has the {_host(judged.ask)} beside its GPUs"
+    return f"no node has the {_host(judged.ask)} in addition to its GPUs"
 
 
 def _no_such_model(judged: Judgement, gpu: GPURequest, *, there: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from dovetail.engine.model.claims import Ask, Claim
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NONE = "Need 1 GPU, only 0 available"
+NO_HOST = "no node has the 900000m CPU and 0 MiB of memory in addition to its GPUs"
 
 
 def busy(*, free: int, **nodes: int) -> Ledger:
@@ -144,7 +145,7 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             lambda: make_ledger(a=8), "8 with 900 CPUs", 1, "ExceedsCapacity",
-            f"{NONE.replace('1 GPU', '8 GPUs')}: no node has the 900000m CPU and 0 MiB of memory beside its GPUs",
+            f"{NONE.replace('1 GPU', '8 GPUs')}: {NO_HOST}",
         ),
         (
             one_large_host, "4 with 60 CPUs", 1, "ExceedsCapacity",
@@ -221,7 +222,7 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             lambda: make_ledger(a=8), "1@cuda:0 with 900 CPUs", 1, "ExceedsCapacity",
-            f"{NONE}: no node has the 900000m CPU and 0 MiB of memory beside its GPUs",
+            f"{NONE}: no node has the 900000m CPU and 0 MiB of memory in addition to its GPUs",
         ),
         (
             lambda: make_ledger(a=4, b=4), "2 with 40 CPUs", 3, "ExceedsCapacity",
@@ -234,7 +235,7 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             two_vendors, "1(nvidia) with 900 CPUs", 1, "ExceedsCapacity",
-            f"{NONE}: no node has the 900000m CPU and 0 MiB of memory beside its GPUs",
+            f"{NONE}: no node has the 900000m CPU and 0 MiB of memory in addition to its GPUs",
         ),
         (
             # Two whole workers fit and the third does not: its fellows' devices are all that it waits for.
