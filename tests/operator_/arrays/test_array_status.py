@@ -464,3 +464,85 @@ def test_an_array_says_why_it_makes_no_further_task_while_others_run() -> None:
     assert status.message == f"1 of 2 tasks runs, 0 have ended, 1 waits; no further task is made: {taken.message}"
     every = seen_with(parent, *(make_task(parent, index, phase="Running") for index in range(2)), obstacle=taken)
     assert every.status.message == "2 of 2 tasks run, 0 have ended, 0 wait"
+
+
+def conditions(outcome: Outcome) -> dict[str, tuple[str, str, str]]:
+    """Status, reason and time of each condition."""
+    return {each.type: (each.status, each.reason, each.last_transition_time) for each in outcome.status.conditions}
+
+
+def with_condition(type_: str, status: str, **spec: Any) -> GPUJob:
+    said = {"type": type_, "status": status, "reason": "x", "message": "", "lastTransitionTime": at(-900)}
+    return make_job("sweep", array={"indexes": "0-1"}, status={"conditions": [said]}, **spec)
+
+
+def test_a_held_array_has_the_condition_suspended_and_keeps_its_time() -> None:
+    assert conditions(seen_with(make_job("sweep", array={"indexes": "0-1"}, suspend=True))) == {
+        "Suspended": ("True", "Held", at(0))
+    }
+    held = with_condition("Suspended", "True", suspend=True)
+    assert conditions(seen_with(held)) == {"Suspended": ("True", "Held", at(-900))}
+
+
+def test_an_array_that_is_released_says_so_and_one_that_never_was_held_says_nothing() -> None:
+    released = with_condition("Suspended", "True")
+    assert conditions(seen_with(released)) == {"Suspended": ("False", "Released", at(0))}
+    assert conditions(seen_with(make_job("sweep", array={"indexes": "0-1"}))) == {}
+
+
+@pytest.mark.parametrize(
+    ("second", "type_", "status"), [("Succeeded", "Complete", "True"), ("Failed", "Failed", "True")]
+)
+def test_an_array_that_is_over_is_complete_or_failed(second: str, type_: str, status: str) -> None:
+    parent = make_job("sweep", array={"indexes": "0-1"})
+    outcome = seen_with(parent, make_task(parent, 0, phase="Succeeded"), make_task(parent, 1, phase=second))
+    assert {name: found[0] for name, found in conditions(outcome).items()} == {type_: status}
+    assert (outcome.status.start_time, outcome.status.completion_time) == (at(-60), at(-5))
+
+
+def test_an_array_begins_with_its_first_task_and_ends_with_its_last() -> None:
+    parent = make_job("sweep", array={"indexes": "0-2"}, status={"startTime": at(-100)})
+    tasks = [make_task(parent, index, phase="Succeeded") for index in range(3)]
+    times = [("-300", "-200"), ("-50", "-40"), ("-80", "-10")]
+    moved = [
+        msgspec.structs.replace(
+            task,
+            status=msgspec.structs.replace(task.status, start_time=at(int(start)), completion_time=at(int(end))),
+        )
+        for task, (start, end) in zip(tasks, times, strict=True)
+    ]
+    status = seen_with(parent, *moved).status
+    assert (status.start_time, status.completion_time) == (at(-300), at(-10))
+    later = seen_with(parent, *moved[1:]).status
+    assert later.start_time == at(-100), "what was seen before stays"
+
+
+@pytest.mark.parametrize(
+    ("phases", "phase", "says"),
+    [
+        (["Running", "Running"], "Running", "2 tasks to end"),
+        (["Running", "Succeeded"], "Running", "1 task to end"),
+        (["Cancelled", "Succeeded"], "Cancelled", "1 of 2 tasks had succeeded"),
+    ],
+)
+def test_a_cancelled_array_counts_its_tasks(phases: list[str], phase: str, says: str) -> None:
+    parent = make_job("sweep", array={"indexes": "0-1"}, cancel=True)
+    status = seen_with(parent, *(make_task(parent, at_, phase=each) for at_, each in enumerate(phases))).status
+    assert (status.phase, status.reason) == (phase, "Cancelled")
+    assert says in status.message
+
+
+@pytest.mark.parametrize(
+    ("reason", "on_failure", "phase"),
+    [
+        ("DependencyFailed", "Cancel", "Cancelled"),
+        ("DependencyFailed", "Wait", "Queued"),
+        ("Dependency", "Cancel", "Queued"),
+    ],
+)
+def test_an_array_whose_dependency_failed_is_cancelled_where_it_says_so(
+    reason: Any, on_failure: str, phase: str
+) -> None:
+    parent = make_job("sweep", array={"indexes": "0-1"}, onDependencyFailure=on_failure)
+    status = seen_with(parent, obstacle=Obstacle(reason=reason, message="no")).status
+    assert (status.phase, status.reason) == (phase, reason)
