@@ -143,7 +143,7 @@ def _excluded(tree: ast.AST) -> Iterator[_Place]:
     """
     for node in ast.walk(tree):
         match node:
-            case ast.keyword(arg="strict" | "repr"):
+            case ast.Subscript(value=ast.Name(id="Literal")) | ast.keyword(arg="strict" | "repr"):
                 yield _place(node, name="")
             case ast.Module(body=statements) | ast.ClassDef(body=statements):
                 yield from (_place(value, name="") for value in _settings(statements))

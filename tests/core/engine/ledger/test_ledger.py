@@ -315,3 +315,22 @@ def test_what_a_card_has_tells_models_of_one_name_apart(model: str, memory_mib: 
     ledger = make_ledger(a=1)
     ledger.set_devices("a", [make_device("a", 0, model=model, memory_mib=memory_mib)])
     assert isinstance(check(ledger, make_ask(asked), node="a", key="p"), Fit) is fits
+
+
+def test_each_device_of_a_node_has_facts_of_its_own() -> None:
+    ledger = make_ledger(a=2)
+    large = make_device("a", 0, model="A100", reserved_mib=1920, foreign_mib=100, movable=True, healthy=False)
+    ledger.set_devices("a", [make_device("a", 1, cordoned=True), large])
+    columns = ledger.columns(["a"])
+    found = {name: getattr(columns, name)[0, :2].tolist() for name in ("index", "total", "foreign", "movable")}
+    assert found == {"index": [0, 1], "total": [80000, 32768], "foreign": [100, 0], "movable": [True, False]}
+    assert (columns.healthy[0, :2].tolist(), columns.cordoned[0, :2].tolist()) == ([False, True], [False, True])
+
+
+def test_tenants_that_take_turns_overlap_and_the_largest_share_counts() -> None:
+    ledger = make_ledger(a=1)
+    for key, milli in (("x", 300), ("y", 500), ("z", 200)):
+        hold_devices(ledger, "a", 0, key=key, share_milli=milli, mode="TimeShared")
+    assert ledger.totals().promised_milli == 500
+    ledger.release("y")
+    assert ledger.totals().promised_milli == 300

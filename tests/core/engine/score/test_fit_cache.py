@@ -142,3 +142,11 @@ def test_the_best_few_are_those_of_a_stable_sort() -> None:
     scores = dict(zip(names, rank(ledger, ask, nodes=names, key=""), strict=True))
     expected = sorted(names, key=lambda name: -scores[name])
     assert FitCache(ledger).best(ask, nodes=names, key="", limit=15) == expected[:15]
+
+
+def test_the_ask_that_was_not_used_for_longest_is_evicted() -> None:
+    fit_cache = FitCache(make_ledger(a=1))
+    asks = [make_ask(f"0.{share:03d}") for share in range(1, MAX_ASKS + 2)]
+    for ask in [*asks[:-1], asks[0], asks[-1]]:
+        fit_cache.best(ask, nodes=["a"], key="")
+    assert set(fit_cache._cached) == {*asks} - {asks[1]}
