@@ -28,7 +28,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
-from dovetail_operator.state.state import State
+from dovetail_operator.state.state import State, build_state
 
 SIZE = 1 << 20
 GROUP = "/apis/dovetail.dev"
@@ -113,14 +113,14 @@ async def serve(*, jobs: int, template: str) -> tuple[web.AppRunner, int]:
 
 
 async def taken(source: str, server: str, *, jobs: int) -> dict[str, Any]:
-    """Seconds until all jobs are known, and the memory of this process at that time and at its peak."""
-    state, stop = State(ClusterView(ledger=Ledger()), default_policy="Balanced"), asyncio.Event()
+    """Seconds until all jobs are known, and the memory of this process then and at its peak."""
+    state, stop = build_state(ClusterView(ledger=Ledger())), asyncio.Event()
     before, began = resident_mib(), time.monotonic()
     await {"kopf": by_kopf, "reflector": by_reflector}[source](server, state, jobs=jobs, stop=stop)
     seconds = time.monotonic() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        "jobs": len(state.jobs), "seconds": round(seconds, 2), "before_mib": round(before),
+        "jobs": len(state.store.jobs), "seconds": round(seconds, 2), "before_mib": round(before),
         "after_mib": round(resident_mib()), "peak_mib": round(peak),
     }  # fmt: skip
 
@@ -136,8 +136,8 @@ async def by_kopf(server: str, state: State, *, jobs: int, stop: asyncio.Event) 
 
     @kopf.on.event("dovetail.dev", "v1alpha1", "gpujobs", registry=registry)
     async def changed(*, event: Any, **_: Any) -> None:
-        state.put_job(msgspec.json.decode(msgspec.json.encode(event["object"]), type=GPUJob))
-        if len(state.jobs) == jobs:
+        state.store.job_changed(msgspec.json.decode(msgspec.json.encode(event["object"]), type=GPUJob))
+        if len(state.store.jobs) == jobs:
             stop.set()
 
     await kopf.operator(registry=registry, settings=settings, standalone=True, clusterwide=True, stop_flag=stop)
@@ -149,13 +149,13 @@ async def by_reflector(server: str, state: State, *, jobs: int, stop: asyncio.Ev
             client,
             GPUJOBS,
             GPUJob,
-            on_event=lambda _, job: state.put_job(job),
-            transform=state.lean,
+            on_event=lambda _, job: state.store.job_changed(job),
+            transform=state.store.lean,
             rng=random.Random(7),
         )
         following = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
-        assert len(state.jobs) == jobs
+        assert len(state.store.jobs) == jobs
         stop.set()
         following.cancel()
 

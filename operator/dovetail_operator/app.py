@@ -47,7 +47,8 @@ from dovetail_operator.notifications.mail_limits import MailRules
 from dovetail_operator.notifications.notifier import Notifier
 from dovetail_operator.notifications.transports import sender_of
 from dovetail_operator.queue.quota_status import QuotaNotes
-from dovetail_operator.state.state import State
+from dovetail_operator.state.due_records import Dues
+from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.idle import IdleWatch
 from dovetail_operator.watchers.kueue import KueueWatch
 from dovetail_operator.watchers.node_tenants import NodeTenants
@@ -91,10 +92,10 @@ class Options:
     writes_tenants: bool = True
 
 
-def _state_of(options: Options) -> State:
+def _state_of(options: Options, *, records: Dues) -> State:
     ledger = Ledger(limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights)
     freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=time.monotonic)
-    state = State(
+    return build_state(
         ClusterView(
             ledger=ledger,
             freshness=freshness,
@@ -109,9 +110,9 @@ def _state_of(options: Options) -> State:
         preemption=options.preemption,
         endings=options.endings,
         job_limits=options.job_limits,
+        records=records,
+        leaves_bad_cards=options.leaves_bad_cards,
     )
-    state.leaves_bad_cards = options.leaves_bad_cards
-    return state
 
 
 class Operator:
@@ -126,7 +127,8 @@ class Operator:
         registry: CollectorRegistry,
     ) -> None:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        state = _state_of(options)
+        dues = Dues()
+        state = _state_of(options, records=dues)
         self._poster = Poster(client, in_a_rush=self._in_a_rush, registry=registry, now=_now, rng=rng)
         self._controller = Controller(
             client,
@@ -138,13 +140,14 @@ class Operator:
             rng=rng,
             term=lambda: office.term,
             mps_directory=options.mps_directory,
+            endings=options.endings,
             pod=self._pod,
         )
         registry.register(JobsCollector(state))
         registry.register(UnreadableCollector())
         store = HistoryStore(options.history_url)
         self._history = History(
-            client, state, store, keep_days=options.history_days, registry=registry, now=_now, rng=rng
+            client, state, store, dues=dues, keep_days=options.history_days, registry=registry, now=_now, rng=rng
         )
         self._answers = Answers(client, store)
         self._idle = IdleWatch(
@@ -157,7 +160,7 @@ class Operator:
         )
         self._kueue = KueueWatch(client, state, changed=self._controller.queue.add)
         self._services = ServiceKeeper(client, state, post=self._poster.post, rng=rng)
-        state.notifier = self._notifier = Notifier(
+        self._notifier = Notifier(
             client,
             sender_of(options.notify_url, sender=options.notify_from),
             post=self._poster.post,
@@ -165,13 +168,14 @@ class Operator:
             rng=rng,
             rules=options.mail_rules,
         )
-        self._lasting = LastingMisses(client, state.expectations.misses, namespace=options.namespace)
+        state.store.follow(self._notifier)
+        self._lasting = LastingMisses(client, state.store.expectations.misses, namespace=options.namespace)
         self._notes = QuotaNotes(client, state, now=_now)
         self._tenants = _tenants_of(client, options, pods=self._all_pods, rng=rng, registry=registry)
         self._pods = Reflector(client, PODS, Pod, on_event=self._pod_event, stand_in=assumed_pod)
         changes = self._controller.changes
         self._unreadable = UnreadableJobs(
-            client, jobs=state.jobs, found=changes.job_unreadable, post=self._poster.post, rng=rng
+            client, jobs=state.store.jobs, found=changes.job_unreadable, post=self._poster.post, rng=rng
         )
         self._reflectors: list[Reflector[Any]] = [
             Reflector(
@@ -180,7 +184,7 @@ class Operator:
                 GPUJob,
                 on_event=changes.job_event,
                 on_unreadable=self._unreadable.report,
-                transform=state.lean,
+                transform=state.store.lean,
             ),
             self._pods,
             Reflector(client, NODES, Node, on_event=self._node_event),

@@ -80,7 +80,7 @@ class JobsCollector(Collector):
         waiting = GaugeMetricFamily(
             "dovetail_jobs_waiting", "GPUJobs that wait to be let go or are held, by reason.", labels=["reason"]
         )
-        statuses = [job.status for job in self._state.jobs.values()]
+        statuses = [job.status for job in self._state.store.jobs.values()]
         phases = Tally(status.phase or "Queued" for status in statuses)
         reasons = Tally(status.reason or "Evaluating" for status in statuses if status.phase in _WAITING)
         for phase in get_args(Phase):

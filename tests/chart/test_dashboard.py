@@ -27,7 +27,8 @@ from dovetail_operator.history.store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
 from dovetail_operator.notifications.notifier import Notifier
 from dovetail_operator.notifications.transports import Nobody
-from dovetail_operator.state.state import State
+from dovetail_operator.state.due_records import Dues
+from dovetail_operator.state.state import build_state
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
 from tests.agent.builders import NOON
@@ -66,12 +67,12 @@ def exposed() -> set[str]:
     make_counters(operator)
     client, state = (
         Client(Connection(server="http://127.0.0.1:1")),
-        State(ClusterView(ledger=ledger), default_policy="Balanced"),
+        build_state(ClusterView(ledger=ledger)),
     )
     operator.register(JobsCollector(state))
     operator.register(TenantsCollector(NodeTenants(client, pods=list, vendors=Settings().vendors, rng=Random(0))))
     store = HistoryStore("sqlite:///never-opened")
-    History(client, state, store, keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
+    History(client, state, store, dues=Dues(), keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
     Notifier(client, Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
     Poster(client, in_a_rush=lambda: False, registry=operator, now=lambda: NOON, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry

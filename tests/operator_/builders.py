@@ -11,6 +11,7 @@ from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.size_limits import JobLimits
@@ -20,7 +21,8 @@ from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.observation import COMPLETION_INDEX, Observed
 from dovetail_operator.job.retries import inner_backoff_limit
-from dovetail_operator.state.state import State
+from dovetail_operator.state.due_records import Dues
+from dovetail_operator.state.state import State, build_state
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 LET_GO = Admitted(key="uid-x")
@@ -153,21 +155,23 @@ def see(
     )
 
 
-def make_state(*, job_limits: JobLimits | None = None, **nodes: int) -> State:
+def make_state(
+    *, job_limits: JobLimits | None = None, records: Dues | None = None, learning: Learning | None = None, **nodes: int
+) -> State:
     """A state whose cluster has V100 nodes: `make_state(a=8)`."""
-    state = State(ClusterView(ledger=Ledger()), default_policy="Balanced", job_limits=job_limits)
+    state = build_state(ClusterView(ledger=Ledger()), job_limits=job_limits, records=records, learning=learning)
     for name, gpus in nodes.items():
         metadata = {"name": name, "labels": {"dovetail.dev/managed": "true"}}
         status = {
             "allocatable": {"cpu": "64", "memory": "256Gi"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        state.view.node_changed(msgspec.convert({"metadata": metadata, "status": status}, Node))
+        state.store.view.node_changed(msgspec.convert({"metadata": metadata, "status": status}, Node))
         devices = [
             {"index": i, "uuid": f"GPU-{name}-{i}", "vendor": "nvidia", "model": "V100", "memoryMiB": 32768}
             for i in range(gpus)
         ]
-        state.view.gpunode_changed(
+        state.store.view.gpunode_changed(
             msgspec.convert({"metadata": {"name": name}, "status": {"devices": devices}}, GPUNode)
         )
     return state

@@ -49,7 +49,7 @@ class Followed:
         )
         changes = controller.changes
         self.state = state
-        self.jobs = Reflector(client, GPUJOBS, GPUJob, on_event=changes.job_event, transform=state.lean)
+        self.jobs = Reflector(client, GPUJOBS, GPUJob, on_event=changes.job_event, transform=state.store.lean)
         self.pods = Reflector(client, PODS, Pod, on_event=changes.pod_event)
         self.children = Reflector(client, JOBS, Job, on_event=changes.child_event)
         self.events = Reflector(client, EVENTS, Event, on_event=changes.refusal_event)
@@ -64,7 +64,7 @@ class Followed:
         """A look of the queue, and one at each job."""
         cycle = survey(self.state, now=NOW)
         list(decide(self.state, cycle))
-        for key in list(self.state.jobs):
+        for key in list(self.state.store.jobs):
             seen = self.state.observe(key, now=NOW)
             assert seen is not None
             reconcile(seen)
@@ -87,7 +87,7 @@ async def test_no_object_ends_a_handler_or_keeps_another_job_from_being_decided(
     for reflector, texts in fed:
         for text in texts:
             hostile.feed(reflector, text)
-    followed.state.put_job(make_job())
+    followed.state.store.job_changed(make_job())
     followed.decide()
     assert followed.unhandled == []
     assert [key for each in (followed.pods, followed.children, followed.events) for key in each.unreadable] == []

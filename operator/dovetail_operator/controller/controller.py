@@ -15,9 +15,13 @@ from dovetail.kube.client import Client
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.process.guarded_loops import repeat
+from dovetail_operator.controller.action_runner import ActionRunner
 from dovetail_operator.controller.event_handlers import Changes
-from dovetail_operator.controller.reconciler import Settler
+from dovetail_operator.controller.pending_writes import PendingWrites
+from dovetail_operator.controller.reconciler import Reconciler
 from dovetail_operator.controller.refused_pods import refusals
+from dovetail_operator.controller.status_writer import StatusWriter
+from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.metrics import Counters
@@ -31,7 +35,7 @@ _CLOCK_SECONDS: Final = 5.0
 
 
 class Controller:
-    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `Settler`.
+    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `ActionRunner`.
 
     `pod` finds a pod by namespace and name among all that the API server has.
     """
@@ -48,13 +52,14 @@ class Controller:
         rng: random.Random,
         term: Callable[[], int | None] = lambda: None,
         mps_directory: str = "",
+        endings: EndingRules | None = None,
         pod: Callable[[str, str], Pod | None],
     ) -> None:
         self.state = state
         self.queue = WorkQueue()
         self._counters = counters
         self._rng = rng
-        pacing = Pacing()
+        pacing, pending = Pacing(), PendingWrites()
         self._queueing = Queueing(
             state,
             numbers=numbers,
@@ -67,32 +72,48 @@ class Controller:
         )
         self._evictions = PodEvictions(
             client,
-            is_of_a_job=state.is_of_a_job,
+            is_of_a_job=state.store.is_of_a_job,
             pod=pod,
-            rules=state.endings,
+            rules=endings or EndingRules(),
             count=counters.overuse_evictions,
         )
         self.changes = Changes(
-            state, queue=self.queue, queueing=self._queueing, evictions=self._evictions, pacing=pacing, now=now
-        )
-        self._refusals = refusals(client, on_event=self.changes.refusal_event)
-        self.settler = Settler(
-            client,
             state,
-            changes=self.changes,
             queue=self.queue,
             queueing=self._queueing,
+            evictions=self._evictions,
             pacing=pacing,
+            pending=pending,
+            now=now,
+        )
+        self._refusals = refusals(client, on_event=self.changes.refusal_event)
+        actions = ActionRunner(
+            client,
+            state.store,
+            changes=self.changes,
+            queueing=self._queueing,
+            pending=pending,
             counters=counters,
             post=post,
             now=now,
             term=term,
             mps_directory=mps_directory,
         )
+        statuses = StatusWriter(client, state, queue=self.queue, pacing=pacing, pending=pending, post=post)
+        self.reconciler = Reconciler(
+            client,
+            state,
+            queue=self.queue,
+            queueing=self._queueing,
+            pending=pending,
+            actions=actions,
+            statuses=statuses,
+            now=now,
+        )
 
     async def run(self) -> None:
         """Work until cancelled. All caches must be complete by now: a queue that sees half decides wrongly."""
-        for key in self.state.jobs:
+        for key in self.state.store.jobs:
             self.queue.add(key)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
@@ -103,7 +124,7 @@ class Controller:
 
     async def _timed(self, key: str) -> None:
         with self._counters.reconcile_seconds.time():
-            await self.settler.settle(key)
+            await self.reconciler.reconcile(key)
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

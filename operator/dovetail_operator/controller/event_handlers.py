@@ -15,6 +15,7 @@ from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
+from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import Queueing
 from dovetail_operator.state.state import State
@@ -38,6 +39,7 @@ class Changes:
         queueing: Queueing,
         evictions: PodEvictions,
         pacing: Pacing,
+        pending: PendingWrites,
         now: Callable[[], datetime],
     ) -> None:
         self.state = state
@@ -45,6 +47,7 @@ class Changes:
         self._queueing = queueing
         self._evictions = evictions
         self._pacing = pacing
+        self._pending = pending
         self._now = now
 
     def job_event(self, type_: EventType, job: GPUJob) -> None:
@@ -57,8 +60,17 @@ class Changes:
     def job_changed(self, job: GPUJob) -> None:
         """A GPUJob was seen."""
         key = key_of(job.metadata)
-        known = self.state.jobs.get(key)
-        if not self.state.put_job(job):
+        known = self.state.store.jobs.get(key)
+        is_new = self.state.store.job_changed(job)
+        arrival = self._pending.observed("GPUJob", job.metadata)
+        for owner in arrival.resumed:
+            self._queue.add(owner)
+        if not is_new:
+            return
+        if known is not None and arrival.is_own_status:
+            # The status says what the operator decided: only others may have something to do now.
+            if known.status.phase != job.status.phase:
+                self.wake_dependents(key)
             return
         self._queue.add(key)
         self.wake_dependents(key)
@@ -71,30 +83,35 @@ class Changes:
         """A GPUJob is no more."""
         key = key_of(job.metadata)
         if used := departed(self.state, job, now=self._now()):
-            self.state.quotas.departed(used)
-        self.state.drop_job(key, uid=job.metadata.uid)
+            self.state.store.quotas.departed(used)
+        self.state.store.job_deleted(key, uid=job.metadata.uid)
+        for owner in self._pending.observed("GPUJob", job.metadata).resumed:
+            self._queue.add(owner)
         self._queue.forget(key)
         self._pacing.forget(job.metadata.uid)
+        self._pending.forget(key)
         self._queueing.look_again()
         self.wake_dependents(key)
-        for array in (parent_key(job), self.state.waits_for_name(key)):
+        for array in (parent_key(job), self.state.store.tasks.waiting_for(key)):
             if array is not None:
                 self._queue.add(array)
 
     def job_unreadable(self, meta: ObjectMeta, message: str) -> None:
         """The newest version of a GPUJob cannot be read."""
-        self.state.job_unreadable(meta, message=message)
+        self.state.store.job_unreadable(meta, message=message)
         self._queueing.look_again()
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """A batch Job with our label has changed."""
-        key = self.state.child_changed(type_, child)
-        job = self.state.jobs.get(key)
+        key = self.state.store.child_event(type_, child)
+        for owner in self._pending.observed("Job", child.metadata).resumed:
+            self._queue.add(owner)
+        job = self.state.store.jobs.get(key)
         if job is None:
             return
         if type_ == "DELETED":
             # It may have stood in the way.
-            self.state.relent(job)
+            self.state.decisions.retry(job)
             self._queueing.look_again()
         self._queue.add_later(key, seconds=_BURST_SECONDS)
         self.wake_dependents(key)
@@ -102,78 +119,78 @@ class Changes:
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Any pod has changed."""
-        key = self.state.pod_changed(type_, pod)
+        key = self.state.store.pod_event(type_, pod)
         if key is not None:
             self._queue.add_later(key, seconds=_BURST_SECONDS)
         self._queueing.room_changed()
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
         """The Job controller tells that it cannot make a pod."""
-        self.state.refused_pods.changed(type_, event)
+        self.state.store.refused_pods.changed(type_, event)
         about = event.involved_object
-        if f"{about.namespace}/{about.name}" in self.state.jobs:
+        if f"{about.namespace}/{about.name}" in self.state.store.jobs:
             self._queueing.look_again()
 
     def node_event(self, type_: EventType, node: Node) -> None:
         """A Node has changed."""
         if type_ == "DELETED":
-            self.state.view.node_gone(node.metadata.name)
+            self.state.store.view.node_gone(node.metadata.name)
         else:
-            self.state.view.node_changed(node)
+            self.state.store.view.node_changed(node)
         self._queueing.room_changed()
 
     def slice_event(self, type_: EventType, found: ResourceSlice) -> None:
         """A ResourceSlice of a GPU vendor's driver has changed."""
         if type_ == "DELETED":
-            self.state.view.slice_gone(found)
+            self.state.store.view.slice_gone(found)
         else:
-            self.state.view.slice_changed(found)
+            self.state.store.view.slice_changed(found)
         self._queueing.room_changed()
 
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
         """A GPUNode has changed."""
         if type_ == "DELETED":
-            self.state.gpunode_gone(gpunode.metadata.name)
+            self.state.store.gpunode_deleted(gpunode.metadata.name)
             self._evictions.gone(gpunode.metadata.name)
         else:
             self._evictions.changed(gpunode)
-            for key in self.state.gpunode_changed(gpunode):
+            for key in self.state.store.gpunode_changed(gpunode):
                 self._queue.add_later(key, seconds=_BURST_SECONDS)
         self._queueing.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
         """A GPUQuota has changed."""
         if type_ == "DELETED":
-            self.state.quotas.drop(quota.metadata.name)
-        elif not self.state.quotas.put(quota):
+            self.state.store.quotas.drop(quota.metadata.name)
+        elif not self.state.store.quotas.put(quota):
             return
         self._queueing.limits_changed()
 
     def time_passes(self) -> None:
         """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
-        opened = self.state.view.drivers_pass()
-        if self.state.view.time_passes() or self.state.quotas.keep_for_a_time or opened:
+        opened = self.state.store.view.drivers_pass()
+        if self.state.store.view.time_passes() or self.state.store.quotas.keep_for_a_time or opened:
             self._queueing.room_changed()
 
     def wake_dependents(self, key: str) -> None:
         """What became of a job decides on those that wait for it."""
-        job = self.state.jobs.get(key)
+        job = self.state.store.jobs.get(key)
         if job is not None and (parent := parent_key(job)) is not None:
             self._queue.add(parent)
-        for dependent in self.state.dependencies.dependents_of(key):
+        for dependent in self.state.store.dependencies.dependents_of(key):
             self._queue.add(dependent)
             self._queueing.look_again()
 
     def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
         """A job cannot be started, for now."""
-        self.state.refuse(job, obstacle)
+        self.state.decisions.refuse(job, obstacle=obstacle)
         wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)
         asyncio.get_running_loop().call_later(wait, self._relent, job)
         # The room that was kept for it is free again.
         self._queueing.look_again()
 
     def _relent(self, job: GPUJob) -> None:
-        self.state.relent(job)
+        self.state.decisions.retry(job)
         self._queue.add(key_of(job.metadata))
         self._queueing.look_again()
 

@@ -49,6 +49,7 @@ class History:
         state: State,
         store: HistoryStore,
         *,
+        dues: Dues,
         keep_days: int,
         registry: CollectorRegistry,
         now: Callable[[], datetime],
@@ -65,7 +66,8 @@ class History:
         self._used = UsedCollector()
         self._finished = Counter("dovetail_jobs_finished", "Jobs that have ended.", ["phase"], registry=registry)
         registry.register(self._used)
-        state.dues = self._dues = Dues(on_change=self._changed.set)
+        self._dues = dues
+        dues.call_on_change(self._changed.set)
 
     async def run(self) -> None:
         """Keep records until cancelled. The state must be complete by now."""
@@ -77,7 +79,7 @@ class History:
 
     async def _begin(self) -> None:
         await asyncio.to_thread(self.store.open)
-        there = {job.metadata.uid for job in self._state.jobs.values()}
+        there = {job.metadata.uid for job in self._state.store.jobs.values()}
         lost = [record for record in await asyncio.to_thread(self.store.unfinished) if record.uid not in there]
         message = "Its object was deleted while no operator looked: it ended at this time at the latest"
         ends = [cut_short(record, now=self._now(), message=message) for record in lost]
@@ -113,7 +115,7 @@ class History:
                 return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
             if due.job.metadata.uid in gone:
                 return record_of(deleted_namespaces.cancelled(due.job))
-            pods = self._state.pods.of(self._state.child_of(due.job))
+            pods = self._state.store.pods.of(self._state.store.child_of(due.job))
             if due.gone or behind or not pods:
                 return found
             async with gate:

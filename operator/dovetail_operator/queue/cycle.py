@@ -75,17 +75,17 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
     """
     caches = caches or caches_for(state)
     cycle, running = Cycle(now=now, foresees=foresees, caches=caches), set[str]()
-    for key, job in state.jobs.items():
+    for key, job in state.store.jobs.items():
         if is_finished(job):
             continue
         try:
             _survey_one(job, key=key, state=state, cycle=cycle, running=running)
         except Exception as error:  # noqa: BLE001 - one job stops nobody else
-            if state.fails_on(job, error):
+            if state.decisions.record_failure(job, error=error):
                 cycle.failed.append(key)
     caches.candidates.forget_others()
     caches.running.forget_others()
-    soon = leaving_soon(state.pods.leaving(running=running))
+    soon = leaving_soon(state.store.pods.leaving(running=running))
     cycle.leaving.extend(soon)
     cycle.going.update(each.key for each in soon)
     return replace(cycle, at_work=len(running))
@@ -102,10 +102,10 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
     if at_work is not None:
         _note_at_work(at_work, key=key, state=state, cycle=cycle)
         return
-    child = state.child_of(job)
+    child = state.store.child_of(job)
     if not wants_admission(job, child) or state.obstacle_of(job, now=cycle.now) is not None:
         return
-    verdict = state.verdicts.get(job.metadata.uid)
+    verdict = state.decisions.verdicts.get(job.metadata.uid)
     workers = sized(job, child=child, verdict=verdict).spec.workers
     candidate = cycle.caches.candidates.of(job, state=state, sites=cycle.sites, workers=workers, waits=True)
     if candidate is None or state.number_of(job) is None:
@@ -121,7 +121,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
 
 def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> None:
     """Note when a job at work is going to leave, and which of its workers are still to come."""
-    learned = state.expectations if cycle.foresees else None
+    learned = state.store.expectations if cycle.foresees else None
     cycle.leaving.extend(at_work.run.leaving(now=cycle.now, learned=learned))
     if not at_work.workers:
         return
@@ -130,7 +130,7 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
     if candidate is not None:
         cycle.planned[job.metadata.uid] = key
         cycle.on_the_way.append(candidate)
-        if doubt := state.refused_pods.doubt(job, at_work.child, at_work.pods):
+        if doubt := state.store.refused_pods.doubt(job, at_work.child, at_work.pods):
             cycle.doubts[job.metadata.uid] = doubt
         elif at_work.refused:
             cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, at_work.pods)
@@ -151,11 +151,13 @@ def decide(
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
     running = running_jobs(state, now=cycle.now)
-    rules = rules_now(state.preemption, state.jobs.values(), now=cycle.now)
+    rules = rules_now(state.preemption, state.store.jobs.values(), now=cycle.now)
     evictor = Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=cycle.caches.in_vain)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
-    gate, position = state.quotas.gate(counted, children=children_of_jobs(state)), 0
-    windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)
+    gate, position = state.store.quotas.gate(counted, children=children_of_jobs(state)), 0
+    windows = windows_of(
+        state.store.quotas, counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
+    )
     verdicts = admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
     )
@@ -206,10 +208,12 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
     counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
-    gate = partial(state.quotas.gate, counted, children=children)
+    gate = partial(state.store.quotas.gate, counted, children=children)
     yield from _note_arrivals(state, cycle)
-    coming = state.expectations.coming(now=cycle.now)
-    windows = windows_of(state.quotas, counted, view=state.view, ledger=ledger, leaving=leaving, now=cycle.now)
+    coming = state.store.expectations.coming(now=cycle.now)
+    windows = windows_of(
+        state.store.quotas, counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
+    )
     for start in foresee_with_range(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
     ):
@@ -217,18 +221,18 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
         if start is None or not _is_there(state, cycle, start.key):
             yield None
         else:
-            yield start.key, state.expectations.place(start, now=cycle.now)
+            yield start.key, state.store.expectations.place(start, now=cycle.now)
 
 
 def _is_there(state: State, cycle: Cycle, uid: str) -> bool:
-    job = state.jobs.get(cycle.keys[uid])
+    job = state.store.jobs.get(cycle.keys[uid])
     return job is not None and job.metadata.uid == uid
 
 
 def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
     """Learn what came, the oldest first."""
-    for job in state.expectations.new(state.jobs.values()):
-        state.expectations.came(
+    for job in state.store.expectations.new(state.store.jobs.values()):
+        state.store.expectations.came(
             job, cycle.caches.candidates.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
         )
         yield None
@@ -236,22 +240,24 @@ def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
 
 def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
     """A copy of the ledger in which those have their room that were let go, and all ends that are known."""
-    ledger = state.view.ledger.copy()
+    ledger = state.store.view.ledger.copy()
     claimed = claim_on_the_way(
         cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=cycle.caches.standing
     )
     for uid in claimed.late:
         # kube-scheduler is meant to refuse it until those have left that are leaving.
         cycle.doubts.pop(uid, None)
-    cycle.doubts.update({uid: doubt_about(node, view=state.view) for uid, node in claimed.lost.items()})
+    cycle.doubts.update({uid: doubt_about(node, view=state.store.view) for uid, node in claimed.lost.items()})
     return ledger, [*cycle.leaving, *claimed.leaving]
 
 
 def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
     """The pools or nodes of which a shortage tells; empty where it is of all nodes."""
     # A long cycle is taken in parts: meanwhile a job may go.
-    job = state.jobs.get(cycle.keys[verdict.key])
-    return "" if job is None else reach(job, verdict.reason, pools=state.quotas.pools_of(job), view=state.view)
+    job = state.store.jobs.get(cycle.keys[verdict.key])
+    return (
+        "" if job is None else reach(job, verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
+    )
 
 
 class Teller:

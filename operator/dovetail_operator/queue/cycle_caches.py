@@ -28,4 +28,4 @@ class CycleCaches:
 
 def caches_for(state: State) -> CycleCaches:
     """Empty caches for a queue over this state."""
-    return CycleCaches(standing=Standing(state.view.ledger.changed_at))
+    return CycleCaches(standing=Standing(state.store.view.ledger.changed_at))

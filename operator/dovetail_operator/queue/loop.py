@@ -187,28 +187,29 @@ class Queueing:
         new = self._state.unnumbered()
         if not new:
             return
-        given = await self._numbers.give(new, shown=self._state.jobs.values())
+        given = await self._numbers.give(new, shown=self._state.store.jobs.values())
         for job in new:
             key, uid = key_of(job.metadata), job.metadata.uid
-            known = self._state.jobs.get(key)
+            known = self._state.store.jobs.get(key)
             # It may have gone meanwhile.
             if known is not None and known.metadata.uid == uid:
-                self._state.numbers[uid] = given[uid]
+                self._state.decisions.set_number(uid, number=given[uid])
                 self._dirty(key)
 
     async def _admit(self) -> float:
         """One look at all jobs that wait; those whose verdict is news get dirty. The CPU time that it took."""
         breath = Breath()
+        self._state.decisions.expire_refusals(now=self._now())
         cycle = survey(self._state, now=self._now(), caches=self._caches)
         for key in cycle.failed:
             self._dirty(key)
-        self._state.at_work = cycle.at_work
-        self._state.verdicts = {uid: held for uid, held in self._state.verdicts.items() if uid in cycle.keys}
+        self._state.decisions.set_running_jobs(cycle.at_work)
+        self._state.decisions.keep_verdicts(cycle.keys)
         self._teller.forget_all_but(set(cycle.keys))
         self._foreseen = {uid: place for uid, place in self._foreseen.items() if uid in cycle.keys}
         self._somebody_waits = bool(cycle.waiting)
         told_anew, self._other_limits = _OF_LIMITS if self._other_limits else frozenset(), False
-        told = self._state.verdicts
+        told = self._state.decisions.verdicts
         for rank, verdict in enumerate(decide(self._state, cycle, foreseen=self._foreseen, told=told, anew=told_anew)):
             before = told.get(verdict.key)
             if verdict is not before and verdict != before:
@@ -221,9 +222,9 @@ class Queueing:
 
     def _make_way(self, cycle: Cycle) -> None:
         """Let those be told that have to make way now, and those that have not any more."""
-        before, now = self._state.notices, notices_of(cycle.orders, state=self._state)
-        self._state.notices = now
-        for key, job in self._state.jobs.items() if before or now else ():
+        before, now = self._state.decisions.notices, notices_of(cycle.orders, state=self._state)
+        self._state.decisions.set_notices(now)
+        for key, job in self._state.store.jobs.items() if before or now else ():
             if before.get(job.metadata.uid) != now.get(job.metadata.uid):
                 self._dirty(key)
         if self._state.preemption.gap and cycle.waiting:
@@ -241,18 +242,18 @@ class Queueing:
     def _doubt(self, cycle: Cycle) -> None:
         """Find the plans that are overtaken; their jobs get dirty."""
         overtaken = self._doubts.overtaken(cycle.doubts, now=time.monotonic())
-        news = overtaken.keys() - self._state.overtaken.keys()
-        self._state.overtaken = overtaken
+        news = overtaken.keys() - self._state.decisions.overtaken.keys()
+        self._state.decisions.set_overtaken(overtaken)
         for uid in news & cycle.planned.keys():
             key = cycle.planned[uid]
-            job, rest = self._state.jobs.get(key), rest_after(cycle.doubts[uid], now=self._now())
+            job, rest = self._state.store.jobs.get(key), rest_after(cycle.doubts[uid], now=self._now())
             # It may have gone since the look began.
             if rest is not None and job is not None and job.metadata.uid == uid:
-                self._state.refuse(job, rest)
+                self._state.decisions.refuse(job, obstacle=rest)
             self._dirty(key)
         for uid in overtaken.keys() & cycle.keys.keys():
             # Let go, but nothing is made of it yet: it waits again.
-            self._state.verdicts.pop(uid, None)
+            self._state.decisions.withdraw_verdict(uid)
             self.look_again()
         if cycle.doubts:
             self._renew_later(_DOUBT_SECONDS)
@@ -263,7 +264,7 @@ class Queueing:
         """Let the job be told of another verdict than `before`, now or after a while."""
         now = time.monotonic()
         if at_once or not self._teller.hold_back(verdict, before, rank=rank, now=now):
-            self._state.verdicts[verdict.key] = verdict
+            self._state.decisions.set_verdict(verdict.key, verdict=verdict)
             (self._let_go if isinstance(verdict, Admitted) else self._dirty)(key)
         elif rank < RENEWED_JOBS:
             self._renew_later(self._teller.renewed_in(verdict.key, now=now))
@@ -303,7 +304,7 @@ class Queueing:
             self._take_back(foreseen, cycle=cycle)
         self._foreseen, self._foreseen_under = foreseen, limits
         for uid, place in foreseen.items():
-            told = self._state.verdicts.get(uid)
+            told = self._state.decisions.verdicts.get(uid)
             if isinstance(told, Waits) and told.queue is not None and told.queue.basis != BASIS_OF_WAY:
                 position, reserved = told.queue.position, told.queue.reserved
                 queue = msgspec.structs.replace(place, position=position, reserved=reserved)
@@ -316,12 +317,12 @@ class Queueing:
     def _take_back(self, foreseen: Mapping[str, QueuePlace], *, cycle: Cycle) -> None:
         """Let those be told at once that are foreseen to start no more."""
         for uid, key in cycle.keys.items():
-            told = self._state.verdicts.get(uid)
+            told = self._state.decisions.verdicts.get(uid)
             if uid in foreseen or not isinstance(told, Waits) or told.queue is None:
                 continue
             if told.queue.estimated_start is not None and told.queue.basis != BASIS_OF_WAY:
                 queue = QueuePlace(position=told.queue.position, reserved=told.queue.reserved)
-                self._state.verdicts[uid] = msgspec.structs.replace(told, queue=queue)
+                self._state.decisions.set_verdict(uid, verdict=msgspec.structs.replace(told, queue=queue))
                 self._dirty(key)
 
     def _renew_later(self, seconds: float) -> None:

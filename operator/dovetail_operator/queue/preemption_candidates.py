@@ -16,20 +16,20 @@ def running_jobs(state: State, *, now: datetime) -> list[Running]:
     """The jobs that run, and those that have just been preempted; none where preemption is off."""
     if not state.preemption.gap:
         return []
-    served = served_jobs(state.jobs.values())
-    found = (_running(state, key, job, served=served, now=now) for key, job in state.jobs.items())
+    served = served_jobs(state.store.jobs.values())
+    found = (_running(state, key, job, served=served, now=now) for key, job in state.store.jobs.items())
     return [each for each in found if each is not None]
 
 
 def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now: datetime) -> Running | None:
-    child = state.child_of(job)
+    child = state.store.child_of(job)
     return running_of(
         job,
         child=child,
-        pods=state.pods.of(child),
-        pods_of_all_runs=lambda: state.pods.named(key),
+        pods=state.store.pods.of(child),
+        pods_of_all_runs=lambda: state.store.pods.named(key),
         served=served,
-        quotas=state.quotas,
+        quotas=state.store.quotas,
         now=now,
     )
 
@@ -37,7 +37,7 @@ def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now
 def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
     """What the jobs that make way are told, by their UIDs."""
     grace_seconds = state.preemption.grace_seconds
-    by_uid = {job.metadata.uid: job for job in state.jobs.values() if job.metadata.uid in orders}
+    by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
     return {
         uid: Notice(by=order.by.key, message=_for_whom(by_uid[uid], order.by), grace_seconds=grace_seconds)
         for uid, order in orders.items()

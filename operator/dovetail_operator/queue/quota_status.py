@@ -47,13 +47,13 @@ class QuotaNotes:
 
     async def note(self) -> None:
         """Write what is news."""
-        quotas = self._state.quotas
+        quotas = self._state.store.quotas
         if not quotas.all:
             return
         # Times are written in whole seconds: what is used is reckoned up to one of them.
         now = self._now().replace(microsecond=0)
         children = children_of_jobs(self._state)
-        counted = counted_jobs(self._state, waiting=self._state.verdicts, cache=self._usage)
+        counted = counted_jobs(self._state, waiting=self._state.decisions.verdicts, cache=self._usage)
         statuses = quotas.reckon(counted, now=now, children=children)
         for quota in quotas.all:
             status = statuses[quota.metadata.name]
@@ -66,13 +66,10 @@ class QuotaNotes:
             "status": difference(quota.status, status),
         }
         try:
-            written = await self._client.patch(
-                GPUQUOTAS, quota.metadata.name, patch, as_type=GPUQuota, subresource="status"
-            )
+            await self._client.patch(GPUQUOTAS, quota.metadata.name, patch, as_type=GPUQuota, subresource="status")
         except (Conflict, NotFound):
-            # The watch brings what it is by now.
+            # The watch brings the newest version, and the next look compares with that.
             return
-        self._state.quotas.put(written)
 
 
 def is_news(before: GPUQuotaStatus, after: GPUQuotaStatus, *, now: datetime) -> bool:

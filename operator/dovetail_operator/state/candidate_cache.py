@@ -52,24 +52,24 @@ class Candidacies(Remembered[_Kept]):
         `workers` are those that have no node yet and `nodes` what a plan that stands has for them; the nodes that
         its pods may go to are noted in `sites`. Of one that `waits` that may be known without looking, the next time.
         """
-        uid, child, pools = job.metadata.uid, state.child_of(job), state.quotas.pools_of(job)
-        verdict, learned = state.verdicts.get(uid), state.expectations.learned_of(job)
+        uid, child, pools = job.metadata.uid, state.store.child_of(job), state.store.quotas.pools_of(job)
+        verdict, learned = state.decisions.verdicts.get(uid), state.store.expectations.learned_of(job)
         plan = verdict if isinstance(verdict, Admitted) else None
-        rank = state.quotas.rank_of(job)
-        values = (workers, nodes, pools, rank, state.number_of(job) or 0, state.estimate_of(job))
+        rank = state.store.quotas.rank_of(job)
+        values = (workers, nodes, pools, rank, state.number_of(job) or 0, state.requests.estimate_of(job))
         known = self.get(uid)
         if known is None or not _is_same(known, job, child, plan, values):
             made = _made(job, child=child, plan=plan, state=state, workers=workers, nodes=nodes)
         elif known.learned != learned:
-            made = expected_now(known.candidate, job=job, expectations=state.expectations)
+            made = expected_now(known.candidate, job=job, expectations=state.store.expectations)
         else:
             made = known.candidate
         if made is None:
             return None
-        if made.share != (share := state.quotas.level_of(job)):
+        if made.share != (share := state.store.quotas.level_of(job)):
             made = replace(made, share=share)
         stays = waits and child is None and plan is None and _is_for_itself(job, state=state)
-        self.keep(uid, _Kept(made, job, child, plan, values, state.quotas.version, learned, stays))
+        self.keep(uid, _Kept(made, job, child, plan, values, state.store.quotas.version, learned, stays))
         _note_nodes(job, state=state, site=made.site, sites=sites)
         return made
 
@@ -82,8 +82,8 @@ class Candidacies(Remembered[_Kept]):
             known is None
             or not known.stays
             or known.job is not job
-            or known.quotas != state.quotas.version
-            or known.learned != state.expectations.learned_of(job)
+            or known.quotas != state.store.quotas.version
+            or known.learned != state.store.expectations.learned_of(job)
             or known.candidate.number != state.number_of(job)
             or not state.is_left_to_itself(uid, key=key)
         ):
@@ -96,7 +96,7 @@ class Candidacies(Remembered[_Kept]):
 def _note_nodes(job: GPUJob, *, state: State, site: str, sites: _Sites) -> None:
     """Note the nodes that the job's pods may go to, where those of its site are not known yet in this cycle."""
     if site not in sites:
-        sites[site] = eligible_nodes(job, view=state.view, quotas=state.quotas)
+        sites[site] = eligible_nodes(job, view=state.store.view, quotas=state.store.quotas)
 
 
 def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None, values: tuple[object, ...]) -> bool:
@@ -106,7 +106,7 @@ def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None
 def _is_for_itself(job: GPUJob, *, state: State) -> bool:
     """Whether neither time nor any other job has a say in whether it may start, and with what."""
     held = job.spec.begin_time is not None or job.status.attempts or job.spec.dependencies
-    return not held and not state.learning.estimates(job)
+    return not held and not state.store.learning.estimates(job)
 
 
 def _made(
@@ -115,10 +115,10 @@ def _made(
     return candidate_of(
         job,
         child=child,
-        ways=state.ways_of(job),
+        ways=state.requests.ways_of(job),
         admitted=None if plan is None else plan.ask,
         workers=workers,
         nodes=nodes,
         number=state.number_of(job) or 0,
-        rules=Rules(quotas=state.quotas, run_times=state.run_times, expectations=state.expectations),
+        rules=Rules(quotas=state.store.quotas, run_times=state.run_times, expectations=state.store.expectations),
     )

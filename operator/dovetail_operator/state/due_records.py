@@ -18,13 +18,17 @@ class Due(NamedTuple):
 
 
 class Dues:
-    """Jobs that have begun, ended or gone since their record was written. `on_change` is called when one is added."""
+    """Jobs that have begun, ended or been deleted since their record was written."""
 
-    def __init__(self, *, on_change: Callable[[], None]) -> None:
-        self._on_change = on_change
+    def __init__(self) -> None:
+        self._on_change: Callable[[], None] = _ignore
         self._due: dict[str, Due] = {}
         self._begun: set[str] = set()
         self._kept: set[str] = set()
+
+    def call_on_change(self, on_change: Callable[[], None]) -> None:
+        """Call this each time that a job is added, in the place of what was called before."""
+        self._on_change = on_change
 
     def __len__(self) -> int:
         return len(self._due)
@@ -66,3 +70,7 @@ class Dues:
     def _add(self, due: Due) -> None:
         self._due[due.job.metadata.uid] = due
         self._on_change()
+
+
+def _ignore() -> None:
+    """The history has not started."""

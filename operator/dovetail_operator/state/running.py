@@ -16,10 +16,10 @@ class Runs(Remembered[AtWork]):
 
     def of(self, job: GPUJob, *, key: str, state: State, running: set[str]) -> AtWork | None:
         """The job of that key at work, None where it is not; the UID of its batch Job is noted in `running`."""
-        child = state.child_named(key)
+        child = state.store.child_named(key)
         if child is None:
             return None
-        uid, pods = job.metadata.uid, state.pods.of(child)
+        uid, pods = job.metadata.uid, state.store.pods.of(child)
         known = self.get(uid)
         same = known is not None and known.job is job and known.child is child and known.pods is pods
         if not same and not (is_child(child, job=job) and is_on_the_way(job, child)):

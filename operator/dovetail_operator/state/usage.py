@@ -23,12 +23,12 @@ def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None
     found = []
     cache = Counts() if cache is None else cache
     # Each cycle looks at thousands of jobs: at none of them where nothing counts them.
-    anyone = bool(state.quotas.all)
-    for key, job in state.jobs.items():
+    anyone = bool(state.store.quotas.all)
+    for key, job in state.store.jobs.items():
         if not anyone and not job.spec.group:
             continue
         if is_finished(job):
-            each = use_of_ended(job, ask_of=state.ask_of, quotas=state.quotas)
+            each = use_of_ended(job, ask_of=state.requests.ask_of, quotas=state.store.quotas)
         else:
             each = cache.of(job, key=key, state=state, waits=job.metadata.uid in waiting)
         if each is not None:
@@ -53,8 +53,8 @@ class Counts(Remembered[_Known]):
 
     def of(self, job: GPUJob, *, key: str, state: State, waits: bool) -> Counted | None:
         """What the job of that key takes or waits for; None where it does neither."""
-        uid, child, version = job.metadata.uid, state.child_named(key), state.quotas.version
-        verdict = state.verdicts.get(uid)
+        uid, child, version = job.metadata.uid, state.store.child_named(key), state.store.quotas.version
+        verdict = state.decisions.verdicts.get(uid)
         plan = verdict if isinstance(verdict, Admitted) else None
         known = self.get(uid)
         if (
@@ -65,8 +65,10 @@ class Counts(Remembered[_Known]):
             or known.waits != waits
             or known.quotas != version
         ):
-            own = state.child_of(job)
-            counted = use_of(job, child=own, ask_of=state.ask_of, admitted=plan, waits=waits, quotas=state.quotas)
+            own = state.store.child_of(job)
+            counted = use_of(
+                job, child=own, ask_of=state.requests.ask_of, admitted=plan, waits=waits, quotas=state.store.quotas
+            )
             known = _Known(counted, job, child, plan, waits, version)
         self.keep(uid, known)
         return known.counted
@@ -74,11 +76,11 @@ class Counts(Remembered[_Known]):
 
 def children_of_jobs(state: State) -> frozenset[Child]:
     """The batch Jobs that are GPUJobs' own; none where no quota needs them."""
-    if not state.quotas.all:
+    if not state.store.quotas.all:
         return frozenset()
-    return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.children())
+    return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.store.children())
 
 
 def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
     """What a job has used that is deleted now; None where no quota counts it."""
-    return use_of_deleted(job, ask_of=state.ask_of, quotas=state.quotas, now=now)
+    return use_of_deleted(job, ask_of=state.requests.ask_of, quotas=state.store.quotas, now=now)

@@ -53,10 +53,10 @@ class IdleWatch:
 
     async def look(self) -> None:
         """One look at all jobs."""
-        running = {key: job for key, job in self._state.jobs.items() if job.status.phase == "Running"}
+        running = {key: job for key, job in self._state.store.jobs.items() if job.status.phase == "Running"}
         uids = {job.metadata.uid for job in running.values() if job.status.devices}
         self._times.forget_all_but(uids)
-        self._state.idle = {uid: since for uid, since in self._state.idle.items() if uid in uids}
+        self._state.decisions.keep_idle(uids)
         for key, job in running.items():
             if job.status.devices:
                 with self._guard.around(key):
@@ -64,17 +64,17 @@ class IdleWatch:
 
     async def _look_at(self, key: str, job: GPUJob) -> None:
         uid, now = job.metadata.uid, self._now()
-        utilization = self._state.utilization_of(job, now=now)
+        utilization = self._state.store.utilization_of(job, now=now)
         told = find_condition(job.status.conditions, CONDITION)
         told_at = moment(told.last_transition_time) if told is not None and told.status == "True" else None
         since = self._times.look(uid, utilization=utilization, now=now, told_at=told_at)
-        before = self._state.idle.get(uid)
+        before = self._state.decisions.idle.get(uid)
         if since is None:
-            if self._state.idle.pop(uid, None) is not None:
+            if self._state.decisions.clear_idle(uid):
                 self._changed(key)
             return
         if before is None:
-            self._state.idle[uid] = since
+            self._state.decisions.set_idle(uid, since=since)
             self._changed(key)
             if told_at is None:
                 self._announce(job, "Idle", f"{sentence(since)}{self._threat()}")

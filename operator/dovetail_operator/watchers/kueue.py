@@ -64,7 +64,7 @@ def _holds(condition: Condition | None) -> bool:
 
 
 class KueueWatch:
-    """Keeps `state.kueue` true for the Jobs of GPUJobs; `changed` hears which GPUJob it tells something new of."""
+    """Keeps the decisions' Kueue messages current; `changed` gets the key of each GPUJob with a new one."""
 
     def __init__(self, client: Client, state: State, *, changed: Callable[[str], None]) -> None:
         self._client = client
@@ -94,12 +94,10 @@ class KueueWatch:
 
     def _tell_all(self, told: str) -> None:
         """The same of all Jobs that wait for Kueue, while there are no Workloads to read."""
-        waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.children()}
-        waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.jobs[key])}
-        before = dict(self._state.kueue)
-        self._state.kueue.clear()
-        if told:
-            self._state.kueue.update(dict.fromkeys(waiting, told))
+        waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.store.children()}
+        waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.store.jobs[key])}
+        before = self._state.decisions.kueue
+        self._state.decisions.replace_kueue(dict.fromkeys(waiting, told) if told else {})
         for uid, key in waiting.items():
             if before.get(uid, "") != told:
                 self._changed(key)
@@ -109,16 +107,13 @@ class KueueWatch:
         if owner is None:
             return
         key = f"{workload.metadata.namespace}/{owner.name}"
-        job = self._state.jobs.get(key)
+        job = self._state.store.jobs.get(key)
         if job is None or not is_external(job):
-            self._state.kueue.pop(owner.uid, None)
+            self._state.decisions.set_kueue(owner.uid, message="")
             return
         told = "" if type_ == "DELETED" else words(workload.status.conditions)
-        before = self._state.kueue.get(owner.uid, "")
-        if told:
-            self._state.kueue[owner.uid] = told
-        else:
-            self._state.kueue.pop(owner.uid, None)
+        before = self._state.decisions.kueue.get(owner.uid, "")
+        self._state.decisions.set_kueue(owner.uid, message=told)
         if told != before:
             self._changed(key)
 

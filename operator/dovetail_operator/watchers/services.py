@@ -59,7 +59,7 @@ class ServiceKeeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._services.run())
             await self._services.synced.wait()
-            for key, job in self._state.jobs.items():
+            for key, job in self._state.store.jobs.items():
                 if self._is_missing(job):
                     self._queue.add(key)
             tasks.create_task(
@@ -73,10 +73,10 @@ class ServiceKeeper:
     def _is_missing(self, job: GPUJob) -> bool:
         found = self._services.store.get(key_of(job.metadata))
         is_there = found is not None and is_owned(found.metadata, by=job)
-        return not is_there and needs_service(job, self._state.child_of(job))
+        return not is_there and needs_service(job, self._state.store.child_of(job))
 
     async def _keep(self, key: str) -> None:
-        job = self._state.jobs.get(key)
+        job = self._state.store.jobs.get(key)
         if job is None or not self._is_missing(job):
             self._told.discard(key)
             return

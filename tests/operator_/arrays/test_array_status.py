@@ -305,12 +305,12 @@ def test_the_state_finds_the_tasks_of_an_array_and_no_others() -> None:
     parent = make_job(array={"indexes": "0-1"})
     other = make_job("other", array={"indexes": "0-1"})
     for job in (parent, other, make_task(parent, 0, meta={"resourceVersion": "11"}), make_job("x-7")):
-        state.put_job(job)
+        state.store.job_changed(job)
     seen = state.observe("team/x", now=see(parent).now)
     assert seen is not None
     assert [task.metadata.name for task in seen.tasks] == ["x-t0"]
     (task,) = seen.tasks
-    state.drop_job("team/x-t0", uid=task.metadata.uid)
+    state.store.job_deleted("team/x-t0", uid=task.metadata.uid)
     gone = state.observe("team/x", now=see(parent).now)
     assert gone is not None
     assert gone.tasks == ()
@@ -319,8 +319,8 @@ def test_the_state_finds_the_tasks_of_an_array_and_no_others() -> None:
 def test_a_task_that_has_ended_is_awaited_until_the_array_has_noted_it() -> None:
     state = make_state(a=1)
     parent = make_job(array={"indexes": "0-1"})
-    state.put_job(parent)
-    state.put_job(make_task(parent, 0, phase="Succeeded", meta={"resourceVersion": "11"}))
+    state.store.job_changed(parent)
+    state.store.job_changed(make_task(parent, 0, phase="Succeeded", meta={"resourceVersion": "11"}))
     seen = state.observe("team/x-t0", now=see(parent).now)
     assert seen is not None
     assert seen.awaited is True

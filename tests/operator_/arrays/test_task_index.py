@@ -49,8 +49,8 @@ def told(*others: GPUJob) -> Outcome:
     """What the operator makes of the array beside these."""
     state = make_state(a=1)
     for job in (PARENT, *others):
-        state.put_job(job)
-    state.numbers["uid-x"] = 1
+        state.store.job_changed(job)
+    state.decisions.set_number("uid-x", number=1)
     seen = state.observe("team/x", now=see(PARENT).now)
     assert seen is not None
     return reconcile(seen)
@@ -98,8 +98,8 @@ def test_a_task_of_the_array_of_that_name_before_is_waited_for() -> None:
 def test_a_stranger_in_the_way_uses_up_no_place_of_those_at_a_time() -> None:
     state = make_state(a=1)
     for job in (one := make_job(array={"indexes": "0-1", "parallelism": 1}), make_job("x-t0")):
-        state.put_job(job)
-    state.numbers["uid-x"] = 1
+        state.store.job_changed(job)
+    state.decisions.set_number("uid-x", number=1)
     seen = state.observe("team/x", now=see(one).now)
     assert seen is not None
     assert created(reconcile(seen)) == ["x-t1"]

@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.builtin import Job
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
@@ -35,16 +38,35 @@ GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
 CONFIGMAP = "/api/v1/namespaces/home/configmaps/dovetail-job-numbers"
 
 
+class Watched:
+    """A client whose writes come back as watch events, as those of every client do."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.seen: Callable[[GPUJob | Job], None] = lambda _: None
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        return partial(self._write, call) if name in {"create", "update", "patch"} else call
+
+    async def _write(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        written = await call(*args, **options)
+        if isinstance(written, GPUJob | Job):
+            asyncio.get_running_loop().call_soon(self.seen, written)
+        return written
+
+
 class Rig:
     """A controller with what surrounds it."""
 
     def __init__(self, api: Api, client: Client, state: State) -> None:
+        watched = Watched(client)
         self.api, self.state = api, state
         self.events: asyncio.Queue[Announcement] = asyncio.Queue()
         self.registry = CollectorRegistry()
         self.registry.register(JobsCollector(state))
         self.controller = Controller(
-            client,
+            cast("Client", watched),
             state,
             numbers=Numbers(client, namespace="home"),
             counters=make_counters(self.registry),
@@ -53,6 +75,15 @@ class Rig:
             rng=random.Random(7),
             pod=lambda _namespace, _name: None,
         )
+
+        watched.seen = self.see
+
+    def see(self, written: GPUJob | Job) -> None:
+        """The watch brings an object."""
+        if isinstance(written, GPUJob):
+            self.controller.changes.job_event("MODIFIED", written)
+        else:
+            self.controller.changes.child_event("MODIFIED", written)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return running(self.controller.run())
@@ -124,7 +155,7 @@ async def test_of_a_job_that_goes_while_it_is_numbered_nothing_is_kept(rig: Rig,
         rig.controller.changes.job_gone(gone)
         released.set()
         await until_status(api, "stays")
-    assert list(rig.state.numbers) == ["uid-stays"]
+    assert list(rig.state.decisions.numbers) == ["uid-stays"]
 
 
 async def test_a_job_without_room_is_told_why_with_one_write(rig: Rig, api: Api) -> None:
@@ -173,9 +204,9 @@ async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimat
 
 async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig, api: Api) -> None:
     runs, waits = numbered("runs", activeDeadlineSeconds=3600), numbered()
-    rig.state.put_job(runs)
-    rig.state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
-    rig.state.pod_changed("ADDED", make_pod(node="a", devices=1, owner="uid-child-runs"))
+    rig.state.store.job_changed(runs)
+    rig.state.store.child_changed(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    rig.state.store.pod_event("ADDED", make_pod(node="a", devices=1, owner="uid-child-runs"))
     for version in (11, 12, 13):
         rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Resources")
         rig.accept_status(runs, version=version, number=1)
@@ -193,9 +224,9 @@ async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig
 
 async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:
     done = numbered()
-    rig.state.put_job(done)
+    rig.state.store.job_changed(done)
     child = make_child(done, status={"conditions": [condition("Complete")], "completionTime": "2026-01-01T11:00:00Z"})
-    rig.state.put_child(child)
+    rig.state.store.child_changed(child)
     ended = {"phase": "Succeeded", "completionTime": "2026-01-01T11:00:00Z", "observedGeneration": 1}
     rig.accept_status(done, number=1, **ended)
     async with rig.running():
@@ -208,14 +239,15 @@ async def test_a_status_that_is_true_is_not_written(rig: Rig, api: Api) -> None:
     assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
 
 
-async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: Api) -> None:
+async def test_after_a_conflict_the_job_waits_for_the_watch_and_is_redone(rig: Rig, api: Api) -> None:
     held = numbered(suspend=True)
     released = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
-    api.answer(f"GET {GPUJOBS}/x", Answer(body=values_of(released)))
     rig.accept_status(released, version=13, phase="Cancelled")
     rig.controller.changes.job_changed(held)
     async with rig.running():
+        await until_status(api)
+        rig.see(released)
         await until_status(api, count=2)
     assert rig.status_of()["phase"] == "Cancelled"
     assert api.of(f"PUT {GPUJOBS}/x/status")[1].body["metadata"]["resourceVersion"] == "12"
@@ -224,36 +256,40 @@ async def test_after_a_conflict_the_job_is_read_again_and_redone(rig: Rig, api: 
 async def test_without_its_plan_in_the_status_a_job_is_not_created(rig: Rig, api: Api) -> None:
     cancelled = numbered(cancel=True, meta={"resourceVersion": "12", "generation": 2})
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(409))
-    api.answer(f"GET {GPUJOBS}/x", Answer(body=values_of(cancelled)))
     rig.accept_status(cancelled, version=13, phase="Cancelled")
     rig.controller.changes.job_changed(numbered())
     async with rig.running():
+        await until_status(api)
+        rig.see(cancelled)
         await until_status(api, count=2)
     assert [rig.status_of(nth=nth)["phase"] for nth in (0, 1)] == ["Starting", "Cancelled"]
     assert api.of(f"POST {JOBS}") == []
 
 
-async def test_a_batch_job_that_somebody_else_changed_is_read_again_before_it_is_deleted(rig: Rig, api: Api) -> None:
+async def test_a_batch_job_that_changed_meanwhile_is_deleted_once_the_watch_brings_its_newest_version(
+    rig: Rig, api: Api
+) -> None:
     job = numbered(cancel=True)
-    rig.state.put_job(job)
-    rig.state.put_child(make_child(job))
-    api.answer(f"GET {GPUJOBS}/x", Answer(body=values_of(job)))
-    api.answer(f"GET {JOBS}/x", Answer(body=values_of(newer(make_child(job)))))
+    rig.state.store.job_changed(job)
+    rig.state.store.child_changed(make_child(job))
     api.answer(f"DELETE {JOBS}/x", refusal(409), Answer(body={}))
     rig.accept_status(job, phase="Cancelled")
     async with rig.running():
+        await api.until(f"DELETE {JOBS}/x", count=1)
+        rig.see(newer(make_child(job)))
         await until_status(api)
     versions = [seen.body["preconditions"]["resourceVersion"] for seen in api.of(f"DELETE {JOBS}/x")]
     assert versions[:2] == ["20", "21"]
 
 
-async def test_a_job_that_went_unseen_is_dropped(rig: Rig, api: Api) -> None:
+async def test_a_job_that_is_deleted_meanwhile_is_left_to_the_watch(rig: Rig, api: Api) -> None:
     job = numbered(suspend=True)
     api.answer(f"PUT {GPUJOBS}/x/status", refusal(404))
     rig.controller.changes.job_changed(job)
-    await rig.controller.settler.settle("team/x")
-    assert not rig.state.jobs
+    await rig.controller.reconciler.reconcile("team/x")
     assert rig.events.empty()
+    rig.controller.changes.job_event("DELETED", job)
+    assert not rig.state.store.jobs
 
 
 async def test_one_jobs_trouble_does_not_stop_another(rig: Rig, api: Api) -> None:
@@ -321,8 +357,8 @@ async def test_a_job_that_the_api_server_refuses_is_invalid_and_holds_no_room(ri
 
 async def test_a_strangers_job_that_goes_lets_the_job_be_tried_again(rig: Rig) -> None:
     job = numbered()
-    rig.state.put_job(job)
-    rig.state.refuse(job, Obstacle(message="in the way"))
+    rig.state.store.job_changed(job)
+    rig.state.decisions.refuse(job, obstacle=Obstacle(message="in the way"))
     stranger = make_child(make_job(meta={"uid": "uid-other"}))
     rig.controller.changes.child_event("DELETED", stranger)
     assert rig.state.obstacle_of(job, now=NOW) is None
@@ -334,7 +370,7 @@ async def test_what_is_to_be_deleted_is_deleted(rig: Rig, api: Api) -> None:
         status={"number": 1, "phase": "Failed", "completionTime": "2026-01-01T11:00:00Z"},
     )
     cancelled = make_job("y", cancel=True, status={"number": 2, "phase": "Cancelled"})
-    rig.state.put_child(make_child(cancelled))
+    rig.state.store.child_changed(make_child(cancelled))
     api.answer(f"DELETE {GPUJOBS}/x", Answer(body={}))
     api.answer(f"DELETE {JOBS}/y", Answer(body={}))
     for job in (over, cancelled):
@@ -371,8 +407,8 @@ def report(*, foreign_mib: int = 0, tenants: Any = ()) -> GPUNode:
 async def test_a_job_goes_when_what_strangers_took_was_measured_too_long_ago(rig: Rig, api: Api) -> None:
     now = 1000.0
     freshness = Freshness(max_age_seconds=660, clock=lambda: now)
-    rig.state.view = ClusterView(ledger=rig.state.view.ledger, freshness=freshness)
-    rig.state.view.node_changed(make_node("a"))
+    rig.state.store.view = ClusterView(ledger=rig.state.store.view.ledger, freshness=freshness)
+    rig.state.store.view.node_changed(make_node("a"))
     rig.controller.changes.gpunode_event("MODIFIED", report(foreign_mib=30000))
     job = numbered()
     for version in (11, 12, 13):
@@ -389,8 +425,8 @@ async def test_a_job_goes_when_what_strangers_took_was_measured_too_long_ago(rig
 
 async def test_what_a_job_was_measured_to_use_is_written_in_its_status(rig: Rig, api: Api) -> None:
     job = numbered()
-    rig.state.put_job(job)
-    rig.state.put_child(make_child(job))
+    rig.state.store.job_changed(job)
+    rig.state.store.child_changed(make_child(job))
     for version in (11, 12, 13):
         rig.accept_status(job, version=version, number=1, phase="Running")
     rig.controller.changes.pod_event("ADDED", pod := make_pod(node="a", devices=1, started=-10))
@@ -411,7 +447,7 @@ def test_jobs_are_counted_by_phase_and_reason(rig: Rig) -> None:
         "f": {"phase": "Held", "reason": "Held"},
         "g": {"phase": "Suspended", "reason": "Held"},
     }.items():
-        rig.state.put_job(make_job(name, status=status))
+        rig.state.store.job_changed(make_job(name, status=status))
     value = rig.registry.get_sample_value
     assert value("dovetail_jobs", {"phase": "Running"}) == 1
     assert value("dovetail_jobs", {"phase": "Queued"}) == 3
@@ -428,7 +464,7 @@ async def test_a_job_goes_when_the_one_that_it_waits_for_has_ended(rig: Rig, api
         rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Dependency")
     rig.accept_status(first, number=1, phase="Succeeded", completionTime="2026-01-01T11:00:00Z")
     api.answer(f"POST {JOBS}", created(waits))
-    rig.controller.state.put_child(make_child(first, uid="uid-first-child"))
+    rig.controller.state.store.child_changed(make_child(first, uid="uid-first-child"))
     for job in (first, waits):
         rig.controller.changes.job_changed(job)
     async with rig.running():
@@ -441,9 +477,9 @@ async def test_a_job_goes_when_the_one_that_it_waits_for_has_ended(rig: Rig, api
 
 async def test_a_start_that_a_limit_makes_impossible_is_not_told_any_more(api: Api, client: Client) -> None:
     rig, runs, waits = Rig(api, client, make_state(a=4)), numbered("runs", activeDeadlineSeconds=3600), numbered(gpu=4)
-    rig.state.put_job(runs)
-    rig.state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
-    rig.state.pod_changed("ADDED", make_pod(node="a", devices=1, owner="uid-child-runs"))
+    rig.state.store.job_changed(runs)
+    rig.state.store.child_changed(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    rig.state.store.pod_event("ADDED", make_pod(node="a", devices=1, owner="uid-child-runs"))
     for version in range(11, 16):
         rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Resources")
         rig.accept_status(runs, version=version, number=1)

@@ -10,6 +10,7 @@ from dovetail.api.builtin import Event
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.event_handlers import Changes
+from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.job.status_pacing import Pacing
 from tests.operator_.builders import make_job, make_state
 
@@ -42,6 +43,7 @@ def changes(asked: Asked) -> Changes:
         queueing=queueing,
         evictions=evictions,
         pacing=Pacing(),
+        pending=PendingWrites(),
         now=lambda: datetime(2026, 11, 22, tzinfo=UTC),
     )
 

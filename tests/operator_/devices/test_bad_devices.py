@@ -50,16 +50,16 @@ def test_the_sentence_names_each_card_with_its_reason_up_to_four() -> None:
 def test_the_jobs_on_a_card_that_falls_ill_get_dirty_and_see_it() -> None:
     state = make_state(n1=2)
     job = make_job()
-    state.put_job(job)
-    state.put_child(make_child(job))
-    state.pod_changed("ADDED", make_pod(devices=1))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job))
+    state.store.pod_event("ADDED", make_pod(devices=1))
     gpunode = make_gpunode("n1")
     devices = [
         msgspec.structs.replace(device, uuid=f"GPU-n1-{device.index}", health="Unhealthy", health_reason="GpuIsLost")
         for device in gpunode.status.devices
     ]
     ill = msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, devices=devices))
-    assert "team/x" in state.gpunode_changed(ill)
+    assert "team/x" in state.store.gpunode_changed(ill)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert [card.uuid for card in seen.bad_cards] == ["GPU-n1-0"]
@@ -69,7 +69,7 @@ def test_a_pod_that_has_ended_holds_no_bad_card() -> None:
     state = make_state(n1=2)
     cards = BadCards()
     cards.changed(report(0, 1))
-    assert cards.of([make_pod(devices=1, phase="Failed")], ledger=state.view.ledger) == ()
+    assert cards.of([make_pod(devices=1, phase="Failed")], ledger=state.store.view.ledger) == ()
 
 
 @pytest.mark.parametrize(

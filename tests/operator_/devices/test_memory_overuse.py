@@ -38,12 +38,12 @@ def test_an_overuse_is_news_when_it_comes_changes_and_goes() -> None:
 def test_the_job_of_such_a_pod_gets_dirty_and_sees_it() -> None:
     state = make_state(n1=2)
     job = make_job()
-    state.put_job(job)
-    state.put_child(make_child(job))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job))
     pod = make_pod(devices=1)
-    state.pod_changed("ADDED", pod)
+    state.store.pod_event("ADDED", pod)
     overuse = msgspec.structs.replace(OVERUSE, uid=pod.metadata.uid)
-    assert "team/x" in state.gpunode_changed(report(overuse))
+    assert "team/x" in state.store.gpunode_changed(report(overuse))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert seen.overuses == (overuse,)

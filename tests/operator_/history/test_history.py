@@ -54,13 +54,21 @@ class Keeping:
     """The history of a state, at work."""
 
     def __init__(self, client: Client, store: HistoryStore, *jobs: GPUJob) -> None:
-        self.state: State = make_state(a=1)
+        self.dues = Dues()
+        self.state: State = make_state(a=1, records=self.dues)
         self.registry = CollectorRegistry()
         self.history = History(
-            client, self.state, store, keep_days=30, registry=self.registry, now=lambda: NOW, rng=random.Random(7)
+            client,
+            self.state,
+            store,
+            dues=self.dues,
+            keep_days=30,
+            registry=self.registry,
+            now=lambda: NOW,
+            rng=random.Random(7),
         )
         for job in jobs:
-            self.state.put_job(job)
+            self.state.store.job_changed(job)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -98,7 +106,7 @@ async def test_jobs_that_have_ended_are_recorded_once_also_by_the_next_operator(
     again = Keeping(client, store, make_job(status=ENDED))
     async with again.running():
         await again.until("x")
-        await until(lambda: again.state.dues is not None and again.state.dues.is_kept(make_job()))
+        await until(lambda: again.dues.is_kept(make_job()))
     assert again.registry.get_sample_value(*FINISHED_WELL) is None
     used = again.registry.get_sample_value("dovetail_gpu_seconds_total", {"namespace": "team", "user": ""})
     assert used == 60
@@ -109,7 +117,7 @@ async def test_a_job_that_is_deleted_while_it_runs_was_cancelled_then(client: Cl
     async with keeping.running():
         await keeping.history.synced.wait()
         for name in ("x", "waits"):
-            keeping.state.drop_job(f"team/{name}", uid=f"uid-{name}")
+            keeping.state.store.job_deleted(f"team/{name}", uid=f"uid-{name}")
         found = {each.name: each for each in await keeping.until("x", "waits")}
     assert (found["x"].phase, found["x"].reason, found["x"].gpu_seconds) == ("Cancelled", "Deleted", 120)
     assert (found["waits"].phase, found["waits"].gpu_seconds) == ("Cancelled", 0)
@@ -152,18 +160,18 @@ async def test_a_table_that_went_while_it_was_open_is_made_anew(client: Client, 
         await keeping.history.synced.wait()
         with store._engine.begin() as connection:
             connection.exec_driver_sql("DROP TABLE dovetail_jobs")
-        keeping.state.put_job(make_job(status=ENDED))
-        await until(lambda: keeping.state.dues is not None and keeping.state.dues.is_kept(make_job()))
+        keeping.state.store.job_changed(make_job(status=ENDED))
+        await until(lambda: keeping.dues.is_kept(make_job()))
         await keeping.until("x")
 
 
 async def test_the_last_lines_of_the_failed_worker_are_kept(api: Api, client: Client, store: HistoryStore) -> None:
     job = make_job(status=ENDED | {"phase": "Failed"}, workers=2)
     keeping = Keeping(client, store, job)
-    keeping.state.put_child(make_child(job))
+    keeping.state.store.child_changed(make_child(job))
     meta = {"labels": {"dovetail.dev/job": "x"}}
-    keeping.state.pod_changed("ADDED", make_pod(0, phase="Succeeded", node="a", created=-50))
-    keeping.state.pod_changed("ADDED", make_pod(1, phase="Failed", node="a", created=-40, meta=meta))
+    keeping.state.store.pod_event("ADDED", make_pod(0, phase="Succeeded", node="a", created=-50))
+    keeping.state.store.pod_event("ADDED", make_pod(1, phase="Failed", node="a", created=-40, meta=meta))
     api.answer("GET /api/v1/namespaces/team/pods/x-1-failed/log", Answer(body=b"CUDA out of memory\n"))
     async with keeping.running():
         (found,) = await keeping.until("x")
@@ -177,8 +185,8 @@ async def test_of_long_lines_fewer_are_read_so_that_the_end_is_there(
 ) -> None:
     job = make_job(status=ENDED)
     keeping = Keeping(client, store, job)
-    keeping.state.put_child(make_child(job))
-    keeping.state.pod_changed("ADDED", make_pod(0, phase="Succeeded", node="a"))
+    keeping.state.store.child_changed(make_child(job))
+    keeping.state.store.pod_event("ADDED", make_pod(0, phase="Succeeded", node="a"))
     cut = Answer(body=b"a" * log_tail.READ_BYTES)
     api.answer("GET /api/v1/namespaces/team/pods/x-0-succeeded/log", cut, cut, Answer(body=b"b" * 40_000 + b"end"))
     async with keeping.running():
@@ -193,8 +201,8 @@ async def test_a_kubelet_that_gives_no_log_does_not_stop_the_record(
 ) -> None:
     job = make_job(status=ENDED)
     keeping = Keeping(client, store, job)
-    keeping.state.put_child(make_child(job))
-    keeping.state.pod_changed("ADDED", make_pod(0, phase="Succeeded", node="a"))
+    keeping.state.store.child_changed(make_child(job))
+    keeping.state.store.pod_event("ADDED", make_pod(0, phase="Succeeded", node="a"))
     api.answer("GET /api/v1/namespaces/team/pods/x-0-succeeded/log", refusal(500, message="no addresses"))
     async with keeping.running():
         (found,) = await keeping.until("x")
@@ -243,7 +251,7 @@ def test_a_finished_job_is_deleted_by_its_time_to_live_only_when_it_is_recorded(
 
 
 def test_an_end_that_is_not_written_yet_stays_due_when_the_object_goes() -> None:
-    dues = Dues(on_change=lambda: None)
+    dues = Dues()
     job = make_job(status=ENDED)
     dues.put(job)
     (due,) = dues.take()
@@ -253,7 +261,7 @@ def test_an_end_that_is_not_written_yet_stays_due_when_the_object_goes() -> None
 
 
 def test_of_an_array_its_tasks_have_records() -> None:
-    dues = Dues(on_change=lambda: None)
+    dues = Dues()
     parent = make_job(array={"indexes": "0-3"}, status=ENDED)
     dues.put(parent)
     dues.drop(parent)

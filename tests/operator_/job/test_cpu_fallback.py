@@ -42,11 +42,11 @@ def test_it_waits(says: str, spec: dict[str, Any], verdict: Waits) -> None:
 def test_the_status_says_what_it_runs_on() -> None:
     state = make_state(a=1)
     job = make_job(gpu=4, onNoGPU="RunOnCPU", status={"number": 7, "request": "4"})
-    state.put_job(job)
+    state.store.job_changed(job)
     manifest = next(a for a in reconcile(see(job, verdict=NOWHERE)).actions if isinstance(a, CreateJob)).manifest
     manifest["metadata"] |= {"uid": "uid-child", "resourceVersion": "20"}
-    state.put_child(msgspec.convert(manifest, Job, strict=False))
-    state.pod_changed("ADDED", make_pod(started=-5))
+    state.store.child_changed(msgspec.convert(manifest, Job, strict=False))
+    state.store.pod_event("ADDED", make_pod(started=-5))
     seen = state.observe("team/x", now=see(job).now)
     assert seen is not None
     status = reconcile(seen).status

@@ -11,9 +11,9 @@ from tests.operator_.queue.test_quotas import make_quota
 
 def test_an_elastic_job_that_its_quota_keeps_small_says_that_it_is_the_quota() -> None:
     state = make_state(a=8)
-    state.quotas.put(make_quota("vision", gpus=4))
+    state.store.quotas.put(make_quota("vision", gpus=4))
     job = elastic(workers=5, least=1)
-    state.put_job(job)
+    state.store.job_changed(job)
     look(state)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -21,11 +21,11 @@ def test_an_elastic_job_that_its_quota_keeps_small_says_that_it_is_the_quota() -
     assert started.elastic is not None
     assert (started.elastic.workers, started.elastic.limit) == (2, "GPUQuota vision")
     metadata = msgspec.structs.replace(job.metadata, resource_version="11")
-    state.put_job(msgspec.structs.replace(job, status=started, metadata=metadata))
-    state.put_child(make_child(job, completions=2, parallelism=2))
-    state.verdicts.clear()
+    state.store.job_changed(msgspec.structs.replace(job, status=started, metadata=metadata))
+    state.store.child_changed(make_child(job, completions=2, parallelism=2))
+    state.decisions.keep_verdicts(())
     for worker in range(2):
-        state.pod_changed("ADDED", make_pod(worker, node="a", created=-worker))
+        state.store.pod_event("ADDED", make_pod(worker, node="a", created=-worker))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     status = reconcile(seen).status
@@ -35,8 +35,8 @@ def test_an_elastic_job_that_its_quota_keeps_small_says_that_it_is_the_quota() -
 
 def test_an_elastic_job_that_room_keeps_smaller_than_its_quota_does_not_blame_the_quota() -> None:
     state = make_state(a=4)
-    state.quotas.put(make_quota("vision", gpus=8))
-    state.put_job(elastic(workers=5, least=1))
+    state.store.quotas.put(make_quota("vision", gpus=8))
+    state.store.job_changed(elastic(workers=5, least=1))
     found = look(state)["uid-x"]
     assert isinstance(found, Admitted)
     assert (len(found.claims), found.limit) == (2, "")
@@ -46,9 +46,9 @@ def test_what_the_workers_of_a_run_used_is_added_up_when_it_is_over() -> None:
     state = make_state(a=8)
     status = {"startTime": at(-100), "earlierRunSeconds": 40, "elastic": {"workers": 3, "earlierWorkerSeconds": 80}}
     job = elastic(workers=5, least=2, status=status)
-    state.put_job(job)
+    state.store.job_changed(job)
     rest = {"startTime": at(-100), "conditions": [condition("Suspended", seconds=-50)]}
-    state.put_child(make_child(job, suspend=True, status=rest, completions=3, parallelism=3))
+    state.store.child_changed(make_child(job, suspend=True, status=rest, completions=3, parallelism=3))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     found = reconcile(seen).status

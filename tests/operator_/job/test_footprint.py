@@ -24,7 +24,7 @@ def again(job: GPUJob, **meta: Any) -> GPUJob:
 
 
 def kept(state: State) -> GPUJob:
-    return state.jobs["team/x"]
+    return state.store.jobs["team/x"]
 
 
 def test_a_template_does_not_keep_the_page_that_it_came_with() -> None:
@@ -36,13 +36,13 @@ def test_a_template_does_not_keep_the_page_that_it_came_with() -> None:
 
 def test_all_versions_with_the_same_template_share_it() -> None:
     state = make_state()
-    state.put_job(make_job())
+    state.store.job_changed(make_job())
     first = kept(state).spec.template
-    state.put_job(again(make_job(), resource_version="11"))
+    state.store.job_changed(again(make_job(), resource_version="11"))
     assert kept(state).spec.template is first
-    assert state.lean(again(make_job(priority=99), resource_version="12", generation=2)).spec.template is first
+    assert state.store.lean(again(make_job(priority=99), resource_version="12", generation=2)).spec.template is first
     other = {"spec": {"containers": [{"name": "other"}]}}
-    state.put_job(again(make_job(template=other), resource_version="13", generation=3))
+    state.store.job_changed(again(make_job(template=other), resource_version="13", generation=3))
     assert spec_of(kept(state).spec.template) == other["spec"]
 
 
@@ -52,9 +52,9 @@ def test_all_versions_with_the_same_template_share_it() -> None:
 )
 def test_a_job_beyond_a_limit_is_invalid_and_none_of_its_template_is_kept(template: Any, said: str) -> None:
     state = make_state(a=1)
-    state.put_job(make_job(template=template))
+    state.store.job_changed(make_job(template=template))
     # Whoever sees it again, the watch or a write of ours, comes to the same.
-    state.put_job(again(make_job(template=template), resource_version="11"))
+    state.store.job_changed(again(make_job(template=template), resource_version="11"))
     assert spec_of(kept(state).spec.template) == {}
     obstacle = state.obstacle_of(kept(state), now=NOW)
     assert obstacle is not None
@@ -64,23 +64,23 @@ def test_a_job_beyond_a_limit_is_invalid_and_none_of_its_template_is_kept(templa
 
 def test_a_job_that_is_made_smaller_is_planned() -> None:
     state = make_state(a=1)
-    state.put_job(make_job(template=LARGE))
-    state.put_job(again(make_job(status={"number": 1}), resource_version="11", generation=2))
+    state.store.job_changed(make_job(template=LARGE))
+    state.store.job_changed(again(make_job(status={"number": 1}), resource_version="11", generation=2))
     assert state.obstacle_of(kept(state), now=NOW) is None
     assert [each.name for each in survey(state, now=NOW).waiting] == ["team/x"]
 
 
 def test_another_job_of_the_name_is_judged_by_itself() -> None:
     state = make_state(a=1)
-    state.put_job(make_job(template=LARGE))
-    state.put_job(again(make_job(), resource_version="11", uid="another"))
+    state.store.job_changed(make_job(template=LARGE))
+    state.store.job_changed(again(make_job(), resource_version="11", uid="another"))
     assert state.obstacle_of(kept(state), now=NOW) is None
 
 
 def test_the_limit_is_the_configured_one() -> None:
     state = make_state(job_limits=JobLimits(spec_bytes=4096), a=1)
     image = {"spec": {"containers": [{"name": "main", "image": "x" * 5000}]}}
-    state.put_job(make_job(template=image))
+    state.store.job_changed(make_job(template=image))
     obstacle = state.obstacle_of(kept(state), now=NOW)
     assert obstacle is not None
     assert "4,096 at most" in obstacle.message

@@ -105,9 +105,10 @@ def test_a_job_is_told_what_is_wrong_with_its_template_or_runs(
     spec = {"distributed": {"framework": framework}, "workers": workers, "gpu": gpu, **shared}
     job = make_job(template={"spec": template}, status={"number": 1}, **spec)
     state = make_state(a=2, b=2)
-    state.put_job(job)
+    state.store.job_changed(job)
     cycle = survey(state, now=NOW)
-    state.verdicts |= {verdict.key: verdict for verdict in decide(state, cycle)}
+    for verdict in decide(state, cycle):
+        state.decisions.set_verdict(verdict.key, verdict=verdict)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert "fault of its own" not in (seen.obstacle.message if seen.obstacle else "")

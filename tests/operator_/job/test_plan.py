@@ -113,7 +113,7 @@ def test_many_nodes_of_a_small_cluster_are_named_in_the_plan_alone(
 
 def test_how_many_nodes_there_are_is_known_of_the_cluster() -> None:
     state, job = make_state(a=1, b=1), make_job()
-    state.put_job(job)
+    state.store.job_changed(job)
     seen = state.observe(key_of(job.metadata), now=NOW)
     assert seen is not None
     assert seen.cluster_nodes == 2
@@ -213,10 +213,10 @@ def test_a_suspended_job_goes_on_with_the_weight_policy_and_pool_that_it_has_by_
 def test_no_other_plan_is_made_before_the_run_before_has_come_to_rest(child: dict[str, Any], pods: list[Any]) -> None:
     state = make_state(a=8)
     job = make_job(gpu=2, status={"number": 1})
-    state.put_job(job)
-    state.put_child(suspended(job, **child))
+    state.store.job_changed(job)
+    state.store.child_changed(suspended(job, **child))
     for pod in pods:
-        state.pod_changed("ADDED", pod)
+        state.store.pod_event("ADDED", pod)
     assert not survey(state, now=NOW).waiting
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -228,9 +228,9 @@ def test_no_other_plan_is_made_before_the_run_before_has_come_to_rest(child: dic
 def test_a_job_at_rest_is_planned_anew() -> None:
     state = make_state(a=8)
     job = make_job(gpu=2, status={"number": 1})
-    state.put_job(job)
-    state.put_child(suspended(job, startTime=at(-60), conditions=[condition("Suspended")]))
-    state.pod_changed("ADDED", make_pod(phase="Failed", node="a"))
+    state.store.job_changed(job)
+    state.store.child_changed(suspended(job, startTime=at(-60), conditions=[condition("Suspended")]))
+    state.store.pod_event("ADDED", make_pod(phase="Failed", node="a"))
     assert [each.name for each in survey(state, now=NOW).waiting] == ["team/x"]
 
 
@@ -250,13 +250,14 @@ def elastic(*, workers: int, least: int, status: dict[str, Any] | None = None) -
 def look(state: State) -> dict[str, Verdict]:
     """One look of the queue, taken over."""
     found = {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
-    state.verdicts |= found
+    for uid, verdict in found.items():
+        state.decisions.set_verdict(uid, verdict=verdict)
     return found
 
 
 def test_an_elastic_job_starts_with_as_many_workers_as_fit_and_says_so() -> None:
     state = make_state(a=4, b=2)
-    state.put_job(elastic(workers=5, least=2))
+    state.store.job_changed(elastic(workers=5, least=2))
     look(state)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -272,7 +273,7 @@ def test_an_elastic_job_starts_with_as_many_workers_as_fit_and_says_so() -> None
 
 def test_an_elastic_job_waits_where_its_least_number_does_not_fit() -> None:
     state = make_state(a=2)
-    state.put_job(elastic(workers=5, least=2))
+    state.store.job_changed(elastic(workers=5, least=2))
     found = look(state)["uid-x"]
     assert isinstance(found, Waits)
     assert found.message.startswith("Need 4 GPUs, only 2 available")
@@ -281,10 +282,10 @@ def test_an_elastic_job_waits_where_its_least_number_does_not_fit() -> None:
 def test_an_elastic_job_at_work_has_the_workers_that_it_was_started_with() -> None:
     state = make_state(a=8)
     job = elastic(workers=5, least=2, status={"plans": 1, "placement": plan(("a", 3))})
-    state.put_job(job)
-    state.put_child(make_child(job, completions=3, parallelism=3))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job, completions=3, parallelism=3))
     for worker in range(3):
-        state.pod_changed("ADDED", make_pod(worker, node="a", created=-worker))
+        state.store.pod_event("ADDED", make_pod(worker, node="a", created=-worker))
     cycle = survey(state, now=NOW)
     assert not cycle.on_the_way
     seen = state.observe("team/x", now=NOW)
@@ -297,9 +298,9 @@ def test_an_elastic_job_at_work_has_the_workers_that_it_was_started_with() -> No
 def test_an_elastic_job_that_is_planned_anew_with_another_number_is_made_anew() -> None:
     state = make_state(a=8)
     job = elastic(workers=5, least=2, status={"plans": 1})
-    state.put_job(job)
+    state.store.job_changed(job)
     rest = {"startTime": at(-60), "conditions": [condition("Suspended")]}
-    state.put_child(make_child(job, suspend=True, status=rest, completions=3, parallelism=3))
+    state.store.child_changed(make_child(job, suspend=True, status=rest, completions=3, parallelism=3))
     look(state)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -310,8 +311,8 @@ def at_work(state: State, *nodes: tuple[str, int], name: str = "x", plans: int =
     """A job whose plan is under way, without any pod yet."""
     status = {"number": 1, "plans": plans, "placement": plan(*nodes, generation=plans)}
     job = make_job(name, gpu=2, workers=sum(workers for _, workers in nodes), status=status)
-    state.put_job(job)
-    state.put_child(make_child(job, uid=f"uid-child-{name}"))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job, uid=f"uid-child-{name}"))
     return job
 
 
@@ -330,20 +331,22 @@ def test_the_workers_without_a_pod_are_awaited_on_their_own_nodes() -> None:
 
 
 def cordon(state: State, name: str) -> None:
-    node = state.view.nodes[name]
-    state.view.node_changed(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True)))
+    node = state.store.view.nodes[name]
+    state.store.view.node_changed(
+        msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True))
+    )
 
 
 def unready(state: State, name: str) -> None:
-    body = values_of(state.view.nodes[name]) | {}
+    body = values_of(state.store.view.nodes[name]) | {}
     body["status"]["conditions"] = [condition("Ready", status="False")]
-    state.view.node_changed(msgspec.convert(body, Node))
+    state.store.view.node_changed(msgspec.convert(body, Node))
 
 
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
-        (lambda state: state.view.node_gone("b"), "node b is gone"),
+        (lambda state: state.store.view.node_gone("b"), "node b is gone"),
         (lambda state: cordon(state, "b"), "node b is cordoned"),
         (lambda state: unready(state, "b"), "b: node is not ready"),
     ],
@@ -360,7 +363,7 @@ def test_a_plan_whose_room_a_stranger_took_is_overtaken_after_a_while() -> None:
     state = make_state(a=2)
     at_work(state, ("a", 1))
     stranger = make_pod(node="a", devices=2, owner="uid-other", meta={"labels": {}, "name": "stranger"})
-    state.pod_changed("ADDED", stranger)
+    state.store.pod_event("ADDED", stranger)
     found = doubts(state)
     assert found == {"uid-x": Doubt(why="the room on a is taken", patience_seconds=3.0)}
     watch = Doubts()
@@ -374,9 +377,9 @@ def test_a_plan_waits_for_those_who_are_leaving() -> None:
     state = make_state(a=2)
     at_work(state, ("a", 1))
     leaving = {"labels": {}, "name": "victim", "deletionTimestamp": at(0)}
-    state.pod_changed("ADDED", make_pod(node="a", devices=2, owner="uid-other", meta=leaving, created=-60))
+    state.store.pod_event("ADDED", make_pod(node="a", devices=2, owner="uid-other", meta=leaving, created=-60))
     refused = [condition("PodScheduled", status="False", reason="Unschedulable")]
-    state.pod_changed("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
+    state.store.pod_event("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
     assert doubts(state) == {}
 
 
@@ -386,7 +389,7 @@ def test_a_plan_that_kube_scheduler_refuses_is_doubted_longer_each_time_and_then
     for plans in (1, 2, 3, 20):
         state = make_state(a=2)
         at_work(state, ("a", 1), plans=plans)
-        state.pod_changed("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
+        state.store.pod_event("ADDED", make_pod(phase="Pending", node="", owner="uid-child-x", conditions=refused))
         doubt = doubts(state)["uid-x"]
         patience.append(doubt.patience_seconds)
         rest.append(doubt.rest_seconds)
@@ -398,8 +401,8 @@ def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_not_left_half_started(
     refused = [condition("PodScheduled", status="False", reason="Unschedulable", message="0/6 nodes: spread")]
     state = make_state(a=2, b=2)
     at_work(state, ("a", 1), ("b", 1), plans=20)
-    state.pod_changed("ADDED", make_pod(0, node="a", owner="uid-child-x", devices=2))
-    state.pod_changed("ADDED", make_pod(1, phase="Pending", node="", owner="uid-child-x", conditions=refused))
+    state.store.pod_event("ADDED", make_pod(0, node="a", owner="uid-child-x", devices=2))
+    state.store.pod_event("ADDED", make_pod(1, phase="Pending", node="", owner="uid-child-x", conditions=refused))
     doubt = doubts(state)["uid-x"]
     assert (doubt.patience_seconds, doubt.rest_seconds, doubt.words) == (5, 300, "kube-scheduler: 0/6 nodes: spread")
 
@@ -407,11 +410,11 @@ def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_not_left_half_started(
 def test_a_job_that_rests_after_a_refusal_says_why_in_kube_schedulers_words_and_others_have_its_room() -> None:
     state = make_state(a=2)
     job = make_job(gpu=2, status={"number": 1, "plans": 3})
-    state.put_job(job)
-    state.put_job(make_job("other", gpu=2, status={"number": 2}))
+    state.store.job_changed(job)
+    state.store.job_changed(make_job("other", gpu=2, status={"number": 2}))
     rest = rest_after(Doubt(why="", rest_seconds=20, words="kube-scheduler: 0/6 nodes: spread"), now=NOW)
     assert rest is not None
-    state.refuse(job, rest)
+    state.decisions.refuse(job, obstacle=rest)
     assert look(state).keys() == {"uid-other"}
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -425,9 +428,9 @@ def test_a_job_that_rests_after_a_refusal_says_why_in_kube_schedulers_words_and_
 def test_a_verdict_whose_plan_is_lost_before_anything_was_made_of_it_is_taken_back() -> None:
     state = make_state(a=2)
     job = make_job(gpu=2, status={"number": 1})
-    state.put_job(job)
+    state.store.job_changed(job)
     verdict: Verdict = let_go(job, "a")
-    state.verdicts["uid-x"] = verdict
+    state.decisions.set_verdict("uid-x", verdict=verdict)
     cordon(state, "a")
     assert doubts(state) == {"uid-x": Doubt(why="node a is cordoned")}
 
@@ -435,16 +438,16 @@ def test_a_verdict_whose_plan_is_lost_before_anything_was_made_of_it_is_taken_ba
 def occupied(state: State, *, gpus: int, seconds: float, node: str = "a") -> None:
     """A job with a limit runs there for so long yet."""
     runs = make_job("runs", status={"number": 1}, gpu=gpus, activeDeadlineSeconds=int(seconds))
-    state.put_job(runs)
-    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
-    state.pod_changed("ADDED", make_pod(node=node, devices=gpus, owner="uid-child-runs", created=-60))
+    state.store.job_changed(runs)
+    state.store.child_changed(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    state.store.pod_event("ADDED", make_pod(node=node, devices=gpus, owner="uid-child-runs", created=-60))
 
 
 def test_what_is_kept_for_the_first_job_that_waits_stands_in_its_status() -> None:
     state = make_state(a=4)
     occupied(state, gpus=3, seconds=3600)
-    state.put_job(make_job("large", status={"number": 2}, gpu=4))
-    state.put_job(make_job("next", status={"number": 3}, gpu=2))
+    state.store.job_changed(make_job("large", status={"number": 2}, gpu=4))
+    state.store.job_changed(make_job("next", status={"number": 3}, gpu=2))
     found = {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
     large, following = found["uid-large"], found["uid-next"]
     assert isinstance(large, Waits)

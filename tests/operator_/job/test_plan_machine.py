@@ -68,14 +68,14 @@ class PlanMachine(RuleBasedStateMachine):
         if least is not None:
             spec["minWorkers"] = least
         meta = {"creationTimestamp": at(-1000 + self.submitted), "resourceVersion": self.version()}
-        self.state.put_job(make_job(name, status={"number": self.submitted}, meta=meta, **spec))
+        self.state.store.job_changed(make_job(name, status={"number": self.submitted}, meta=meta, **spec))
 
     @rule(node=st.sampled_from(sorted(NODES)))
     def cordon(self, node: str) -> None:
         self.cordoned ^= {node}
-        known = self.state.view.nodes[node]
+        known = self.state.store.view.nodes[node]
         spec = msgspec.structs.replace(known.spec, unschedulable=node in self.cordoned)
-        self.state.view.node_changed(msgspec.structs.replace(known, spec=spec))
+        self.state.store.view.node_changed(msgspec.structs.replace(known, spec=spec))
 
     @precondition(lambda self: self.awaited() - self.cordoned)
     @rule(data=st.data(), how=st.sampled_from(["cordoned", "taken"]))
@@ -96,32 +96,32 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_stranger_leaves(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(uid for uid in self.pods if uid.startswith("stranger"))))
-        self.state.pod_changed("DELETED", self.pods.pop(uid))
+        self.state.store.pod_event("DELETED", self.pods.pop(uid))
 
     @precondition(lambda self: self.unbound())
     @rule(data=st.data())
     def a_worker_is_bound(self, data: st.DataObject) -> None:
         self.bind(self.pods[data.draw(st.sampled_from(self.unbound()))])
 
-    @precondition(lambda self: self.state.jobs)
+    @precondition(lambda self: self.state.store.jobs)
     @rule(data=st.data())
     def a_job_is_deleted(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.state.jobs)))
-        job = self.state.jobs[key]
+        key = data.draw(st.sampled_from(sorted(self.state.store.jobs)))
+        job = self.state.store.jobs[key]
         self.remove_child(job.metadata.name)
-        self.state.drop_job(key, uid=job.metadata.uid)
+        self.state.store.job_deleted(key, uid=job.metadata.uid)
 
     @rule(seconds=st.sampled_from([0, 1, 5, 30]))
     def the_operator_looks(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
         cycle = survey(self.state, now=self.now, caches=self.caches)
-        self.state.verdicts = {uid: held for uid, held in self.state.verdicts.items() if uid in cycle.keys}
+        self.state.decisions.keep_verdicts(cycle.keys)
         for verdict in decide(self.state, cycle):
-            self.state.verdicts[verdict.key] = verdict
-        self.state.overtaken = self.doubts.overtaken(cycle.doubts, now=self.now.timestamp())
-        for uid in self.state.overtaken.keys() & cycle.keys.keys():
-            self.state.verdicts.pop(uid, None)
-        for key in list(self.state.jobs):
+            self.state.decisions.set_verdict(verdict.key, verdict=verdict)
+        self.state.decisions.set_overtaken(self.doubts.overtaken(cycle.doubts, now=self.now.timestamp()))
+        for uid in self.state.decisions.overtaken.keys() & cycle.keys.keys():
+            self.state.decisions.withdraw_verdict(uid)
+        for key in list(self.state.store.jobs):
             self.settle(key)
 
     @rule()
@@ -152,9 +152,9 @@ class PlanMachine(RuleBasedStateMachine):
         self.tell(key, outcome.status)
 
     def tell(self, key: str, status: Any) -> None:
-        job = self.state.jobs[key]
+        job = self.state.store.jobs[key]
         metadata = msgspec.structs.replace(job.metadata, resource_version=self.version())
-        self.state.put_job(msgspec.structs.replace(job, metadata=metadata, status=status))
+        self.state.store.job_changed(msgspec.structs.replace(job, metadata=metadata, status=status))
 
     def act(self, job: GPUJob, action: Action) -> None:
         name = job.metadata.name
@@ -193,7 +193,7 @@ class PlanMachine(RuleBasedStateMachine):
 
     def bind(self, pod: Pod) -> None:
         """On its planned node, where there is room; else kube-scheduler refuses it."""
-        job = self.state.jobs.get(f"team/{pod.metadata.labels[names.LABEL_JOB]}")
+        job = self.state.store.jobs.get(f"team/{pod.metadata.labels[names.LABEL_JOB]}")
         plan = msgspec.json.decode(pod.metadata.annotations[names.PLAN])
         placement = job.status.placement if job is not None else None
         if placement is None or placement.generation != plan["generation"]:
@@ -210,7 +210,7 @@ class PlanMachine(RuleBasedStateMachine):
         """The pod, running on that node with the first devices there that nobody has."""
         taken = {
             device.uuid for each in self.pods.values() if each.spec.node_name == node
-            for device in self.state.view.ledger.claim(each.metadata.uid).devices  # type: ignore[union-attr]
+            for device in self.state.store.view.ledger.claim(each.metadata.uid).devices  # type: ignore[union-attr]
         }  # fmt: skip
         indexes = [index for index in range(NODES[node]) if f"GPU-{node}-{index}" not in taken][:gpus]
         model = make_pod(node=node, devices=NODES[node])
@@ -230,12 +230,12 @@ class PlanMachine(RuleBasedStateMachine):
         return (self.now - NOW).total_seconds()
 
     def free(self, node: str) -> int:
-        claims = self.state.view.ledger.claims_on(node)
+        claims = self.state.store.view.ledger.claims_on(node)
         return NODES[node] - sum(len(claim.devices) for claim in claims)
 
     def put_pod(self, pod: Pod) -> None:
         self.pods[pod.metadata.uid] = pod
-        self.state.pod_changed("MODIFIED", pod)
+        self.state.store.pod_event("MODIFIED", pod)
 
     def pods_of(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods.values() if pod.metadata.labels.get(names.LABEL_JOB) == name]
@@ -248,30 +248,30 @@ class PlanMachine(RuleBasedStateMachine):
         found = set()
         for uid in self.unbound():
             pod = self.pods[uid]
-            placement = self.state.jobs[f"team/{pod.metadata.labels[names.LABEL_JOB]}"].status.placement
+            placement = self.state.store.jobs[f"team/{pod.metadata.labels[names.LABEL_JOB]}"].status.placement
             if placement is not None:
                 found.add(nodes_by_worker(placement)[worker_of(pod)])
         return found
 
     def clear_pods(self, name: str) -> None:
         for pod in self.pods_of(name):
-            self.state.pod_changed("DELETED", self.pods.pop(pod.metadata.uid))
+            self.state.store.pod_event("DELETED", self.pods.pop(pod.metadata.uid))
 
     def see_child(self, name: str) -> None:
         child = self.children[name]
         child["metadata"]["resourceVersion"] = self.version()
-        self.state.put_child(msgspec.convert(child, Job, strict=False))
+        self.state.store.child_changed(msgspec.convert(child, Job, strict=False))
 
     def remove_child(self, name: str) -> None:
         if (child := self.children.pop(name, None)) is not None:
             self.clear_pods(name)
-            self.state.child_changed("DELETED", msgspec.convert(child, Job, strict=False))
+            self.state.store.child_event("DELETED", msgspec.convert(child, Job, strict=False))
 
     # --- what always holds -------------------------------------------------------------------------------------
 
     @invariant()
     def what_is_told_does_not_contradict_itself(self) -> None:
-        for job in self.state.jobs.values():
+        for job in self.state.store.jobs.values():
             status = job.status
             if status.phase == "Queued":
                 assert status.reason in CLOSED_SET
@@ -289,7 +289,7 @@ class PlanMachine(RuleBasedStateMachine):
     @invariant()
     def a_worker_is_bound_on_its_planned_node_alone(self) -> None:
         for name in self.children:
-            job = self.state.jobs[f"team/{name}"]
+            job = self.state.store.jobs[f"team/{name}"]
             placement = job.status.placement
             for pod in self.pods_of(name):
                 plan = msgspec.json.decode(pod.metadata.annotations[names.PLAN])
@@ -304,13 +304,13 @@ class PlanMachine(RuleBasedStateMachine):
             for uid in self.unbound():
                 self.bind(self.pods[uid])
         self.the_operator_looks(0)
-        for job in self.state.jobs.values():
+        for job in self.state.store.jobs.values():
             bound = [pod for pod in self.pods_of(job.metadata.name) if pod.spec.node_name]
             workers = self.children.get(job.metadata.name, {}).get("spec", {}).get("completions", 0)
             assert len(bound) in {0, workers}, "half bound"
             assert (job.status.phase == "Running") == bool(bound)
             assert not bound or len(bound) >= (job.spec.min_workers or job.spec.workers)
-        for verdict in self.state.verdicts.values():
+        for verdict in self.state.decisions.verdicts.values():
             assert isinstance(verdict, Waits)
             assert verdict.message
 

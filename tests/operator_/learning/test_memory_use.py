@@ -46,7 +46,7 @@ def next_run(gpu: str = "0.5", **spec: Any) -> GPUJob:
 def state_with(*jobs: GPUJob) -> State:
     state = make_state(a=2)
     for job in jobs:
-        state.put_job(job)
+        state.store.job_changed(job)
     return state
 
 
@@ -54,7 +54,7 @@ def promised(*runs: GPUJob, job: GPUJob | None = None) -> tuple[str, str | None,
     """Request, guard and basis of the run that comes after `runs`."""
     job = job or next_run()
     state = state_with(*runs, job)
-    ask, use = state.ask_of(job), state.memory_of(job)
+    ask, use = state.requests.ask_of(job), state.requests.memory_of(job)
     assert ask is not None
     assert use is not None
     return str(ask.gpu), ask.guard, use.basis
@@ -142,18 +142,17 @@ def test_a_whole_device_comes_with_all_its_memory() -> None:
 def test_nothing_is_learned_for_who_does_not_say_dynamic(spec: dict[str, Any]) -> None:
     job = next_run(**spec)
     state = state_with(run(1, 1000), job)
-    ask = state.ask_of(job)
+    ask = state.requests.ask_of(job)
     assert ask is not None
     assert str(ask.gpu) == "0.5"
-    assert state.memory_of(job) is None
+    assert state.requests.memory_of(job) is None
 
 
 def test_the_configuration_may_say_dynamic_for_all() -> None:
-    state = state_with()
-    state.learning = Learning(default="Dynamic")
+    state = make_state(a=2, learning=Learning(default="Dynamic"))
     for job in (run(1, 1000), unsaid := next_run(memory={})):
-        state.put_job(job)
-    use = state.memory_of(unsaid)
+        state.store.job_changed(job)
+    use = state.requests.memory_of(unsaid)
     assert use is not None
     assert (use.strategy, use.estimate_mib) == ("Dynamic", 1100)
 
@@ -181,7 +180,7 @@ def test_another_namespace_teaches_nothing() -> None:
 def test_what_was_learned_outlives_the_runs_as_long_as_one_job_of_the_name_is_there() -> None:
     job = next_run()
     state = state_with(run(1, 2048), run(2, 3072), job)
-    noted = msgspec.structs.replace(job.status, memory=state.memory_of(job))
+    noted = msgspec.structs.replace(job.status, memory=state.requests.memory_of(job))
     job = msgspec.structs.replace(job, status=noted)
     # After a restart, when the first two are gone.
     following = make_job("train-100", meta={"generateName": "train-"}, gpu="0.5", memory=DYNAMIC)
@@ -190,10 +189,10 @@ def test_what_was_learned_outlives_the_runs_as_long_as_one_job_of_the_name_is_th
 
 def test_with_the_last_job_of_a_name_everything_is_forgotten() -> None:
     state = state_with(run(1, 2048))
-    state.drop_job("team/train", uid="uid-train")
+    state.store.job_deleted("team/train", uid="uid-train")
     job = next_run()
-    state.put_job(job)
-    assert str(state.ask_of(job).gpu) == "0.5"  # type: ignore[union-attr]
+    state.store.job_changed(job)
+    assert str(state.requests.ask_of(job).gpu) == "0.5"  # type: ignore[union-attr]
 
 
 def test_only_the_newest_runs_count() -> None:
@@ -203,9 +202,9 @@ def test_only_the_newest_runs_count() -> None:
 
 def let_go(state: State, job: GPUJob) -> Job:
     """The batch Job of the job as the operator makes it."""
-    ask = state.ask_of(job)
+    ask = state.requests.ask_of(job)
     assert ask is not None
-    made = build_job(job, ask=ask, number=7, memory=state.memory_of(job))
+    made = build_job(job, ask=ask, number=7, memory=state.requests.memory_of(job))
     made["metadata"] |= {"uid": "uid-child", "resourceVersion": "950"}
     pod = made["spec"]["template"]["metadata"]["annotations"]
     assert pod[names.REQUEST] == str(ask.gpu)
@@ -216,24 +215,24 @@ def let_go(state: State, job: GPUJob) -> Job:
 def test_what_a_job_was_let_go_with_stays_whatever_others_use_meanwhile() -> None:
     job = next_run()
     state = state_with(run(1, 1000), job)
-    state.put_child(let_go(state, job))
-    state.put_job(run(2, 5000))
-    use = state.memory_of(job)
+    state.store.child_changed(let_go(state, job))
+    state.store.job_changed(run(2, 5000))
+    use = state.requests.memory_of(job)
     assert use is not None
     assert use.basis == "Estimated 1,100 MiB from 1 run of train, peak 1,000 MiB"
-    assert str(state.ask_of(job).gpu) == "1100M,0.5"  # type: ignore[union-attr]
+    assert str(state.requests.ask_of(job).gpu) == "1100M,0.5"  # type: ignore[union-attr]
 
 
 def test_a_broken_note_on_the_batch_job_is_as_none() -> None:
     job = next_run()
     state = state_with(run(1, 1000), job)
     child = make_child(job)
-    state.put_child(
+    state.store.child_changed(
         msgspec.structs.replace(
             child, metadata=msgspec.structs.replace(child.metadata, annotations={names.MEMORY_ESTIMATE: "{"})
         )
     )
-    use = state.memory_of(job)
+    use = state.requests.memory_of(job)
     assert use is not None
     assert use.estimate_mib == 1100
 
@@ -252,7 +251,7 @@ def report(used_mib: int, *, pod: str = "uid-pod-0--50") -> GPUNode:
 
 
 def use_in(state: State, job: GPUJob) -> tuple[int, bool]:
-    use = state.memory_of(job)
+    use = state.requests.memory_of(job)
     assert use is not None
     return use.peak_mib, use.limited
 
@@ -260,52 +259,52 @@ def use_in(state: State, job: GPUJob) -> tuple[int, bool]:
 def test_the_peak_of_a_running_job_is_the_most_that_was_reported() -> None:
     job = next_run()
     state = state_with(job)
-    state.pod_changed("ADDED", bound_pod())
-    assert state.gpunode_changed(report(1000)) == ["team/train-99"]
-    assert state.gpunode_changed(report(3000)) == ["team/train-99"]
-    state.gpunode_changed(report(500))
+    state.store.pod_event("ADDED", bound_pod())
+    assert state.store.gpunode_changed(report(1000)) == ["team/train-99"]
+    assert state.store.gpunode_changed(report(3000)) == ["team/train-99"]
+    state.store.gpunode_changed(report(500))
     assert use_in(state, job) == (3000, False)
 
 
 def test_a_report_that_came_before_its_pod_counts() -> None:
     job = next_run()
     state = state_with(job)
-    state.gpunode_changed(report(1000))
-    state.pod_changed("ADDED", bound_pod())
+    state.store.gpunode_changed(report(1000))
+    state.store.pod_event("ADDED", bound_pod())
     assert use_in(state, job) == (1000, False)
 
 
 def test_a_worker_that_comes_up_to_its_promise_was_limited() -> None:
     job = next_run()
     state = state_with(job)
-    state.pod_changed("ADDED", bound_pod(memory_mib=1000))
-    state.gpunode_changed(report(949))
+    state.store.pod_event("ADDED", bound_pod(memory_mib=1000))
+    state.store.gpunode_changed(report(949))
     assert use_in(state, job) == (949, False)
-    state.gpunode_changed(report(950))
+    state.store.gpunode_changed(report(950))
     assert use_in(state, job) == (950, True)
 
 
 def test_small_changes_of_the_peak_are_no_news_but_kept() -> None:
     job = next_run()
     state = state_with(job)
-    state.pod_changed("ADDED", bound_pod())
-    state.gpunode_changed(report(1000))
+    state.store.pod_event("ADDED", bound_pod())
+    state.store.gpunode_changed(report(1000))
     written = MemoryUse(strategy="Dynamic", basis="", peak_mib=1000)
     told = msgspec.structs.replace(
         job,
         status=msgspec.structs.replace(job.status, memory=written),
         metadata=msgspec.structs.replace(job.metadata, resource_version="901"),
     )
-    state.put_job(told)
-    assert state.gpunode_changed(report(1010)) == []
+    state.store.job_changed(told)
+    assert state.store.gpunode_changed(report(1010)) == []
     assert use_in(state, told) == (1010, False)
 
 
 def test_the_status_says_what_the_promise_rests_on() -> None:
     job = next_run()
     state = state_with(run(1, 3072), job)
-    state.verdicts[job.metadata.uid] = LET_GO
-    state.numbers[job.metadata.uid] = 7
+    state.decisions.set_verdict(job.metadata.uid, verdict=LET_GO)
+    state.decisions.set_number(job.metadata.uid, number=7)
     seen = state.observe("team/train-99", now=NOW)
     assert seen is not None
     status = reconcile(seen).status

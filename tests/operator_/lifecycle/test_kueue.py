@@ -194,10 +194,10 @@ def test_held_it_is_taken_out_of_kueues_queue() -> None:
 
 def test_a_job_that_somebody_else_looks_after_is_left_alone() -> None:
     state = make_state(a=1)
-    state.put_job(make_job("theirs", managedBy="example.com/other"))
-    state.put_job(make_job("ours", managedBy="dovetail.dev/operator"))
+    state.store.job_changed(make_job("theirs", managedBy="example.com/other"))
+    state.store.job_changed(make_job("ours", managedBy="dovetail.dev/operator"))
     now = see(make_job()).now
     assert state.observe("team/theirs", now=now) is None
     assert state.observe("team/ours", now=now) is not None
     assert [job.metadata.name for job in state.unnumbered()] == ["ours"]
-    assert not wants_admission(state.jobs["team/theirs"], None)
+    assert not wants_admission(state.store.jobs["team/theirs"], None)

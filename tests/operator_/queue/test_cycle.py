@@ -17,9 +17,9 @@ from tests.operator_.builders import NO_ROOM, NOW, at, condition, make_child, ma
 
 def submit(state: State, name: str, *, child: bool = False, **spec: Any) -> None:
     job = make_job(name, status={"number": 1}, **spec)
-    state.put_job(job)
+    state.store.job_changed(job)
     if child:
-        state.put_child(make_child(job, uid=f"uid-child-{name}"))
+        state.store.child_changed(make_child(job, uid=f"uid-child-{name}"))
 
 
 def verdicts(state: State) -> dict[str, Verdict]:
@@ -36,7 +36,7 @@ def test_the_queue_looks_at_those_that_want_to_start() -> None:
     submit(state, "held", suspend=True)
     submit(state, "invalid", gpu="8X,0.5")
     submit(state, "at-work", child=True)
-    state.put_job(make_job("unnumbered"))
+    state.store.job_changed(make_job("unnumbered"))
     cycle = survey(state, now=NOW)
     assert names(cycle.waiting) == ["new"]
     assert names(cycle.on_the_way) == ["at-work"]
@@ -50,7 +50,7 @@ def test_a_template_that_is_no_pods_holds_up_nobody_else() -> None:
         submit(state, name, template={"spec": {"containers": [main], "affinity": said}}, priority=99)
     submit(state, "next")
     assert set(verdicts(state)) == {"next"}
-    obstacle = state.obstacle_of(state.jobs["team/list"], now=NOW)
+    obstacle = state.obstacle_of(state.store.jobs["team/list"], now=NOW)
     assert obstacle is not None
     assert obstacle.reason == "Invalid"
     assert "spec.template.spec.affinity" in obstacle.message
@@ -71,7 +71,7 @@ def test_a_job_that_only_keeps_its_workers_apart_chooses_among_no_nodes() -> Non
 def test_of_jobs_of_one_second_the_first_that_was_numbered_goes_first() -> None:
     state = make_state(a=1)
     for number, name in enumerate(("train-2", "train-10", "another"), start=1):
-        state.put_job(make_job(name, status={"number": number}))
+        state.store.job_changed(make_job(name, status={"number": number}))
     assert list(verdicts(state)) == ["train-2", "train-10", "another"]
 
 
@@ -79,7 +79,7 @@ def test_a_job_that_was_refused_by_the_api_server_takes_no_room() -> None:
     state = make_state(a=1)
     submit(state, "refused", priority=20)
     submit(state, "next")
-    state.refuse(state.jobs["team/refused"], Obstacle(message="no"))
+    state.decisions.refuse(state.store.jobs["team/refused"], obstacle=Obstacle(message="no"))
     assert isinstance(verdicts(state)["next"], Admitted)
 
 
@@ -93,7 +93,7 @@ def test_room_of_a_job_that_was_let_go_is_kept_until_its_pods_are_bound() -> Non
 def test_room_is_kept_also_before_the_batch_job_is_there() -> None:
     state = make_state(a=1)
     submit(state, "first")
-    state.verdicts["uid-first"] = Admitted(key="uid-first")
+    state.decisions.set_verdict("uid-first", verdict=Admitted(key="uid-first"))
     submit(state, "next", priority=99)
     found = verdicts(state)
     assert set(found) == {"next"}
@@ -104,7 +104,7 @@ def test_room_is_kept_also_before_the_batch_job_is_there() -> None:
 def test_a_bound_pod_counts_once() -> None:
     state = make_state(a=2)
     submit(state, "first", child=True)
-    state.pod_changed("ADDED", make_pod(node="a", devices=1, owner="uid-child-first"))
+    state.store.pod_event("ADDED", make_pod(node="a", devices=1, owner="uid-child-first"))
     submit(state, "next")
     assert isinstance(verdicts(state)["next"], Admitted)
 
@@ -112,7 +112,7 @@ def test_a_bound_pod_counts_once() -> None:
 def test_room_of_a_pod_that_has_ended_is_free_before_its_batch_job_knows() -> None:
     state = make_state(a=1)
     submit(state, "first", child=True)
-    state.pod_changed("ADDED", make_pod(phase="Succeeded", node="a", devices=1, owner="uid-child-first"))
+    state.store.pod_event("ADDED", make_pod(phase="Succeeded", node="a", devices=1, owner="uid-child-first"))
     submit(state, "next")
     assert isinstance(verdicts(state)["next"], Admitted)
 
@@ -121,7 +121,7 @@ def test_a_job_is_placed_where_its_pods_may_go() -> None:
     state = make_state(a=1, b=1)
     pool_b = {"metadata": {"name": "b", "labels": {"dovetail.dev/managed": "true", "pool": "b"}}}
     status = {"allocatable": {"cpu": "64", "memory": "256Gi"}, "conditions": [condition("Ready")]}
-    state.view.node_changed(msgspec.convert({**pool_b, "status": status}, Node))
+    state.store.view.node_changed(msgspec.convert({**pool_b, "status": status}, Node))
     spec = {"containers": [{"name": "main"}], "nodeSelector": {"pool": "b"}}
     for name in ("x", "y"):
         submit(state, name, template={"spec": spec})
@@ -175,9 +175,9 @@ def occupy(state: State, *, gpus: int, seconds: int | None = None, name: str = "
     """A job that runs on that many devices of node `a` since NOW, with a time limit or without."""
     limit = {} if seconds is None else {"activeDeadlineSeconds": seconds}
     job = make_job(name, status={"number": 1}, gpu=gpus, **limit)
-    state.put_job(job)
-    state.put_child(make_child(job, uid=f"uid-child-{name}", status={"startTime": at(0)}))
-    state.pod_changed("ADDED", make_pod(node="a", devices=gpus, owner=f"uid-child-{name}"))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job, uid=f"uid-child-{name}", status={"startTime": at(0)}))
+    state.store.pod_event("ADDED", make_pod(node="a", devices=gpus, owner=f"uid-child-{name}"))
 
 
 def foreseen(state: State) -> dict[str, QueuePlace]:
@@ -192,9 +192,9 @@ def test_of_a_job_that_goes_while_starts_are_foreseen_nothing_is_kept() -> None:
         submit(state, name)
     found = estimates(state, survey(state, now=NOW, foresees=True))
     assert next(found) is None
-    state.drop_job("team/gone", uid="uid-gone")
+    state.store.job_deleted("team/gone", uid="uid-gone")
     assert [each[0] for each in found if each is not None] == ["uid-stays"]
-    assert list(state.expectations.misses._told) == ["uid-stays"]
+    assert list(state.store.expectations.misses._told) == ["uid-stays"]
 
 
 def test_the_first_job_that_waits_keeps_its_room_until_those_that_run_reach_their_limits() -> None:
@@ -282,9 +282,9 @@ def test_room_of_pods_that_are_about_to_go_is_kept_for_the_first_that_waits() ->
     state = make_state(a=3)
     deleted, orphan = (make_pod(worker, node="a", owner="uid-gone") for worker in (0, 1))
     for index, pod in enumerate((deleted, orphan)):
-        state.pod_changed("ADDED", with_device(pod, index=index))
+        state.store.pod_event("ADDED", with_device(pod, index=index))
     going = replace_meta(with_device(deleted, index=0), deletion_timestamp=at(30))
-    state.pod_changed("MODIFIED", going)
+    state.store.pod_event("MODIFIED", going)
     submit(state, "large", gpu=3, meta={"creationTimestamp": at(-900)})
     submit(state, "long")
     found = verdicts(state)
@@ -296,10 +296,10 @@ def test_room_of_pods_that_are_about_to_go_is_kept_for_the_first_that_waits() ->
 def test_a_stranger_s_pod_that_is_being_deleted_is_about_to_go() -> None:
     state = make_state(a=1)
     stranger = replace_meta(make_pod(node="a", devices=1), deletion_timestamp=at(30), labels={}, owner_references=[])
-    state.pod_changed("ADDED", stranger)
+    state.store.pod_event("ADDED", stranger)
     submit(state, "next")
     assert foreseen(state)["next"].estimated_start == at(60)
-    state.pod_changed("DELETED", stranger)
+    state.store.pod_event("DELETED", stranger)
     assert foreseen(state) == {}
 
 
@@ -318,15 +318,15 @@ def test_a_passing_job_without_a_limit_is_planned_and_counted_off_the_nodes_that
     state = make_state(a=4, b=4)
     occupy(state, gpus=3, seconds=3600)
     blocker = make_job("blocker", status={"number": 1}, gpu=3, activeDeadlineSeconds=7200)
-    state.put_job(blocker)
-    state.put_child(make_child(blocker, uid="uid-child-blocker", status={"startTime": at(0)}))
-    state.pod_changed("ADDED", make_pod(node="b", devices=3, owner="uid-child-blocker", created=-60))
+    state.store.job_changed(blocker)
+    state.store.child_changed(make_child(blocker, uid="uid-child-blocker", status={"startTime": at(0)}))
+    state.store.pod_event("ADDED", make_pod(node="b", devices=3, owner="uid-child-blocker", created=-60))
     submit(state, "large", gpu=4, meta={"creationTimestamp": at(-900)})
     submit(state, "long")
     verdict = verdicts(state)["long"]
     assert isinstance(verdict, Admitted)
     assert [claim.node for claim in verdict.claims] == ["b"]
-    state.verdicts["uid-long"] = verdict
+    state.decisions.set_verdict("uid-long", verdict=verdict)
     (on_the_way,) = (each for each in survey(state, now=NOW).on_the_way if each.name == "team/long")
     assert on_the_way.nodes == ("b",)
 
@@ -351,6 +351,6 @@ def test_a_time_that_is_none_is_told_and_stops_no_other_job() -> None:
     submit(state, "wrong", beginTime="2026-02-31T25:61:00Z")
     submit(state, "right")
     assert set(verdicts(state)) == {"right"}
-    obstacle = state.obstacle_of(state.jobs["team/wrong"], now=NOW)
+    obstacle = state.obstacle_of(state.store.jobs["team/wrong"], now=NOW)
     assert obstacle is not None
     assert obstacle.message.startswith('beginTime "2026-02-31T25:61:00Z" is no time')

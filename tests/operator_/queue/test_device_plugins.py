@@ -18,14 +18,14 @@ from dovetail_operator.job.actions import CreateJob, DeleteJob
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import Manifest
 from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.state.state import State
+from dovetail_operator.state.state import State, build_state
 from tests.operator_.builders import NOW, make_child, make_job, make_pod
 
 GPU = "nvidia.com/gpu"
 
 
 def make_state(*, managed: int = 0, vendor: int = 0, model: str = "V100", vendors: Vendors | None = None) -> State:
-    state = State(ClusterView(ledger=Ledger(), vendors=vendors or Vendors()), default_policy="Balanced")
+    state = build_state(ClusterView(ledger=Ledger(), vendors=vendors or Vendors()))
     if managed:
         add_node(state, "managed", gpus=managed, labels={names.LABEL_MANAGED: "true"})
     if vendor:
@@ -45,8 +45,8 @@ def add_node(
     amounts = {"cpu": "64", "memory": "256Gi", **(there or {})}
     status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
     metadata = {"name": name, "labels": labels or {}}
-    state.view.node_changed(msgspec.convert({"metadata": metadata, "status": status}, Node))
-    state.gpunode_changed(make_report(name, gpus=gpus, model=model))
+    state.store.view.node_changed(msgspec.convert({"metadata": metadata, "status": status}, Node))
+    state.store.gpunode_changed(make_report(name, gpus=gpus, model=model))
 
 
 def make_report(
@@ -65,10 +65,10 @@ def make_report(
 
 
 def submit(state: State, **spec: Any) -> None:
-    state.put_job(make_job(**spec))
-    state.numbers["uid-x"] = 7
+    state.store.job_changed(make_job(**spec))
+    state.decisions.set_number("uid-x", number=7)
     for verdict in decide(state, survey(state, now=NOW)):
-        state.verdicts[verdict.key] = verdict
+        state.decisions.set_verdict(verdict.key, verdict=verdict)
 
 
 def created(state: State) -> Manifest:
@@ -81,7 +81,7 @@ def created(state: State) -> Manifest:
 
 def vendor_child(state: State) -> Job:
     """The batch Job that is made for the job, as the API server has it."""
-    child = make_child(state.jobs["team/x"])
+    child = make_child(state.store.jobs["team/x"])
     metadata = msgspec.structs.replace(child.metadata, annotations=created(state)["metadata"]["annotations"])
     return msgspec.structs.replace(child, metadata=metadata)
 
@@ -131,17 +131,17 @@ def test_the_extender_reads_such_a_pod_as_the_job_was_meant() -> None:
     submit(state, gpu="2(V100)", policy="Spread")
     template = created(state)["spec"]["template"]
     pod = msgspec.convert({"metadata": template["metadata"], "spec": template["spec"]}, Pod)
-    assert ask_of_pod(pod, default_policy="Pack") == state.ask_of(state.jobs["team/x"])
+    assert ask_of_pod(pod, default_policy="Pack") == state.requests.ask_of(state.store.jobs["team/x"])
 
 
 def test_a_job_that_was_let_go_on_one_kind_stays_on_it() -> None:
     state = make_state(vendor=4)
     submit(state, gpu=2, suspend=True)
-    job = state.jobs["team/x"]
-    state.put_job(make_job(gpu=2, meta={"resourceVersion": "11", "generation": 2}))
+    job = state.store.jobs["team/x"]
+    state.store.job_changed(make_job(gpu=2, meta={"resourceVersion": "11", "generation": 2}))
     child = make_child(job, suspend=True)
     annotated = msgspec.structs.replace(child.metadata, annotations={names.GPU_RESOURCE: GPU})
-    state.child_changed("ADDED", msgspec.structs.replace(child, metadata=annotated))
+    state.store.child_event("ADDED", msgspec.structs.replace(child, metadata=annotated))
     add_node(state, "managed", gpus=8, labels={names.LABEL_MANAGED: "true"})
     (verdict,) = decide(state, survey(state, now=NOW))
     assert isinstance(verdict, Admitted)
@@ -150,16 +150,16 @@ def test_a_job_that_was_let_go_on_one_kind_stays_on_it() -> None:
 
 def test_a_suspended_job_is_made_anew_where_only_the_other_kind_has_room() -> None:
     state = make_state(managed=2, vendor=4)
-    state.numbers["uid-x"] = 7
+    state.decisions.set_number("uid-x", number=7)
     job = make_job(gpu=4)
-    state.put_job(job)
-    state.child_changed("ADDED", make_child(job, suspend=True))
+    state.store.job_changed(job)
+    state.store.child_event("ADDED", make_child(job, suspend=True))
     for verdict in decide(state, survey(state, now=NOW)):
-        state.verdicts[verdict.key] = verdict
+        state.decisions.set_verdict(verdict.key, verdict=verdict)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert reconcile(seen).actions == (DeleteJob(),)
-    state.child_changed("DELETED", make_child(job, suspend=True))
+    state.store.child_event("DELETED", make_child(job, suspend=True))
     survey(state, now=NOW)
     assert container(created(state))["resources"]["limits"] == {GPU: "4"}
 
@@ -167,9 +167,9 @@ def test_a_suspended_job_is_made_anew_where_only_the_other_kind_has_room() -> No
 def test_workers_on_the_way_to_a_vendor_s_node_keep_their_room() -> None:
     state = make_state(vendor=4)
     submit(state, gpu=3)
-    state.child_changed("ADDED", vendor_child(state))
-    state.put_job(make_job("y", gpu=2))
-    state.numbers["uid-y"] = 8
+    state.store.child_event("ADDED", vendor_child(state))
+    state.store.job_changed(make_job("y", gpu=2))
+    state.decisions.set_number("uid-y", number=8)
     (verdict,) = decide(state, survey(state, now=NOW))
     assert isinstance(verdict, Waits)
     assert verdict.message.startswith("Need 2 GPUs, only 1 available")
@@ -188,8 +188,8 @@ def running_on_vendor(state: State, *, phase: str = "Running") -> Pod:
 
 def started(state: State) -> None:
     submit(state, gpu=2)
-    state.child_changed("ADDED", vendor_child(state))
-    state.pod_changed("ADDED", running_on_vendor(state))
+    state.store.child_event("ADDED", vendor_child(state))
+    state.store.pod_event("ADDED", running_on_vendor(state))
 
 
 def shown(state: State) -> list[tuple[str, int, str]]:
@@ -203,20 +203,20 @@ def test_the_status_shows_the_devices_once_the_report_names_them() -> None:
     started(state)
     assert shown(state) == []
     report = make_report(given={"pod-0": [1, 3]})
-    assert state.gpunode_changed(report) == ["team/x"]
+    assert state.store.gpunode_changed(report) == ["team/x"]
     assert shown(state) == [("vendor", 1, "GPU-vendor-1"), ("vendor", 3, "GPU-vendor-3")]
-    assert state.gpunode_changed(report) == []
+    assert state.store.gpunode_changed(report) == []
 
 
 def test_a_job_that_is_over_tells_the_devices_that_it_had() -> None:
     state = make_state(vendor=4)
     started(state)
-    state.gpunode_changed(make_report(given={"pod-0": [0, 1]}))
-    state.pod_changed("MODIFIED", running_on_vendor(state, phase="Succeeded"))
-    state.gpunode_changed(make_report())
-    job = state.jobs["team/x"]
+    state.store.gpunode_changed(make_report(given={"pod-0": [0, 1]}))
+    state.store.pod_event("MODIFIED", running_on_vendor(state, phase="Succeeded"))
+    state.store.gpunode_changed(make_report())
+    job = state.store.jobs["team/x"]
     ended = make_child(job, status={"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1})
-    state.put_child(
+    state.store.child_changed(
         msgspec.structs.replace(ended, metadata=msgspec.structs.replace(ended.metadata, resource_version="21"))
     )
     assert [index for _, index, _ in shown(state)] == [0, 1]
@@ -235,7 +235,7 @@ def test_a_job_that_is_over_tells_the_devices_that_it_had() -> None:
 def test_a_job_that_a_vendor_s_cluster_cannot_have_is_told_why(spec: dict[str, Any], reason: str, message: str) -> None:
     state = make_state(vendor=4)
     submit(state, **spec)
-    verdict = state.verdicts["uid-x"]
+    verdict = state.decisions.verdicts["uid-x"]
     assert isinstance(verdict, Waits)
     assert verdict.reason == reason
     assert message in verdict.message

@@ -27,17 +27,17 @@ def with_boss(**victim: Any) -> State:
     status = {"phase": "Running", "startTime": at(-600)} | victim.pop("status", {})
     run(state, make_job("low", gpu=2, priority=10, status=status, **victim))
     boss = make_job("boss", gpu=2, priority=50)
-    state.put_job(boss)
-    state.numbers[boss.metadata.uid] = 2
+    state.store.job_changed(boss)
+    state.decisions.set_number(boss.metadata.uid, number=2)
     return state
 
 
 def run(state: State, job: GPUJob) -> None:
-    state.put_job(job)
-    state.numbers[job.metadata.uid] = 1
-    state.put_child(make_child(job, uid="child"))
+    state.store.job_changed(job)
+    state.decisions.set_number(job.metadata.uid, number=1)
+    state.store.child_changed(make_child(job, uid="child"))
     meta = {"labels": {"dovetail.dev/job": job.metadata.name}, "uid": "pod-low"}
-    state.pod_changed("ADDED", make_pod(devices=2, node="a", owner="child", started=-600, meta=meta))
+    state.store.pod_event("ADDED", make_pod(devices=2, node="a", owner="child", started=-600, meta=meta))
 
 
 def look(state: State) -> tuple[Cycle, dict[str, Verdict]]:
@@ -77,10 +77,10 @@ def test_nobody_makes_way_where_it_is_not_switched_on() -> None:
 
 def test_the_name_of_a_job_of_another_namespace_is_not_told() -> None:
     state = with_boss()
-    state.drop_job("team/boss", uid="uid-boss")
+    state.store.job_deleted("team/boss", uid="uid-boss")
     other = make_job("boss", gpu=2, priority=50, meta={"namespace": "secret"})
-    state.put_job(other)
-    state.numbers["uid-boss"] = 2
+    state.store.job_changed(other)
+    state.decisions.set_number("uid-boss", number=2)
     notices = notices_of(look(state)[0].orders, state=state)
     assert notices["uid-low"].message == "Makes way for a job of another namespace of priority 50, its own is 10"
 
@@ -105,9 +105,9 @@ def test_jobs_that_made_way_within_the_hour_are_counted() -> None:
         ("old", {"count": 1, "lastTime": at(-4000)}),
         ("now", {"count": 0, "at": at(10), "by": "uid-x"}),
     ):
-        state.put_job(make_job(name, status={"phase": "Running", "preemption": made}))
-    assert rules_now(state.preemption, state.jobs.values(), now=NOW).left == 1
-    assert rules_now(state.preemption, state.jobs.values(), now=NOW + timedelta(hours=2)).left == 2
+        state.store.job_changed(make_job(name, status={"phase": "Running", "preemption": made}))
+    assert rules_now(state.preemption, state.store.jobs.values(), now=NOW).left == 1
+    assert rules_now(state.preemption, state.store.jobs.values(), now=NOW + timedelta(hours=2)).left == 2
 
 
 def still_makes_way(state: State, *, by: str = "uid-boss") -> bool:
@@ -121,7 +121,7 @@ def still_makes_way(state: State, *, by: str = "uid-boss") -> bool:
         now=lambda: NOW,
         rng=random.Random(7),
     )
-    state.notices["uid-low"] = Notice(by=by, message="", grace_seconds=30)
+    state.decisions.set_notices({"uid-low": Notice(by=by, message="", grace_seconds=30)})
     seen = state.observe("team/low", now=NOW)
     assert seen is not None
     return queueing.still_makes_way(seen)
@@ -131,10 +131,12 @@ def test_a_job_is_ended_only_while_the_start_of_the_one_that_it_was_told_of_is_p
     assert still_makes_way(with_boss())
     assert not still_makes_way(with_boss(), by="uid-other"), "it was told of another"
     gone = with_boss()
-    gone.drop_job("team/boss", uid="uid-boss")
+    gone.store.job_deleted("team/boss", uid="uid-boss")
     assert not still_makes_way(gone), "nobody wants its place any more"
     held = with_boss()
-    held.put_job(make_job("boss", gpu=2, priority=50, suspend=True, meta={"resourceVersion": "11", "generation": 2}))
+    held.store.job_changed(
+        make_job("boss", gpu=2, priority=50, suspend=True, meta={"resourceVersion": "11", "generation": 2})
+    )
     assert not still_makes_way(held)
 
 
@@ -144,10 +146,10 @@ def test_once_the_victim_is_suspended_the_other_is_let_go_over_its_devices() -> 
     low = make_job(
         "low", gpu=2, priority=10, meta={"resourceVersion": "11"}, status={"phase": "Preempted", "preemption": made}
     )
-    state.put_job(low)
+    state.store.job_changed(low)
     child = make_child(low, uid="child", suspend=True)
     newer = msgspec.structs.replace(child.metadata, resource_version="30")
-    state.put_child(msgspec.structs.replace(child, metadata=newer))
+    state.store.child_changed(msgspec.structs.replace(child, metadata=newer))
     _, found = look(state)
     boss = found["uid-boss"]
     assert isinstance(boss, Admitted)
@@ -158,8 +160,8 @@ def returned(**status: Any) -> State:
     """The boss waits again; a job that left for it a minute ago waits too, and another runs in its place."""
     state = with_boss()
     made = {"by": "uid-boss", "count": 1, "lastTime": at(-60)}
-    state.put_job(make_job("gone", gpu=2, priority=10, status={"phase": "Preempted", "preemption": made}))
-    state.put_job(make_job("boss", gpu=2, priority=50, status=status, meta={"resourceVersion": "11"}))
+    state.store.job_changed(make_job("gone", gpu=2, priority=10, status={"phase": "Preempted", "preemption": made}))
+    state.store.job_changed(make_job("boss", gpu=2, priority=50, status=status, meta={"resourceVersion": "11"}))
     return state
 
 

@@ -16,16 +16,16 @@ from tests.operator_.builders import NOW, make_job, make_state
 def state() -> State:
     """Four GPUs for everybody, and four on a node with a taint."""
     state = make_state(a=4, b=4)
-    known = state.view.nodes["b"]
+    known = state.store.view.nodes["b"]
     spec = msgspec.structs.replace(known.spec, taints=[Taint(key="team", value="vision", effect="NoSchedule")])
-    state.view.node_changed(msgspec.structs.replace(known, spec=spec))
+    state.store.view.node_changed(msgspec.structs.replace(known, spec=spec))
     return state
 
 
 def told(state: State, **pod: Any) -> str:
     """What a gang of two that wants four GPUs each is told whose pods' spec says that."""
     template = {"spec": {"containers": [{"name": "main", "image": "busybox"}], **pod}}
-    state.put_job(make_job(status={"number": 1}, gpu=4, workers=2, template=template))
+    state.store.job_changed(make_job(status={"number": 1}, gpu=4, workers=2, template=template))
     (verdict,) = decide(state, survey(state, now=NOW))
     assert isinstance(verdict, Waits)
     assert verdict.reason == "ExceedsCapacity"
@@ -57,7 +57,7 @@ def test_both_are_told_where_both_keep_it_off(state: State) -> None:
 
 def test_a_node_without_devices_is_not_missed_for_its_taints() -> None:
     state = make_state(a=4, control=0)
-    known = state.view.nodes["control"]
+    known = state.store.view.nodes["control"]
     spec = msgspec.structs.replace(known.spec, taints=[Taint(key="control-plane", effect="NoSchedule")])
-    state.view.node_changed(msgspec.structs.replace(known, spec=spec))
+    state.store.view.node_changed(msgspec.structs.replace(known, spec=spec))
     assert told(state).endswith("could ever run together")

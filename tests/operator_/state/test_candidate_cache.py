@@ -27,7 +27,7 @@ caches_of = lru_cache(maxsize=1)(caches_for)
 
 def put(state: State, name: str = "train", *, version: int = 1, **spec: Any) -> GPUJob:
     job = make_job(name, status={"number": 1, "request": "1"}, meta={"resourceVersion": str(version)}, **spec)
-    state.put_job(job)
+    state.store.job_changed(job)
     return job
 
 
@@ -72,9 +72,9 @@ def test_the_way_in_which_a_job_was_let_go_is_its_own_and_no_other_is_left_once_
     state = make_state(a=2)
     job = put(state)
     asked = look(state, job).ask
-    state.verdicts[job.metadata.uid] = Admitted(key=job.metadata.uid, ask=asked)
+    state.decisions.set_verdict(job.metadata.uid, verdict=Admitted(key=job.metadata.uid, ask=asked))
     look(state, job)
-    state.put_child(make_child(job))
+    state.store.child_changed(make_child(job))
     assert look(state, job).others == ()
 
 
@@ -83,7 +83,7 @@ def test_a_job_that_is_let_go_in_another_way_asks_in_that_way() -> None:
     job = put(state)
     first = look(state, job)
     (other,) = first.others
-    state.verdicts[job.metadata.uid] = Admitted(key=job.metadata.uid, ask=other)
+    state.decisions.set_verdict(job.metadata.uid, verdict=Admitted(key=job.metadata.uid, ask=other))
     let_go = look(state, job)
     assert (let_go.ask, let_go.others) == (other, (first.ask,))
 
@@ -92,11 +92,11 @@ def test_memory_that_was_learned_meanwhile_is_asked_for() -> None:
     state = make_state(a=2)
     shared: dict[str, Any] = {"gpu": "0.5", "memory": {"strategy": "Dynamic"}}
     job = make_job("train-2", meta={"generateName": "train-"}, **shared)
-    state.put_job(job)
+    state.store.job_changed(job)
     before = look(state, job).ask.gpu
     told = {"strategy": "Dynamic", "basis": "", "peakMiB": 5000}
     ended = {"phase": "Succeeded", "startTime": at(-900), "completionTime": at(-100), "memory": told}
-    state.put_job(make_job("train-1", status=ended, meta={"generateName": "train-"}, **shared))
+    state.store.job_changed(make_job("train-1", status=ended, meta={"generateName": "train-"}, **shared))
     after = look(state, job).ask.gpu
     assert before is not None
     assert after is not None
@@ -107,7 +107,7 @@ def teach(state: State, *numbers: int) -> None:
     """Jobs that took a quarter of their limit."""
     for number in numbers:
         ended = {"phase": "Succeeded", "request": "1", "startTime": at(0), "completionTime": at(250)}
-        state.put_job(make_job(f"old{number}", status=ended, gpu=1, activeDeadlineSeconds=1000))
+        state.store.job_changed(make_job(f"old{number}", status=ended, gpu=1, activeDeadlineSeconds=1000))
 
 
 def test_run_times_that_were_learned_meanwhile_are_expected() -> None:
@@ -130,9 +130,9 @@ def test_pools_that_are_allowed_meanwhile_are_where_it_may_go() -> None:
     state = make_state(a=2)
     job = put(state)
     anywhere = look(state, job).site
-    state.quotas.put(quota(namespaces=["team"], pools=["fast"]))
+    state.store.quotas.put(quota(namespaces=["team"], pools=["fast"]))
     assert look(state, job).site != anywhere
-    state.quotas.drop("q")
+    state.store.quotas.drop("q")
     assert look(state, job).site == anywhere
 
 
@@ -140,8 +140,8 @@ def test_the_share_that_was_used_is_as_it_was_last_reckoned() -> None:
     state = make_state(a=2)
     job = put(state)
     assert look(state, job).share == 1.0
-    state.quotas.put(quota(namespaces=["team"], shares=1))
-    assert look(state, job).share == state.quotas.level_of(job) != 1.0
+    state.store.quotas.put(quota(namespaces=["team"], shares=1))
+    assert look(state, job).share == state.store.quotas.level_of(job) != 1.0
 
 
 def test_a_request_that_cannot_be_read_is_no_candidate_until_it_can() -> None:
@@ -149,7 +149,7 @@ def test_a_request_that_cannot_be_read_is_no_candidate_until_it_can() -> None:
     wrong = put(state, gpu="8X,0.5")
     assert caches_of(state).candidates.of(wrong, state=state, sites={}, workers=1) is None
     right = make_job("train", meta={"resourceVersion": "2", "generation": 2}, gpu=1)
-    state.put_job(right)
+    state.store.job_changed(right)
     assert look(state, right).gpus == 1
 
 
@@ -184,24 +184,24 @@ def edit(job: GPUJob, *, meta: dict[str, Any] | None = None, **spec: Any) -> GPU
 def reckon(state: State, _job: GPUJob) -> None:
     """Another job of its user has used what there was of late."""
     used = {"startTime": at(-3600), "completionTime": at(-60), "phase": "Succeeded"}
-    state.put_job(make_job("used", status=used))
-    state.quotas.reckon(counted_jobs(state, waiting=()), now=NOW)
+    state.store.job_changed(make_job("used", status=used))
+    state.store.quotas.reckon(counted_jobs(state, waiting=()), now=NOW)
 
 
 def teach_memory(state: State, _job: GPUJob) -> None:
     told = {"strategy": "Dynamic", "basis": "", "peakMiB": 5000}
     ended = {"phase": "Succeeded", "startTime": at(-900), "completionTime": at(-100), "memory": told}
     shared: dict[str, Any] = {"gpu": "0.5", "memory": {"strategy": "Dynamic"}}
-    state.put_job(make_job("x-1", status=ended, meta={"generateName": "x"}, **shared))
+    state.store.job_changed(make_job("x-1", status=ended, meta={"generateName": "x"}, **shared))
 
 
 BAD_END = {"number": 1, "startTime": at(-60), "endTime": at(-30), "reason": "Failed", "message": "", "counted": True}
 CHANGES = (
-    Change(says="it is edited", happens=lambda state, job: state.put_job(edit(job, gpu=2))),
-    Change(says="it is held", happens=lambda state, job: state.put_job(edit(job, suspend=True)), waits=False),
+    Change(says="it is edited", happens=lambda state, job: state.store.job_changed(edit(job, gpu=2))),
+    Change(says="it is held", happens=lambda state, job: state.store.job_changed(edit(job, suspend=True)), waits=False),
     Change(
         says="it is over",
-        happens=lambda state, job: state.put_job(
+        happens=lambda state, job: state.store.job_changed(
             msgspec.structs.replace(edit(job), status=msgspec.structs.replace(job.status, phase="Cancelled"))
         ),
         waits=False,
@@ -209,21 +209,35 @@ CHANGES = (
     Change(
         says="it is another user's",
         happens=lambda state, job: (
-            state.put_job(edit(job, meta={"annotations": {"dovetail.dev/user": "ada"}})),
-            state.quotas.put(quota(users=["ada"], pools=["fast"])),
+            state.store.job_changed(edit(job, meta={"annotations": {"dovetail.dev/user": "ada"}})),
+            state.store.quotas.put(quota(users=["ada"], pools=["fast"])),
         ),
     ),
     Change(
-        says="a batch Job of its own is there", happens=lambda state, job: state.put_child(make_child(job)), waits=False
+        says="a batch Job of its own is there",
+        happens=lambda state, job: state.store.child_changed(make_child(job)),
+        waits=False,
     ),
     Change(
-        says="it is let go", happens=lambda state, job: state.verdicts.update({job.metadata.uid: LET_GO}), waits=False
+        says="it is let go",
+        happens=lambda state, job: state.decisions.set_verdict(job.metadata.uid, verdict=LET_GO),
+        waits=False,
     ),
-    Change(says="it is refused", happens=lambda state, job: state.refuse(job, Obstacle(message="")), waits=False),
-    Change(says="our own code fails on it", happens=lambda state, job: state.fails_on(job, ValueError()), waits=False),
-    Change(says="it has another number", happens=lambda state, job: state.numbers.update({job.metadata.uid: 9})),
-    Change(says="it has no number", happens=lambda state, job: state.numbers.clear(), waits=False),
-    Change(says="a quota keeps it to a pool", happens=lambda state, _: state.quotas.put(quota(pools=["fast"]))),
+    Change(
+        says="it is refused",
+        happens=lambda state, job: state.decisions.refuse(job, obstacle=Obstacle(message="")),
+        waits=False,
+    ),
+    Change(
+        says="our own code fails on it",
+        happens=lambda state, job: state.decisions.record_failure(job, error=ValueError()),
+        waits=False,
+    ),
+    Change(
+        says="it has another number", happens=lambda state, job: state.decisions.set_number(job.metadata.uid, number=9)
+    ),
+    Change(says="it has no number", happens=lambda state, job: state.decisions.drop(job), waits=False),
+    Change(says="a quota keeps it to a pool", happens=lambda state, _: state.store.quotas.put(quota(pools=["fast"]))),
     Change(says="what others used is reckoned", happens=reckon),
     Change(
         says="more is known of run times",
@@ -237,7 +251,7 @@ CHANGES = (
     ),
     Change(
         says="the job is gone that it has waited for",
-        happens=lambda state, _: state.drop_job("team/first", uid="uid-first"),
+        happens=lambda state, _: state.store.job_deleted("team/first", uid="uid-first"),
         waits=False,
         spec={"dependencies": [{"name": "first"}]},
     ),
@@ -269,12 +283,12 @@ def look_at_all(state: State, *, seconds: float = 0) -> Cycle:
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
 def test_a_job_that_goes_on_waiting_is_looked_at_again_when(change: Change) -> None:
     state = make_state(a=2)
-    state.quotas.put(quota("shared", per="User", shares=1))
+    state.store.quotas.put(quota("shared", per="User", shares=1))
     job = make_job(status=change.status, **change.spec or {})
     over = {"phase": "Succeeded", "startTime": at(-9), "completionTime": at(-1)}
-    state.put_job(make_job("first", status=over))
-    state.put_job(job)
-    state.numbers[job.metadata.uid] = 1
+    state.store.job_changed(make_job("first", status=over))
+    state.store.job_changed(job)
+    state.decisions.set_number(job.metadata.uid, number=1)
     look_at_all(state)
     (before,) = look_at_all(state).waiting
     change.happens(state, job)

@@ -20,65 +20,67 @@ def after(*names: str, name: str = "x", version: int = 10, phase: str | None = N
 
 
 def obstacle(state: State, name: str = "x") -> Obstacle | None:
-    return state.obstacle_of(state.jobs[f"team/{name}"], now=NOW)
+    return state.obstacle_of(state.store.jobs[f"team/{name}"], now=NOW)
 
 
 def test_a_job_waits_until_the_other_has_succeeded() -> None:
     state = make_state(a=1)
-    state.put_job(after("first"))
+    state.store.job_changed(after("first"))
     assert obstacle(state) == Obstacle(
         reason="Dependency", message="Waits for first to succeed (there is no such job yet)"
     )
-    state.put_job(make_job("first", status={"phase": "Running"}))
+    state.store.job_changed(make_job("first", status={"phase": "Running"}))
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for first to succeed")
-    state.put_job(make_job("first", status={"phase": "Succeeded"}, meta={"resourceVersion": "12"}))
+    state.store.job_changed(make_job("first", status={"phase": "Succeeded"}, meta={"resourceVersion": "12"}))
     assert obstacle(state) is None
 
 
 def test_a_job_of_another_namespace_is_not_meant() -> None:
     state = make_state(a=1)
-    state.put_job(after("first"))
-    state.put_job(make_job("first", status={"phase": "Succeeded"}, meta={"namespace": "other"}))
+    state.store.job_changed(after("first"))
+    state.store.job_changed(make_job("first", status={"phase": "Succeeded"}, meta={"namespace": "other"}))
     assert obstacle(state) is not None
 
 
 def test_a_circle_is_told_to_those_in_it_and_ends_with_a_change() -> None:
     state = make_state(a=1)
-    state.put_job(after("y"))
-    state.put_job(after("x", name="y"))
-    state.put_job(after("x", name="behind"))
+    state.store.job_changed(after("y"))
+    state.store.job_changed(after("x", name="y"))
+    state.store.job_changed(after("x", name="behind"))
     told = "The dependencies go round in a circle, x → y → x: change or delete one of these jobs"
     assert obstacle(state) == Obstacle(reason="Invalid", message=told)
     behind = obstacle(state, "behind")
     assert behind is not None
     assert behind.reason == "Dependency"
-    state.put_job(after(name="y", version=11))
+    state.store.job_changed(after(name="y", version=11))
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for y to succeed")
 
 
 def test_all_of_a_circle_are_to_say_so_once_it_is_closed_and_once_it_is_open_again() -> None:
     state = make_state(a=1)
     for name, other in [("a", "b"), ("b", "c")]:
-        state.put_job(after(other, name=name))
+        state.store.job_changed(after(other, name=name))
         obstacle(state, name)
-    assert state.dependencies.take_news() == set()
-    state.put_job(after("a", name="c"))
+    assert state.store.dependencies.take_news() == set()
+    state.store.job_changed(after("a", name="c"))
     obstacle(state, "c")
-    assert state.dependencies.take_news() == {"team/a", "team/b", "team/c"}
-    assert state.dependencies.take_news() == set()
-    state.put_job(after("a", name="c", version=11, phase="Cancelled"))
+    assert state.store.dependencies.take_news() == {"team/a", "team/b", "team/c"}
+    assert state.store.dependencies.take_news() == set()
+    state.store.job_changed(after("a", name="c", version=11, phase="Cancelled"))
     obstacle(state, "b")
-    assert state.dependencies.take_news() == {"team/a", "team/b", "team/c"}
+    assert state.store.dependencies.take_news() == {"team/a", "team/b", "team/c"}
 
 
 def test_a_circle_ends_when_one_of_it_is_deleted_or_cancelled() -> None:
     state = make_state(a=1)
-    state.put_job(after("y"))
-    state.put_job(after("x", name="y"))
-    state.drop_job("team/y", uid="uid-y")
+    state.store.job_changed(after("y"))
+    state.store.job_changed(after("x", name="y"))
+    state.store.job_deleted("team/y", uid="uid-y")
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for y to succeed (there is no such job yet)")
-    state.put_job(after("x", name="y"))
-    state.put_job(make_job("y", status={"phase": "Cancelled"}, meta={"resourceVersion": "12"}, dependencies=[]))
+    state.store.job_changed(after("x", name="y"))
+    state.store.job_changed(
+        make_job("y", status={"phase": "Cancelled"}, meta={"resourceVersion": "12"}, dependencies=[])
+    )
     assert obstacle(state) == Obstacle(
         reason="DependencyFailed", message="A dependency cannot be met: y did not succeed"
     )
@@ -86,19 +88,19 @@ def test_a_circle_ends_when_one_of_it_is_deleted_or_cancelled() -> None:
 
 def test_those_that_wait_for_a_job_are_known() -> None:
     state = make_state(a=1)
-    state.put_job(after("first"))
-    state.put_job(after("first", "x", name="z"))
-    assert state.dependencies.dependents_of("team/first") == ["team/x", "team/z"]
-    state.drop_job("team/z", uid="uid-z")
-    state.put_job(after(version=11))
-    assert state.dependencies.dependents_of("team/first") == []
+    state.store.job_changed(after("first"))
+    state.store.job_changed(after("first", "x", name="z"))
+    assert state.store.dependencies.dependents_of("team/first") == ["team/x", "team/z"]
+    state.store.job_deleted("team/z", uid="uid-z")
+    state.store.job_changed(after(version=11))
+    assert state.store.dependencies.dependents_of("team/first") == []
 
 
 @pytest.mark.parametrize(("choice", "phase"), [("Cancel", "Cancelled"), ("Wait", "Queued")])
 def test_a_job_whose_dependency_failed_is_cancelled_or_waits(choice: str, phase: str) -> None:
     state = make_state(a=1)
-    state.put_job(after("first", onDependencyFailure=choice))
-    state.put_job(make_job("first", status={"phase": "Failed"}))
+    state.store.job_changed(after("first", onDependencyFailure=choice))
+    state.store.job_changed(make_job("first", status={"phase": "Failed"}))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     status = reconcile(seen).status
@@ -110,9 +112,9 @@ def test_a_job_whose_dependency_failed_is_cancelled_or_waits(choice: str, phase:
 def test_the_suspended_batch_job_of_one_that_is_cancelled_so_goes() -> None:
     state = make_state(a=1)
     job = after("first")
-    state.put_job(job)
-    state.put_child(make_child(job, suspend=True))
-    state.put_job(make_job("first", status={"phase": "Failed"}))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job, suspend=True))
+    state.store.job_changed(make_job("first", status={"phase": "Failed"}))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert reconcile(seen).actions == (DeleteJob(),)
@@ -121,9 +123,9 @@ def test_the_suspended_batch_job_of_one_that_is_cancelled_so_goes() -> None:
 def test_a_job_that_runs_minds_no_dependency() -> None:
     state = make_state(a=1)
     job = after("first")
-    state.put_job(job)
-    state.put_child(make_child(job))
-    state.put_job(make_job("first", status={"phase": "Failed"}))
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job))
+    state.store.job_changed(make_job("first", status={"phase": "Failed"}))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert reconcile(seen).status.phase == "Starting"
@@ -132,14 +134,14 @@ def test_a_job_that_runs_minds_no_dependency() -> None:
 def test_a_job_that_is_over_stays_until_those_that_wait_for_it_have_noted_its_end() -> None:
     state = make_state(a=1)
     ended = {"number": 2, "phase": "Succeeded", "completionTime": at(-5)}
-    state.put_job(make_job("first", status=ended, ttlSecondsAfterFinished=0))
-    state.put_job(after("first"))
+    state.store.job_changed(make_job("first", status=ended, ttlSecondsAfterFinished=0))
+    state.store.job_changed(after("first"))
     seen = state.observe("team/first", now=NOW)
     assert seen is not None
     outcome = reconcile(seen)
     assert (outcome.actions, outcome.wake_at) == ((), NOW + timedelta(seconds=1))
     noted = [{"name": "first", "condition": "Succeeded", "state": "Met"}]
-    state.put_job(
+    state.store.job_changed(
         make_job(
             status={"number": 1, "dependencies": noted},
             dependencies=[{"name": "first"}],
@@ -161,8 +163,8 @@ def test_nobody_waits_who_has_ended_or_has_noted_it(status: dict[str, str]) -> N
         dependent = make_job(status=status, dependencies=[{"name": "first"}])
     first = make_job("first", status={"phase": "Failed"})
     for job in (first, dependent):
-        state.put_job(job)
-    assert not state.dependencies.is_awaited(first)
+        state.store.job_changed(job)
+    assert not state.store.dependencies.is_awaited(first)
 
 
 def array_after(*others: str, name: str = "arr", **spec: object) -> GPUJob:
@@ -175,10 +177,10 @@ CHANGE = "change or delete one of these jobs"
 
 def test_an_array_that_waits_for_a_task_of_its_own_is_told_that_this_is_a_circle() -> None:
     state = make_state(a=1)
-    state.put_job(array_after("arr-t3"))
+    state.store.job_changed(array_after("arr-t3"))
     told = f"The dependencies go round in a circle, arr → arr-t3 → arr (arr-t3 is a task of arr): {CHANGE}"
     assert obstacle(state, "arr") == Obstacle(reason="Invalid", message=told)
-    state.put_job(array_after("arr-t4", name="arr", version=11))
+    state.store.job_changed(array_after("arr-t4", name="arr", version=11))
     assert obstacle(state, "arr") == Obstacle(
         reason="Dependency", message="Waits for arr-t4 to succeed (there is no such job yet)"
     )
@@ -187,7 +189,7 @@ def test_an_array_that_waits_for_a_task_of_its_own_is_told_that_this_is_a_circle
 def test_a_sweep_is_told_so_by_the_names_that_its_template_gives() -> None:
     state = make_state(a=1)
     sweep = {"parameters": [{"name": "lr", "values": ["0.1", "0.2"]}], "nameTemplate": "lr{lr}"}
-    state.put_job(after("arr-lr0-2", name="arr", sweep=sweep))
+    state.store.job_changed(after("arr-lr0-2", name="arr", sweep=sweep))
     found = obstacle(state, "arr")
     assert found is not None
     assert "arr → arr-lr0-2 → arr (arr-lr0-2 is a task of arr)" in found.message
@@ -198,9 +200,9 @@ def test_a_circle_that_leads_over_a_task_is_told_to_the_array_and_to_the_job(arr
     state = make_state(a=1)
     jobs = [array_after("x"), after("arr-t0")]
     for job in jobs if array_first else reversed(jobs):
-        state.put_job(job)
+        state.store.job_changed(job)
         obstacle(state, job.metadata.name)
-    assert state.dependencies.take_news() == {"team/arr", "team/x"}
+    assert state.store.dependencies.take_news() == {"team/arr", "team/x"}
     for name, way in (("arr", "arr → x → arr-t0 → arr"), ("x", "x → arr-t0 → arr → x")):
         found = obstacle(state, name)
         assert found is not None
@@ -209,9 +211,9 @@ def test_a_circle_that_leads_over_a_task_is_told_to_the_array_and_to_the_job(arr
 
 def test_a_job_that_waits_for_a_task_of_an_array_that_can_begin_is_in_no_circle() -> None:
     state = make_state(a=1)
-    state.put_job(make_job("first", status={"phase": "Running"}))
-    state.put_job(array_after("first"))
-    state.put_job(after("arr-t0"))
+    state.store.job_changed(make_job("first", status={"phase": "Running"}))
+    state.store.job_changed(array_after("first"))
+    state.store.job_changed(after("arr-t0"))
     assert obstacle(state) == Obstacle(
         reason="Dependency", message="Waits for arr-t0 to succeed (there is no such job yet)"
     )
@@ -219,12 +221,12 @@ def test_a_job_that_waits_for_a_task_of_an_array_that_can_begin_is_in_no_circle(
 
 def test_a_circle_over_a_task_ends_once_a_job_of_that_name_is_there_and_is_one_again_when_the_task_goes() -> None:
     state = make_state(a=1)
-    state.put_job(array_after("x"))
-    state.put_job(after("arr-t0"))
+    state.store.job_changed(array_after("x"))
+    state.store.job_changed(after("arr-t0"))
     assert getattr(obstacle(state), "reason", None) == "Invalid"
     task = make_job("arr-t0", status={"phase": "Running"}, meta={"labels": {"dovetail.dev/array": "arr"}})
-    state.put_job(task)
+    state.store.job_changed(task)
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for arr-t0 to succeed")
     assert obstacle(state, "arr") == Obstacle(reason="Dependency", message="Waits for x to succeed")
-    state.drop_job("team/arr-t0", uid="uid-arr-t0")
+    state.store.job_deleted("team/arr-t0", uid="uid-arr-t0")
     assert getattr(obstacle(state), "reason", None) == "Invalid"

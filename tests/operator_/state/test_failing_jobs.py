@@ -10,7 +10,7 @@ from dovetail_operator.controller import reconciler
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue import cycle
-from dovetail_operator.state import state
+from dovetail_operator.state import requests
 from dovetail_operator.state.failing_jobs import Failing
 from tests.core.kube.api import Api
 from tests.operator_.builders import NOW, make_job, make_state, see
@@ -59,9 +59,9 @@ def test_a_job_that_waits_for_another_try_is_looked_at_when_it_is_due() -> None:
 
 def test_a_request_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     known, job = make_state(a=1), numbered()
-    known.put_job(job)
-    whole = state._read_job
-    monkeypatch.setattr(state, "_read_job", _raising)
+    known.store.job_changed(job)
+    whole = requests.read_request
+    monkeypatch.setattr(requests, "read_request", _raising)
 
     def seen(seconds: float) -> Observed:
         found = known.observe("team/x", now=later(seconds))
@@ -71,7 +71,7 @@ def test_a_request_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monk
     assert seen(0).obstacle is not None
     # It still fails, and the job is still told so.
     assert seen(30).obstacle is not None
-    monkeypatch.setattr(state, "_read_job", whole)
+    monkeypatch.setattr(requests, "read_request", whole)
     assert seen(89).obstacle is not None
     assert seen(90).obstacle is None
     assert seen(90).ask is not None

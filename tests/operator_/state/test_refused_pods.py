@@ -105,13 +105,13 @@ class Rig:
         self.state: State = make_state(a=4)
         placement = {"generation": 1, "nodes": [{"name": "a", "workers": 3}], "worker": {"request": "1"}}
         self.job = make_job(workers=3, status={"number": 1, "plans": 1, "placement": placement})
-        self.state.put_job(self.job)
-        self.state.put_child(make_child(self.job, completions=3, status={"startTime": at(0)}))
+        self.state.store.job_changed(self.job)
+        self.state.store.child_changed(make_child(self.job, completions=3, status={"startTime": at(0)}))
         for worker in range(2):
-            self.state.pod_changed("ADDED", make_pod(worker, node="a", devices=1))
+            self.state.store.pod_event("ADDED", make_pod(worker, node="a", devices=1))
 
     def told(self, message: str, *, type_: EventType = "ADDED", **more: Any) -> None:
-        self.state.refused_pods.changed(type_, msgspec.convert(event(message, **more), Event))
+        self.state.store.refused_pods.changed(type_, msgspec.convert(event(message, **more), Event))
 
     def doubts(self) -> dict[str, Doubt]:
         cycle = survey(self.state, now=NOW)
@@ -126,7 +126,7 @@ def test_a_gang_of_which_some_pods_are_refused_is_doubted_in_the_api_servers_wor
     doubt = rig.doubts()["uid-x"]
     assert (doubt.reason, doubt.words) == ("Quota", f"the API server refuses its pods: forbidden: {QUOTA}")
     # Once it has all its pods nothing is doubted any more.
-    rig.state.pod_changed("ADDED", make_pod(2, node="a", devices=1))
+    rig.state.store.pod_event("ADDED", make_pod(2, node="a", devices=1))
     assert rig.doubts() == {}
 
 
@@ -152,7 +152,7 @@ def test_what_refused_the_pods_of_one_run_does_not_stop_the_next() -> None:
     rig.told(f'Error creating: pods "x-2-abcde" is forbidden: {QUOTA}')
     again = make_child(rig.job, completions=3, status={"startTime": at(60)})
     meta = msgspec.structs.replace(again.metadata, resource_version="21")
-    rig.state.put_child(msgspec.structs.replace(again, metadata=meta))
+    rig.state.store.child_changed(msgspec.structs.replace(again, metadata=meta))
     assert rig.doubts() == {}
 
 

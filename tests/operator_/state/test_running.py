@@ -29,7 +29,7 @@ def look(state: State) -> Cycle:
 
 def put_child(state: State, **changed: object) -> None:
     metadata = msgspec.structs.replace(CHILD.metadata, resource_version="21")
-    state.put_child(msgspec.structs.replace(CHILD, metadata=metadata, **changed))
+    state.store.child_changed(msgspec.structs.replace(CHILD, metadata=metadata, **changed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,16 @@ class Change:
 CHANGES = (
     Change(
         says="another pod is bound",
-        happens=lambda state: state.pod_changed("ADDED", SECOND),
+        happens=lambda state: state.store.pod_event("ADDED", SECOND),
         leaving=[FIRST.metadata.uid, SECOND.metadata.uid],
         coming=[],
     ),
-    Change(says="its pod is gone", happens=lambda state: state.pod_changed("DELETED", FIRST), leaving=[], coming=[2]),
+    Change(
+        says="its pod is gone", happens=lambda state: state.store.pod_event("DELETED", FIRST), leaving=[], coming=[2]
+    ),
     Change(
         says="its pod has ended",
-        happens=lambda state: state.pod_changed("MODIFIED", make_pod(0, node="a", phase="Succeeded")),
+        happens=lambda state: state.store.pod_event("MODIFIED", make_pod(0, node="a", phase="Succeeded")),
         leaving=[],
     ),
     Change(
@@ -69,14 +71,14 @@ CHANGES = (
     ),
     Change(
         says="the job is given a time limit",
-        happens=lambda state: state.put_job(
+        happens=lambda state: state.store.job_changed(
             make_job(workers=2, status={"number": 1}, meta={"resourceVersion": "11"}, activeDeadlineSeconds=90)
         ),
         seconds=60,
     ),
     Change(
         says="the job is cancelled, and its pods are about to leave",
-        happens=lambda state: state.put_job(
+        happens=lambda state: state.store.job_changed(
             make_job(workers=2, status={"number": 1}, meta={"resourceVersion": "11"}, cancel=True)
         ),
         coming=[],
@@ -88,9 +90,9 @@ CHANGES = (
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
 def test_a_job_at_work_is_looked_at_again_when(change: Change) -> None:
     state = make_state(a=8)
-    state.put_job(JOB)
-    state.put_child(CHILD)
-    state.pod_changed("ADDED", FIRST)
+    state.store.job_changed(JOB)
+    state.store.child_changed(CHILD)
+    state.store.pod_event("ADDED", FIRST)
     look(state)
     before = look(state)
     assert ([each.at_seconds for each in before.leaving], [each.workers for each in before.on_the_way]) == (
@@ -108,10 +110,10 @@ def test_when_those_that_run_are_likely_to_end_is_told_to_one_that_foresees() ->
     state = make_state(a=8)
     for number in range(10):
         ended = {"phase": "Succeeded", "request": "1", "startTime": at(-900), "completionTime": at(-650)}
-        state.put_job(make_job(f"old{number}", status=ended, activeDeadlineSeconds=1000))
+        state.store.job_changed(make_job(f"old{number}", status=ended, activeDeadlineSeconds=1000))
     job = make_job(status={"number": 1, "request": "1"}, activeDeadlineSeconds=1000)
-    state.put_job(job)
-    state.put_child(make_child(job, status={"startTime": at(-60)}))
-    state.pod_changed("ADDED", FIRST)
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job, status={"startTime": at(-60)}))
+    state.store.pod_event("ADDED", FIRST)
     assert [each.likely_seconds for each in survey(state, now=NOW).leaving] == [None]
     assert [each.likely_seconds for each in survey(state, now=NOW, foresees=True).leaving] == [190]

@@ -16,33 +16,33 @@ def version(number: int, **meta: str) -> dict[str, str]:
 
 def test_an_older_version_of_a_job_is_not_taken_over() -> None:
     state = make_state()
-    assert state.put_job(make_job(meta=version(9), priority=1))
-    assert state.put_job(make_job(meta=version(10), priority=2))
-    assert not state.put_job(make_job(meta=version(10), priority=3))
-    assert not state.put_job(make_job(meta=version(9), priority=4))
-    assert state.jobs["team/x"].spec.priority == 2
+    assert state.store.job_changed(make_job(meta=version(9), priority=1))
+    assert state.store.job_changed(make_job(meta=version(10), priority=2))
+    assert not state.store.job_changed(make_job(meta=version(10), priority=3))
+    assert not state.store.job_changed(make_job(meta=version(9), priority=4))
+    assert state.store.jobs["team/x"].spec.priority == 2
 
 
 def test_a_job_that_came_anew_under_its_name_starts_afresh() -> None:
     state = make_state()
-    state.put_job(make_job(meta=version(5)))
-    state.numbers["uid-x"] = 3
-    state.verdicts["uid-x"] = LET_GO
-    state.put_job(make_job(meta=version(6, uid="uid-new")))
+    state.store.job_changed(make_job(meta=version(5)))
+    state.decisions.set_number("uid-x", number=3)
+    state.decisions.set_verdict("uid-x", verdict=LET_GO)
+    state.store.job_changed(make_job(meta=version(6, uid="uid-new")))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert (seen.number, seen.verdict) == (None, None)
-    state.drop_job("team/x", uid="uid-x")
-    assert "team/x" in state.jobs
+    state.store.job_deleted("team/x", uid="uid-x")
+    assert "team/x" in state.store.jobs
 
 
 def test_a_job_sees_its_own_child_and_that_ones_pods() -> None:
     state = make_state()
     job = make_job()
-    state.put_job(job)
-    state.child_changed("ADDED", make_child(job))
-    state.pod_changed("ADDED", make_pod(0))
-    state.pod_changed("ADDED", make_pod(1, owner="uid-an-earlier-child"))
+    state.store.job_changed(job)
+    state.store.child_event("ADDED", make_child(job))
+    state.store.pod_event("ADDED", make_pod(0))
+    state.store.pod_event("ADDED", make_pod(1, owner="uid-an-earlier-child"))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert seen.child == make_child(job)
@@ -51,8 +51,8 @@ def test_a_job_sees_its_own_child_and_that_ones_pods() -> None:
 
 def test_another_ones_child_is_not_seen() -> None:
     state = make_state()
-    state.put_job(make_job())
-    state.child_changed("ADDED", make_child(make_job(meta={"uid": "uid-earlier"})))
+    state.store.job_changed(make_job())
+    state.store.child_event("ADDED", make_child(make_job(meta={"uid": "uid-earlier"})))
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert seen.child is None
@@ -61,29 +61,29 @@ def test_another_ones_child_is_not_seen() -> None:
 def test_a_child_that_is_gone_is_forgotten_but_not_its_successor() -> None:
     state = make_state()
     job = make_job()
-    state.put_job(job)
-    state.child_changed("ADDED", make_child(job, uid="uid-second"))
-    state.child_changed("DELETED", make_child(job, uid="uid-first"))
-    assert state.child_of(job) is not None
-    state.child_changed("DELETED", make_child(job, uid="uid-second"))
-    assert state.child_of(job) is None
+    state.store.job_changed(job)
+    state.store.child_event("ADDED", make_child(job, uid="uid-second"))
+    state.store.child_event("DELETED", make_child(job, uid="uid-first"))
+    assert state.store.child_of(job) is not None
+    state.store.child_event("DELETED", make_child(job, uid="uid-second"))
+    assert state.store.child_of(job) is None
 
 
 def test_a_pod_names_the_job_that_it_belongs_to() -> None:
     state = make_state()
-    assert state.pod_changed("ADDED", make_pod()) == "team/x"
-    assert state.pod_changed("DELETED", make_pod()) == "team/x"
-    assert state.pod_changed("ADDED", Pod()) is None
+    assert state.store.pod_event("ADDED", make_pod()) == "team/x"
+    assert state.store.pod_event("DELETED", make_pod()) == "team/x"
+    assert state.store.pod_event("ADDED", Pod()) is None
 
 
 def test_a_refusal_holds_for_the_generation_that_was_refused() -> None:
     state = make_state()
     job = make_job()
-    state.put_job(job)
-    state.refuse(job, Obstacle(message="no"))
+    state.store.job_changed(job)
+    state.decisions.refuse(job, obstacle=Obstacle(message="no"))
     assert state.obstacle_of(job, now=NOW) == Obstacle(message="no")
     assert state.obstacle_of(make_job(meta={"generation": 2}), now=NOW) is None
-    state.relent(job)
+    state.decisions.retry(job)
     assert state.obstacle_of(job, now=NOW) is None
 
 
@@ -100,8 +100,8 @@ def test_a_job_keeps_the_number_that_it_shows() -> None:
     state = make_state()
     shown, given, new = make_job("a", status={"number": 4}), make_job("b"), make_job("c")
     for job in (shown, given, new):
-        state.put_job(job)
-    state.numbers["uid-b"] = 5
+        state.store.job_changed(job)
+    state.decisions.set_number("uid-b", number=5)
     assert [state.number_of(job) for job in (shown, given, new)] == [4, 5, None]
     assert state.unnumbered() == [new]
 
@@ -113,44 +113,44 @@ def test_a_job_whose_batch_job_was_deleted_waits_for_the_pods_of_that_run() -> N
     state = make_state()
     job = make_job(status={"number": 1, "phase": "Running"})
     child, pod = make_child(job), make_pod(meta=NUMBERED)
-    state.put_job(job)
-    state.child_changed("ADDED", child)
-    state.pod_changed("ADDED", pod)
+    state.store.job_changed(job)
+    state.store.child_event("ADDED", child)
+    state.store.pod_event("ADDED", pod)
     assert state.obstacle_of(job, now=NOW) is None
-    state.child_changed("DELETED", child)
+    state.store.child_event("DELETED", child)
     assert told(state, job) == "Waiting for the pods of the run before to end"
-    state.pod_changed("DELETED", pod)
+    state.store.pod_event("DELETED", pod)
     assert state.obstacle_of(job, now=NOW) is None
 
 
 def test_a_job_whose_batch_job_was_deleted_and_its_pods_left_behind_says_which() -> None:
     state = make_state()
     job = make_job(status={"number": 1, "phase": "Running"})
-    state.put_job(job)
-    state.pod_changed("ADDED", make_pod(meta=NUMBERED))
-    state.pod_changed("MODIFIED", make_pod(meta={**NUMBERED, "ownerReferences": []}))
+    state.store.job_changed(job)
+    state.store.pod_event("ADDED", make_pod(meta=NUMBERED))
+    state.store.pod_event("MODIFIED", make_pod(meta={**NUMBERED, "ownerReferences": []}))
     expected = "Pod x-0-running of the run before goes on without its Job: waiting for it to end or to be deleted"
     assert told(state, job) == expected
-    assert state.pods.leaving(running=()) == []
-    state.pod_changed("MODIFIED", make_pod(phase="Succeeded", meta={**NUMBERED, "ownerReferences": []}))
+    assert state.store.pods.leaving(running=()) == []
+    state.store.pod_event("MODIFIED", make_pod(phase="Succeeded", meta={**NUMBERED, "ownerReferences": []}))
     assert state.obstacle_of(job, now=NOW) is None
 
 
 def test_the_pods_of_a_job_that_is_not_its_own_any_more_are_not_what_it_waits_for() -> None:
     state = make_state()
     job = make_job(status={"number": 1, "phase": "Running"})
-    state.put_job(job)
-    state.pod_changed("ADDED", make_pod(meta=NUMBERED))
-    state.child_changed("ADDED", make_child(make_job(meta={"uid": "another"})))
+    state.store.job_changed(job)
+    state.store.pod_event("ADDED", make_pod(meta=NUMBERED))
+    state.store.child_event("ADDED", make_child(make_job(meta={"uid": "another"})))
     assert state.obstacle_of(job, now=NOW) is None
 
 
 def test_pods_of_an_earlier_job_of_the_name_or_that_have_ended_are_not_waited_for() -> None:
     state = make_state()
     job = make_job(status={"number": 2})
-    state.put_job(job)
-    state.pod_changed("ADDED", make_pod(meta=NUMBERED))
-    state.pod_changed("ADDED", make_pod(1, phase="Failed", meta={"labels": {**NUMBERED["labels"]}}))
+    state.store.job_changed(job)
+    state.store.pod_event("ADDED", make_pod(meta=NUMBERED))
+    state.store.pod_event("ADDED", make_pod(1, phase="Failed", meta={"labels": {**NUMBERED["labels"]}}))
     assert state.obstacle_of(job, now=NOW) is None
 
 
@@ -158,14 +158,14 @@ def test_a_pod_whose_label_was_taken_off_stays_its_jobs() -> None:
     state = make_state()
     job = make_job(status={"number": 1})
     child = make_child(job)
-    state.put_job(job)
-    state.child_changed("ADDED", child)
-    state.pod_changed("ADDED", make_pod())
-    assert state.pod_changed("MODIFIED", make_pod(phase="Failed", meta={"labels": {}})) == "team/x"
-    assert [pod.status.phase for pod in state.pods.of(child)] == ["Failed"]
-    assert state.pod_changed("DELETED", make_pod(meta={"labels": {}})) == "team/x"
-    assert state.pods.of(child) == ()
-    assert not state.pods.are_there("team/x")
+    state.store.job_changed(job)
+    state.store.child_event("ADDED", child)
+    state.store.pod_event("ADDED", make_pod())
+    assert state.store.pod_event("MODIFIED", make_pod(phase="Failed", meta={"labels": {}})) == "team/x"
+    assert [pod.status.phase for pod in state.store.pods.of(child)] == ["Failed"]
+    assert state.store.pod_event("DELETED", make_pod(meta={"labels": {}})) == "team/x"
+    assert state.store.pods.of(child) == ()
+    assert not state.store.pods.are_there("team/x")
 
 
 def told(state: State, job: GPUJob) -> str:
@@ -180,33 +180,33 @@ def told(state: State, job: GPUJob) -> str:
 )
 def test_a_pod_that_only_says_so_is_no_job_s(meta: dict[str, Any]) -> None:
     state = make_state()
-    state.put_job(job := make_job(status={"number": 1}))
-    state.put_child(make_child(job, uid="uid-child"))
-    state.pod_changed("ADDED", make_pod(meta=NUMBERED, owner="uid-child"))
-    assert state.is_of_a_job("uid-pod-0--50")
+    state.store.job_changed(job := make_job(status={"number": 1}))
+    state.store.child_changed(make_child(job, uid="uid-child"))
+    state.store.pod_event("ADDED", make_pod(meta=NUMBERED, owner="uid-child"))
+    assert state.store.is_of_a_job("uid-pod-0--50")
     forged = make_pod(meta={**NUMBERED, "uid": "uid-forged", **meta}, owner="uid-child")
-    state.pod_changed("ADDED", forged)
-    assert not state.is_of_a_job("uid-forged")
+    state.store.pod_event("ADDED", forged)
+    assert not state.store.is_of_a_job("uid-forged")
 
 
 def test_a_pod_that_only_has_its_label_keeps_no_job_waiting() -> None:
     state = make_state()
-    state.put_job(job := make_job(status={"number": 1}))
-    state.pod_changed("ADDED", make_pod(meta={**NUMBERED, "ownerReferences": []}))
+    state.store.job_changed(job := make_job(status={"number": 1}))
+    state.store.pod_event("ADDED", make_pod(meta={**NUMBERED, "ownerReferences": []}))
     assert state.obstacle_of(job, now=NOW) is None
 
 
 def test_a_pod_whose_batch_job_is_no_gpujob_s_is_not_ended_with_one() -> None:
     state = make_state()
-    state.put_job(make_job(status={"number": 1}))
-    state.pod_changed("ADDED", make_pod(meta=NUMBERED, owner="uid-of-a-job-of-somebody-s-own"))
-    assert not state.is_of_a_job("uid-pod-0--50")
+    state.store.job_changed(make_job(status={"number": 1}))
+    state.store.pod_event("ADDED", make_pod(meta=NUMBERED, owner="uid-of-a-job-of-somebody-s-own"))
+    assert not state.store.is_of_a_job("uid-pod-0--50")
 
 
 def test_a_pod_that_its_batch_job_left_behind_is_known_by_its_allocation_after_a_restart() -> None:
     state = make_state(a=1)
-    state.put_job(job := make_job(status={"number": 1, "phase": "Running"}))
+    state.store.job_changed(job := make_job(status={"number": 1, "phase": "Running"}))
     held = Allocation(node="a", mode="Exclusive", containers=[], priority=10, job="x")
     left = {**NUMBERED, "ownerReferences": [], "annotations": annotations_of(held)}
-    state.pod_changed("ADDED", make_pod(meta=left))
+    state.store.pod_event("ADDED", make_pod(meta=left))
     assert "goes on without its Job" in told(state, job)

@@ -48,17 +48,19 @@ class Change:
 
 def let_go(state: State, job: GPUJob) -> None:
     claims = (Claim(key="uid-x/0", node="a"),)
-    state.verdicts[job.metadata.uid] = Admitted(key=job.metadata.uid, claims=claims)
+    state.decisions.set_verdict(job.metadata.uid, verdict=Admitted(key=job.metadata.uid, claims=claims))
 
 
 def with_a_child(state: State, job: GPUJob) -> None:
-    state.put_child(make_child(job, parallelism=1, completions=1))
+    state.store.child_changed(make_child(job, parallelism=1, completions=1))
 
 
 CHANGES = (
     Change(
         says="it is edited",
-        happens=lambda state, _: state.put_job(make_job(meta={"resourceVersion": "11", "generation": 2}, gpu=4)),
+        happens=lambda state, _: state.store.job_changed(
+            make_job(meta={"resourceVersion": "11", "generation": 2}, gpu=4)
+        ),
         milli=4000,
     ),
     Change(says="it is let go, with fewer workers", happens=let_go, milli=1000, queued=False),
@@ -69,16 +71,16 @@ CHANGES = (
 
 
 def forbid(state: State) -> None:
-    state.quotas.put(quota("one", pools=["slow"]))
-    state.quotas.put(quota("other", pools=["fast"]))
+    state.store.quotas.put(quota("one", pools=["slow"]))
+    state.store.quotas.put(quota("other", pools=["fast"]))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
 def test_a_job_is_counted_anew_when(change: Change) -> None:
     state = make_state(a=8)
-    state.quotas.put(quota())
+    state.store.quotas.put(quota())
     job = make_job(workers=2, minWorkers=1)
-    state.put_job(job)
+    state.store.job_changed(job)
     count(state)
     (before,) = count(state)
     assert (before.milli, before.queued, before.refused) == (2000, True, None)
@@ -89,20 +91,20 @@ def test_a_job_is_counted_anew_when(change: Change) -> None:
 
 def test_what_has_not_changed_is_not_counted_anew() -> None:
     state = make_state(a=8)
-    state.quotas.put(quota())
-    state.put_job(make_job())
+    state.store.quotas.put(quota())
+    state.store.job_changed(make_job())
     (first,), (second,) = count(state), count(state)
     assert second is first
 
 
 def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
     state = make_state(a=8)
-    state.quotas.put(quota())
-    state.put_job(make_job())
+    state.store.quotas.put(quota())
+    state.store.job_changed(make_job())
     (first,) = count(state)
-    state.drop_job("team/x", uid="uid-x")
+    state.store.job_deleted("team/x", uid="uid-x")
     assert count(state) == []
-    state.put_job(make_job())
+    state.store.job_changed(make_job())
     (again,) = count(state)
     assert again == first
     assert again is not first
@@ -111,13 +113,13 @@ def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
 def test_what_every_quota_has_noted_is_not_counted_any_more() -> None:
     state = make_state(a=8)
     shares = {"metadata": {"name": "s"}, "spec": {"shares": 1}}
-    state.quotas.put(quota())
-    state.quotas.put(msgspec.convert(shares, GPUQuota))
-    state.put_job(make_job(status={"phase": "Succeeded", "startTime": at(-90), "completionTime": at(-60)}))
+    state.store.quotas.put(quota())
+    state.store.quotas.put(msgspec.convert(shares, GPUQuota))
+    state.store.job_changed(make_job(status={"phase": "Succeeded", "startTime": at(-90), "completionTime": at(-60)}))
     assert len(counted_jobs(state, waiting=())) == 1
-    state.quotas.put(msgspec.convert(shares | {"status": {"asOf": at(-30)}}, GPUQuota))
+    state.store.quotas.put(msgspec.convert(shares | {"status": {"asOf": at(-30)}}, GPUQuota))
     assert counted_jobs(state, waiting=()) == []
-    state.quotas.put(msgspec.convert(shares, GPUQuota))
+    state.store.quotas.put(msgspec.convert(shares, GPUQuota))
     assert len(counted_jobs(state, waiting=())) == 1
-    state.quotas.drop("s")
+    state.store.quotas.drop("s")
     assert counted_jobs(state, waiting=()) == []

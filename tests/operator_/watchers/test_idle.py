@@ -26,7 +26,7 @@ class Rig:
     def __init__(self, client: Client, *, action: IdleAction = "Suspend", **status: Any) -> None:
         self.state: State = make_state(a=1)
         self.job = make_job(status={"phase": "Running", "devices": [DEVICE], **status})
-        self.state.put_job(self.job)
+        self.state.store.job_changed(self.job)
         self.seconds = 0.0
         self.device: dict[str, Any] = {"temperatureCelsius": 40}
         self.changed: list[str] = []
@@ -49,7 +49,7 @@ class Rig:
                 "utilization": utilization, **self.device,
             }  # fmt: skip
             status = {"devices": [device], "observedAt": at(seconds)}
-            self.state.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
+            self.state.store.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
         await self.watch.look()
 
 
@@ -77,7 +77,7 @@ async def test_a_job_that_works_again_is_told_so(rig: Rig) -> None:
     for seconds, utilization in ((0, 0.0), (600, 0.0), (660, 0.9)):
         await rig.look(seconds, utilization=utilization)
     assert rig.changed == ["team/x", "team/x"]
-    assert rig.state.idle == {}
+    assert rig.state.decisions.idle == {}
 
 
 async def test_by_default_a_warning_is_all(client: Client, api: Api) -> None:
@@ -115,7 +115,7 @@ async def test_after_a_restart_it_is_not_warned_again(client: Client) -> None:
     told = {"type": CONDITION, "status": "True", "reason": "NoGPUWork", "message": "", "lastTransitionTime": at(-60)}
     rig = Rig(client, conditions=[told])
     await rig.look(0)
-    assert (rig.events, list(rig.state.idle)) == ([], ["uid-x"])
+    assert (rig.events, list(rig.state.decisions.idle)) == ([], ["uid-x"])
 
 
 def test_the_condition_says_since_when_and_that_it_is_over() -> None:

@@ -64,32 +64,32 @@ class Rig:
 
 async def test_of_a_job_of_ours_it_is_passed_on_and_taken_back(client: Client) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job(meta={"labels": LABELS}))
+    rig.state.store.job_changed(make_job(meta={"labels": LABELS}))
     found = msgspec.convert(workload(NO_QUOTA), kueue.Workload)
     rig.watch._on_event("ADDED", found)
     rig.watch._on_event("MODIFIED", found)
-    assert rig.state.kueue == {"uid-child-x": NO_QUOTA}
+    assert rig.state.decisions.kueue == {"uid-child-x": NO_QUOTA}
     rig.watch._on_event("DELETED", found)
-    assert rig.state.kueue == {}
+    assert rig.state.decisions.kueue == {}
     assert [rig.changed.get_nowait() for _ in range(rig.changed.qsize())] == ["team/x", "team/x"]
 
 
 async def test_of_others_nothing_is_kept(client: Client) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job("unlabelled"))
+    rig.state.store.job_changed(make_job("unlabelled"))
     for other in (
         workload(NO_QUOTA, owner="stranger"),
         workload(NO_QUOTA, owner="unlabelled"),
         workload(NO_QUOTA, kind="JobSet"),
     ):
         rig.watch._on_event("ADDED", msgspec.convert(other, kueue.Workload))
-    assert rig.state.kueue == {}
+    assert rig.state.decisions.kueue == {}
     assert rig.changed.empty()
 
 
 async def test_an_older_kueue_is_read_as_well(api: Api, client: Client) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job(meta={"labels": LABELS}))
+    rig.state.store.job_changed(make_job(meta={"labels": LABELS}))
     api.answer(f"GET {WORKLOADS.format('v1beta2')}", refusal(404))
     api.answer(f"GET {WORKLOADS.format('v1beta1')}", page(), page(workload(NO_QUOTA)))
     watching = asyncio.create_task(rig.watch.run())
@@ -98,26 +98,26 @@ async def test_an_older_kueue_is_read_as_well(api: Api, client: Client) -> None:
             assert await rig.changed.get() == "team/x"
     finally:
         watching.cancel()
-    assert rig.state.kueue == {"uid-child-x": NO_QUOTA}
+    assert rig.state.decisions.kueue == {"uid-child-x": NO_QUOTA}
 
 
 async def test_where_there_is_no_kueue_a_job_that_waits_for_it_says_so(api: Api, client: Client) -> None:
     rig = Rig(client)
     job = make_job(meta={"labels": LABELS})
-    rig.state.put_job(job)
-    rig.state.put_child(make_child(job, uid="uid-child-x", queue="team"))
+    rig.state.store.job_changed(job)
+    rig.state.store.child_changed(make_child(job, uid="uid-child-x", queue="team"))
     for version in ("v1beta2", "v1beta1"):
         api.answer(f"GET {WORKLOADS.format(version)}", refusal(404), refusal(404), refusal(403))
     for told in ({"uid-child-x": "this cluster has no Kueue"},) * 2 + ({},):
         assert await rig.watch._served() is None
-        assert rig.state.kueue == told
+        assert rig.state.decisions.kueue == told
     # Once that there is none, and once that it is not known any more.
     assert [rig.changed.get_nowait() for _ in range(rig.changed.qsize())] == ["team/x", "team/x"]
 
 
 async def test_without_kueue_it_is_looked_for_again(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job(meta={"labels": LABELS}))
+    rig.state.store.job_changed(make_job(meta={"labels": LABELS}))
     monkeypatch.setattr(kueue, "_LOOK_SECONDS", 0.0)
     api.answer(f"GET {WORKLOADS.format('v1beta1')}", refusal(404), refusal(403))
     api.answer(

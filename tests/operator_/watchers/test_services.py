@@ -32,8 +32,8 @@ class Rig:
     def __init__(self, api: Api, client: Client) -> None:
         self.api, self.job = api, gang()
         self.state: State = make_state(a=2)
-        self.state.put_job(self.job)
-        self.state.put_child(make_child(self.job))
+        self.state.store.job_changed(self.job)
+        self.state.store.child_changed(make_child(self.job))
         self.events: asyncio.Queue[Announcement] = asyncio.Queue()
         self.keeper = ServiceKeeper(client, self.state, post=self.events.put_nowait, rng=random.Random(7))
 
@@ -122,15 +122,15 @@ def another(rig: Rig) -> GPUJob:
     """Another gang at work."""
     meta = msgspec.structs.replace(rig.job.metadata, name="y", uid="uid-y")
     job = msgspec.structs.replace(rig.job, metadata=meta)
-    rig.state.put_job(job)
-    rig.state.put_child(make_child(job, uid="uid-child-y"))
+    rig.state.store.job_changed(job)
+    rig.state.store.child_changed(make_child(job, uid="uid-child-y"))
     return job
 
 
 async def test_of_a_job_that_has_gone_with_its_service_nothing_is_made(rig: Rig, api: Api) -> None:
     """The other gang's request, which comes behind it, shows that it was passed over."""
     second = another(rig)
-    rig.state.drop_job("team/x", uid="uid-x")
+    rig.state.store.job_deleted("team/x", uid="uid-x")
     api.answer(LIST, page(service(rig.job), service(second)))
     both = Stream(chunks=[*deleted(service(rig.job)).chunks, *deleted(service(second)).chunks])
     api.answer(WATCH, both)

@@ -27,8 +27,8 @@ class Rig:
         self.events = asyncio.Queue[Announcement]()
         self.jobs = UnreadableJobs(
             client,
-            jobs=self.state.jobs,
-            found=lambda meta, message: self.state.job_unreadable(meta, message=message),
+            jobs=self.state.store.jobs,
+            found=lambda meta, message: self.state.store.job_unreadable(meta, message=message),
             post=self.events.put_nowait,
             rng=random.Random(7),
         )
@@ -80,7 +80,7 @@ async def test_an_answer_that_cannot_be_read_is_a_status_that_was_written(api: A
 
 async def test_the_status_of_a_run_stays(api: Api, client: Client) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job(status={"phase": "Running"}))
+    rig.state.store.job_changed(make_job(status={"phase": "Running"}))
     async with running(rig.jobs.run()):
         rig.jobs.report(META, DEEP)
         await rig.posted()
@@ -89,18 +89,18 @@ async def test_the_status_of_a_run_stays(api: Api, client: Client) -> None:
 
 def test_what_was_known_of_it_starts_nothing_until_it_can_be_read_again(client: Client) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job(status={"number": 1}))
+    rig.state.store.job_changed(make_job(status={"number": 1}))
     rig.jobs._note(META, SAID)
-    obstacle = rig.state.obstacle_of(rig.state.jobs["team/x"], now=NOW)
+    obstacle = rig.state.obstacle_of(rig.state.store.jobs["team/x"], now=NOW)
     assert obstacle is not None
     assert (obstacle.reason, obstacle.message) == ("Invalid", SAID)
     assert not rig.state.is_left_to_itself("uid-x", key="team/x")
-    rig.state.put_job(make_job(status={"number": 1}, meta={"resourceVersion": "12", "generation": 3}))
-    assert rig.state.obstacle_of(rig.state.jobs["team/x"], now=NOW) is None
+    rig.state.store.job_changed(make_job(status={"number": 1}, meta={"resourceVersion": "12", "generation": 3}))
+    assert rig.state.obstacle_of(rig.state.store.jobs["team/x"], now=NOW) is None
 
 
 def test_another_job_of_the_name_is_none_of_its_business(client: Client) -> None:
     rig = Rig(client)
-    rig.state.put_job(make_job(meta={"uid": "another"}))
+    rig.state.store.job_changed(make_job(meta={"uid": "another"}))
     rig.jobs._note(META, SAID)
-    assert not rig.state.is_unreadable("team/x")
+    assert not rig.state.store.is_unreadable("team/x")

@@ -101,17 +101,17 @@ def test_jobs_of_higher_priority_that_came_before_are_reckoned_with() -> None:
 def one_runs_and_one_waits() -> State:
     state = make_state(a=4)
     runs = make_job("runs", status={"number": 1, "request": "4"}, gpu=4, activeDeadlineSeconds=4000)
-    state.put_job(runs)
-    state.put_child(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
-    state.pod_changed("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
-    state.put_job(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
+    state.store.job_changed(runs)
+    state.store.child_changed(make_child(runs, uid="uid-child-runs", status={"startTime": at(0)}))
+    state.store.pod_event("ADDED", make_pod(node="a", devices=4, owner="uid-child-runs", created=-60))
+    state.store.job_changed(make_job("waits", status={"number": 2, "request": "4"}, gpu=4))
     return state
 
 
 def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     state = one_runs_and_one_waits()
     for number in range(10):
-        has_run(state.expectations, number, seconds=500)
+        has_run(state.store.expectations, number, seconds=500)
     ((key, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
     assert key == "uid-waits"
     assert place.estimated_start == at(2000)
@@ -121,7 +121,7 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
 def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and_the_bounds_are_wide() -> None:
     state = one_runs_and_one_waits()
     for number in range(20):
-        has_run(state.expectations, number, seconds=50 * (number + 1))
+        has_run(state.store.expectations, number, seconds=50 * (number + 1))
     ((_, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
     start, latest = place.estimated_start, place.estimated_start_latest
     assert start is not None

@@ -1,0 +1,163 @@
+"""Runs the actions that a reconcile decides on: batch Jobs, tasks and deletions."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
+from dovetail.formats.timestamps import moment
+from dovetail.jobs.batch_job import is_parent
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, StatusError
+from dovetail_operator.controller.event_handlers import Changes
+from dovetail_operator.controller.pending_writes import PendingWrites
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.job import liveness_warning
+from dovetail_operator.job.actions import (
+    Action,
+    ChangeTask,
+    CreateJob,
+    CreateTask,
+    DeleteGPUJob,
+    DeleteJob,
+    JoinQueue,
+    PatchJob,
+)
+from dovetail_operator.job.observation import Observed
+from dovetail_operator.metrics import Counters
+from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.state.store import Store
+from dovetail_operator.writes import jobs, tasks
+
+_UNPROCESSABLE: Final = 422
+
+
+class ActionRunner:
+    """Runs actions for one job at a time; several jobs may be under way at once.
+
+    `term` is the fencing token of our term as leader, None without leader election. `mps_directory` is where pods find
+    MPS on their node, empty where they use none.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        store: Store,
+        *,
+        changes: Changes,
+        queueing: Queueing,
+        pending: PendingWrites,
+        counters: Counters,
+        post: Callable[[Announcement], None],
+        now: Callable[[], datetime],
+        term: Callable[[], int | None],
+        mps_directory: str,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._changes = changes
+        self._queueing = queueing
+        self._pending = pending
+        self._counters = counters
+        self._post = post
+        self._now = now
+        self._term = term
+        self._mps_directory = mps_directory
+
+    async def run(self, seen: Observed, *, actions: Sequence[Action]) -> bool:
+        """Run the actions in their order, the tasks of an array side by side. False once one cannot be done."""
+        if is_parent(seen.job):
+            found = await asyncio.gather(*(self._run_one(seen, action) for action in actions), return_exceptions=True)
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+            return all(found)
+        for action in actions:
+            if not await self._run_one(seen, action):
+                return False
+        return True
+
+    async def _run_one(self, seen: Observed, action: Action) -> bool:
+        try:
+            return await self._dispatch(seen, action)
+        except Conflict:
+            self._await_news(seen, action)
+            return False
+
+    def _await_news(self, seen: Observed, action: Action) -> None:
+        """The action rests on an object that has changed: the job's next reconcile waits for its newest version."""
+        key = key_of(seen.job.metadata)
+        match action:
+            case PatchJob() | DeleteJob() if seen.child is not None:
+                self._pending.await_newer_child(key, child=seen.child, store=self._store)
+            case ChangeTask():
+                self._pending.await_newer_job(key, job=action.task, store=self._store)
+            case _:
+                self._pending.await_newer_job(key, job=seen.job, store=self._store)
+
+    async def _dispatch(self, seen: Observed, action: Action) -> bool:
+        match action:
+            case CreateJob():
+                return await self._create(seen, action)
+            case PatchJob():
+                assert seen.child is not None, "only an existing batch Job is patched"
+                return await self._patch(seen.job, seen.child, action)
+            case DeleteJob():
+                assert seen.child is not None, "only an existing batch Job is deleted"
+                await jobs.delete_job(self._client, seen.child)
+            case JoinQueue():
+                self._wrote(seen.job, await jobs.join_queue(self._client, seen.job, queue=action.queue))
+            case DeleteGPUJob():
+                await jobs.delete_gpujob(self._client, seen.job)
+            case CreateTask():
+                return self._wrote(seen.job, await tasks.create(self._client, seen.job, action))
+            case ChangeTask():
+                return self._wrote(seen.job, await tasks.change(self._client, action))
+        return True
+
+    def _wrote(self, job: GPUJob, found: GPUJob | Obstacle) -> bool:
+        if isinstance(found, Obstacle):
+            self._changes.refuse(job, found)
+            return False
+        self._pending.await_job(key_of(job.metadata), written=found, store=self._store)
+        return True
+
+    async def _patch(self, job: GPUJob, child: Job, action: PatchJob) -> bool:
+        try:
+            written = await jobs.patch_job(self._client, child, action)
+        except StatusError as error:
+            if error.code != _UNPROCESSABLE or "template" not in action.spec:
+                raise
+            # Before Kubernetes 1.36 a batch Job that has started takes no other template: the next one replaces it.
+            await jobs.delete_job(self._client, child)
+            return False
+        self._pending.await_child(key_of(job.metadata), written=written, store=self._store)
+        if action.spec.get("suspend") is False:
+            self._count_admission(job)
+        self._queueing.room_changed()
+        return True
+
+    async def _create(self, seen: Observed, action: CreateJob) -> bool:
+        found = await jobs.create_job(
+            self._client, seen.job, action, term=self._term(), mps_directory=self._mps_directory
+        )
+        if isinstance(found, Obstacle):
+            self._changes.refuse(seen.job, found)
+            return False
+        # Until the watch brings the batch Job, the verdict holds its room.
+        self._pending.await_child(key_of(seen.job.metadata), written=found, store=self._store)
+        if (warning := liveness_warning.warning_of(seen.job, seen.ask)) is not None:
+            self._post(warning)
+        if not action.manifest["spec"].get("suspend"):
+            self._count_admission(seen.job)
+        self._queueing.room_changed()
+        return True
+
+    def _count_admission(self, job: GPUJob) -> None:
+        self._counters.admissions.inc()
+        waited = (self._now() - moment(job.metadata.creation_timestamp)).total_seconds()
+        self._counters.wait_seconds.observe(max(0.0, waited))

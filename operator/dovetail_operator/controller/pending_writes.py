@@ -1,0 +1,127 @@
+"""Writes of the operator that the watch has not brought back yet. No I/O.
+
+The watch alone feeds the store, so right after a write the store is older than the API server. A reconcile in between
+would decide on what is no longer so, and write the same again. So a job's next reconcile waits for the watch, as the
+ReplicaSet controller's expectations do. The wait is bounded: a watch that is silent for longer costs a conflict or an
+`AlreadyExists`, and never a second batch Job.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import ObjectMeta, key_of
+from dovetail_operator.state.store import Store
+
+MAX_WAIT_SECONDS: Final = 5.0
+
+Kind = Literal["GPUJob", "Job"]
+
+
+class Arrival(NamedTuple):
+    """What an event ends: the GPUJobs to reconcile now, and whether it is a status that the operator wrote itself."""
+
+    resumed: list[str]
+    is_own_status: bool
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A version of one object; `owners` are the GPUJobs whose reconciles wait for it."""
+
+    version: int
+    is_status: bool
+    owners: set[str] = field(default_factory=set)
+
+
+class PendingWrites:
+    """By the GPUJob whose reconcile wrote, `namespace/name`. `clock` is monotonic, in seconds."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._objects: dict[tuple[Kind, str], _Awaited] = {}
+        self._deadlines: dict[str, dict[tuple[Kind, str], float]] = {}
+        self._deferred: set[str] = set()
+
+    def await_job(self, owner: str, *, written: GPUJob, store: Store, is_status: bool = False) -> None:
+        """`owner` waits for a GPUJob that was written, unless the store has that version already."""
+        known = store.jobs.get(key_of(written.metadata))
+        self._await(owner, "GPUJob", written.metadata, known=known, newer=0, is_status=is_status)
+
+    def await_child(self, owner: str, *, written: Job, store: Store) -> None:
+        """`owner` waits for a batch Job that was written, unless the store has that version already."""
+        known = store.child_named(key_of(written.metadata))
+        self._await(owner, "Job", written.metadata, known=known, newer=0)
+
+    def await_newer_job(self, owner: str, *, job: GPUJob, store: Store) -> None:
+        """`owner` waits for a later version of a GPUJob: a write to it has met a conflict."""
+        self._await(owner, "GPUJob", job.metadata, known=store.jobs.get(key_of(job.metadata)), newer=1)
+
+    def await_newer_child(self, owner: str, *, child: Job, store: Store) -> None:
+        """`owner` waits for a later version of a batch Job: a write to it has met a conflict."""
+        self._await(owner, "Job", child.metadata, known=store.child_named(key_of(child.metadata)), newer=1)
+
+    def observed(self, kind: Kind, meta: ObjectMeta) -> Arrival:
+        """An event has brought this version of an object."""
+        name = (kind, key_of(meta))
+        awaited = self._objects.get(name)
+        if awaited is None or int(meta.resource_version) < awaited.version:
+            return Arrival([], is_own_status=False)
+        del self._objects[name]
+        resumed = [owner for owner in awaited.owners if self._arrived(owner, name)]
+        return Arrival(resumed, is_own_status=awaited.is_status and int(meta.resource_version) == awaited.version)
+
+    def wait_seconds(self, owner: str) -> float:
+        """How long the GPUJob's next reconcile waits at most; 0 where nothing is awaited. `observed` resumes it."""
+        now, deadlines = self._clock(), self._deadlines.get(owner, {})
+        left = max(deadlines.values(), default=now) - now
+        if left > 0:
+            self._deferred.add(owner)
+            return left
+        self.forget(owner)
+        return 0.0
+
+    def forget(self, owner: str) -> None:
+        """The GPUJob is deleted, or has waited long enough."""
+        self._deferred.discard(owner)
+        for name in self._deadlines.pop(owner, {}):
+            awaited = self._objects.get(name)
+            if awaited is not None:
+                awaited.owners.discard(owner)
+                if not awaited.owners:
+                    del self._objects[name]
+
+    def _await(
+        self,
+        owner: str,
+        kind: Kind,
+        meta: ObjectMeta,
+        *,
+        known: GPUJob | Job | None,
+        newer: int,
+        is_status: bool = False,
+    ) -> None:
+        version, name = int(meta.resource_version) + newer, (kind, key_of(meta))
+        if known is not None and int(known.metadata.resource_version) >= version:
+            return
+        awaited = self._objects.get(name)
+        if awaited is None or awaited.version < version:
+            owners = awaited.owners if awaited is not None else set()
+            awaited = self._objects[name] = _Awaited(version, is_status, owners)
+        awaited.owners.add(owner)
+        self._deadlines.setdefault(owner, {})[name] = self._clock() + MAX_WAIT_SECONDS
+
+    def _arrived(self, owner: str, name: tuple[Kind, str]) -> bool:
+        """Whether the GPUJob waits for nothing else, and a reconcile of it was deferred."""
+        deadlines = self._deadlines.get(owner, {})
+        deadlines.pop(name, None)
+        if deadlines:
+            return False
+        self._deadlines.pop(owner, None)
+        if owner not in self._deferred:
+            return False
+        self._deferred.discard(owner)
+        return True

@@ -1,0 +1,88 @@
+"""Writes the status of GPUJobs, and posts the events that follow from it."""
+
+import time
+from collections.abc import Callable
+
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import key_of
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.logs import get_logger
+from dovetail_operator.controller.pending_writes import PendingWrites
+from dovetail_operator.devices import bad_devices, memory_overuse
+from dovetail_operator.events.announcement import Announcement, announcement
+from dovetail_operator.job.status_pacing import Pacing
+from dovetail_operator.state.state import State
+from dovetail_operator.writes import jobs
+
+log = get_logger("dovetail.operator")
+
+
+class StatusWriter:
+    """Writes a status where it differs; `queue` gets the jobs whose status is written later."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        *,
+        queue: WorkQueue,
+        pacing: Pacing,
+        pending: PendingWrites,
+        post: Callable[[Announcement], None],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._queue = queue
+        self._pacing = pacing
+        self._pending = pending
+        self._post = post
+
+    async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
+        """Write the status if it differs, and post its events. False if the job has changed or is deleted."""
+        if not jobs.difference(job.status, status):
+            return True
+        key = key_of(job.metadata)
+        try:
+            written = await jobs.write_status(self._client, job, status)
+        except NotFound:
+            # The watch brings the deletion.
+            return False
+        except Conflict:
+            self._pending.await_newer_job(key, job=job, store=self._state.store)
+            self._queue.add(key)
+            return False
+        self._pacing.written(job.metadata.uid, now=time.monotonic())
+        self._pending.await_job(key, written=written, store=self._state.store, is_status=True)
+        self._post_events(job, status=status)
+        return True
+
+    async def write_or_postpone(self, job: GPUJob, *, status: GPUJobStatus) -> None:
+        """Write the status, or add the job to the queue for the time when its status may be written again."""
+        wait = self._pacing.wait_seconds(
+            job.metadata.uid,
+            before=job.status,
+            after=status,
+            running=self._state.decisions.running_jobs,
+            now=time.monotonic(),
+        )
+        if wait > 0:
+            self._queue.add_later(key_of(job.metadata), seconds=wait)
+        else:
+            await self.write(job, status=status)
+
+    def _post_events(self, job: GPUJob, *, status: GPUJobStatus) -> None:
+        for event in (bad_devices.announcement_of(job, status), memory_overuse.announcement_of(job, status)):
+            if event is not None:
+                self._post(event)
+        event = announcement(job, status)
+        if event is not None:
+            log.info(
+                "job changed",
+                job=key_of(job.metadata),
+                phase=status.phase,
+                reason=status.reason,
+                message=event.message,
+            )
+            self._post(event)

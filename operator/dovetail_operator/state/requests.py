@@ -1,0 +1,123 @@
+"""What each worker of a job asks: the spec as read, the memory that was learned, the alternative that was chosen.
+
+Reading a spec takes longer than looking it up: a reading is kept for each generation of a job. No I/O.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
+from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.request import RequestError
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.pods.alternatives import asks_by_kind
+from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.queue.inputs.ways import fell_back, on_cpu
+from dovetail.queue.verdicts import Admitted
+from dovetail_operator.state.decisions import Decisions
+from dovetail_operator.state.store import Store
+
+
+class Reading(NamedTuple):
+    """The alternatives of a request, the preferred one first, and what is wrong with the spec."""
+
+    asks: tuple[Ask, ...] = ()
+    obstacle: Obstacle | None = None
+
+
+class Requests:
+    """Reads what jobs ask, over the store and the decisions."""
+
+    def __init__(
+        self,
+        store: Store,
+        decisions: Decisions,
+        *,
+        default_policy: Policy,
+        namespace_policies: Mapping[str, Policy],
+    ) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._default_policy = default_policy
+        self._namespace_policies = dict(namespace_policies)
+        # By UID, for one generation.
+        self._readings: dict[str, tuple[int, Reading]] = {}
+
+    def ask_of(self, job: GPUJob) -> Ask | None:
+        """What each worker asks: the chosen alternative of a started job, else the preferred one.
+
+        None where the request cannot be read.
+        """
+        return self.chosen_of(job, ways=self.ways_of(job))
+
+    def chosen_of(self, job: GPUJob, *, ways: Sequence[Ask]) -> Ask | None:
+        """The alternative of `ways` in which the job was started, else the first."""
+        child = self._store.child_of(job)
+        if not ways:
+            return None
+        if fell_back(child):
+            return on_cpu(ways[0])
+        if child is not None:
+            return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
+        verdict = self._decisions.verdicts.get(job.metadata.uid)
+        chosen = verdict.ask if isinstance(verdict, Admitted) else None
+        return next((way for way in ways if chosen is not None and way.resource == chosen.resource), ways[0])
+
+    def ways_of(self, job: GPUJob) -> list[Ask]:
+        """All alternatives of what each worker asks, with the estimated memory."""
+        use = self.memory_of(job)
+        return [estimated(ask, use=use) for ask in self.read(job).asks]
+
+    def memory_of(self, job: GPUJob) -> MemoryUse | None:
+        """What the job uses and what was learned for it; None where there is nothing to say."""
+        return self._store.learning.use_of(
+            job,
+            next(iter(self.read(job).asks), None),
+            child=self._store.child_of(job),
+            most_mib=self._largest_promise_mib,
+        )
+
+    def estimate_of(self, job: GPUJob) -> int | None:
+        """The learned memory in MiB; None where the job's strategy uses no estimate, or nothing is known."""
+        use = self.memory_of(job) if self._store.learning.estimates(job) else None
+        return None if use is None else use.estimate_mib
+
+    def read(self, job: GPUJob) -> Reading:
+        """The job's request as it is written. What our own code fails on is recorded, and read again when it is due."""
+        generation, reading = self._readings.get(job.metadata.uid, (-1, Reading()))
+        failed = reading == Reading() and self._decisions.failures.is_tried(job)
+        if generation == job.metadata.generation and not failed:
+            return reading
+        refusal = self._store.footprint.refusal_of(job)
+        policy = self._namespace_policies.get(job.metadata.namespace, self._default_policy)
+        try:
+            reading = read_request(job, refusal=refusal, default_policy=policy, vendors=self._store.view.vendors)
+        except Exception as error:  # noqa: BLE001 - one job must not stop the others
+            self._decisions.record_failure(job, error=error)
+            reading = Reading()
+        self._readings[job.metadata.uid] = (job.metadata.generation, reading)
+        return reading
+
+    def put(self, job: GPUJob) -> None:
+        """A version of a GPUJob was observed: a new generation is read when somebody asks."""
+
+    def drop(self, job: GPUJob) -> None:
+        """A GPUJob is deleted."""
+        self._readings.pop(job.metadata.uid, None)
+
+    def _largest_promise_mib(self) -> int:
+        return int(self._store.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
+
+
+def read_request(job: GPUJob, *, refusal: str | None, default_policy: Policy, vendors: Vendors) -> Reading:
+    """What each worker asks, and what is wrong with the spec. A job with a `refusal` has no template to read."""
+    if refusal is not None:
+        return Reading(obstacle=Obstacle(message=refusal))
+    try:
+        ask = ask_of_job(job, default_policy=default_policy, vendors=vendors)
+        return Reading(asks=tuple(asks_by_kind(ask, vendors=vendors)))
+    except RequestError as error:
+        return Reading(obstacle=Obstacle(message=str(error)))
