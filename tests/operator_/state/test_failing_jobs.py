@@ -11,7 +11,7 @@ from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue import cycle
 from dovetail_operator.state.failing_jobs import Failing
-from dovetail_operator.state.requests import read_request
+from dovetail_operator.state.requests import Requests, read_request
 from tests.core.kube.api import Api
 from tests.operator_.builders import NOW, make_job, make_state, see
 from tests.operator_.controller import test_controller
@@ -61,7 +61,7 @@ def test_a_request_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monk
     known, job = make_state(a=1), numbered()
     known.store.job_changed(job)
     whole = read_request
-    monkeypatch.setattr("dovetail_operator.state.requests.read_request", _raising)
+    monkeypatch.setattr(f"{Requests.__module__}.read_request", _raising)
 
     def seen(seconds: float) -> Observed:
         found = known.observe("team/x", now=later(seconds))
@@ -71,7 +71,7 @@ def test_a_request_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monk
     assert seen(0).obstacle is not None
     # It still fails, and the job is still told so.
     assert seen(30).obstacle is not None
-    monkeypatch.setattr("dovetail_operator.state.requests.read_request", whole)
+    monkeypatch.setattr(f"{Requests.__module__}.read_request", whole)
     assert seen(89).obstacle is not None
     assert seen(90).obstacle is None
     assert seen(90).ask is not None
