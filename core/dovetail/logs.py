@@ -23,7 +23,7 @@ _SHARED: Final[Sequence[Processor]] = (
 
 
 def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None = None) -> None:
-    """Set up logging for this process, once or anew. `auto` is console on a terminal, else JSON.
+    """Set up logging for this process; a second call replaces the first. `auto` is console on a terminal, else JSON.
 
     Raises `ValueError` for a level or a format that does not exist.
     """

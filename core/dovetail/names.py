@@ -69,7 +69,7 @@ LABEL_TASK: Final = f"{GROUP}/task"
 PARAMETERS: Final = f"{GROUP}/parameters"
 # On a task that is held because the whole array is ("true"), or enough of its tasks are under way ("parallelism").
 HELD_WITH: Final = f"{GROUP}/held-with-array"
-# On a task: the fields of its array that it was made with or told last, as JSON.
+# On a task: the fields of its array that it last received, as JSON.
 AS_ARRAY_SAYS: Final = f"{GROUP}/as-array-says"
 # On the batch Job of a GPUJob that no GPU here could ever serve: it runs on the CPU.
 DEVICE: Final = f"{GROUP}/device"
@@ -80,10 +80,10 @@ KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
 # On a batch Job that we made for a queue of Kueue: which. Kueue labels Jobs by itself where a default queue is.
 HANDED_TO: Final = "dovetail.dev/handed-to"
 
-# Who looks after GPUJobs that name nobody else.
+# The manager of GPUJobs whose `spec.managedBy` is empty.
 MANAGER: Final = f"{GROUP}/operator"
 
-# On the batch Job of a GPUJob, by the operator: what its memory was estimated from when it was let go.
+# On the batch Job of a GPUJob, by the operator: what its memory estimate was based on at admission.
 MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"
 
 # In the pod template of a GPUJob, by the operator: the plan that the pods are of (JSON: job UID, generation, nodes).
@@ -100,7 +100,7 @@ NOTICE_FOLDER: Final = "/etc/dovetail"
 # Pod labels.
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
-# On the pods of a reservation: whoever uses the devices that they hold is no stranger.
+# On the pods of a reservation: programs on the devices that these pods hold are not strangers.
 LABEL_RESERVATION: Final = f"{GROUP}/reservation"
 # On the batch Job of a GPUJob: the vendor's resource that its pods ask; without it they ask managed nodes.
 GPU_RESOURCE: Final = f"{GROUP}/gpu-resource"

@@ -79,7 +79,7 @@ class Freshness:
         return self.clock() >= self._reports[name].since + self._max_age_seconds
 
     def _note(self, name: str) -> str:
-        # Not the age itself: who keeps what was said would have to say it anew every minute.
+        # The limit, not the age: an age would change the text, and so the status, every minute.
         bound = (
             f"{self._max_age_seconds / 60:.0f} min" if self._max_age_seconds >= 120 else f"{self._max_age_seconds:g} s"
         )

@@ -113,7 +113,7 @@ class ClusterView:
         return self._name_devices(name)
 
     def gpunode_gone(self, name: str) -> None:
-        """A GPUNode was deleted: its node has no devices that anyone vouches for, but what a vendor's labels tell."""
+        """A GPUNode was deleted: its node keeps only the devices that a vendor's labels report."""
         if self._freshness is not None:
             self._freshness.forget(name)
         self._reported.discard(name)
@@ -213,7 +213,7 @@ class ClusterView:
         held = [(known[card_of(each)], is_replica(each)) for each in given if card_of(each) in known]
         return replace(
             claim,
-            # Whoever has a replica shares the card with whom the plugin likes, and was promised no memory.
+            # A replica shares its device with pods that the plugin chooses, and is promised no memory.
             mode="TimeShared" if any(shared for _, shared in held) else "Exclusive",
             devices=tuple(_whole(facts, memory=not shared) for facts, shared in held),
             unnamed=max(0, count - len(held)),

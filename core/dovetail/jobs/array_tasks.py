@@ -22,7 +22,7 @@ _RESERVED: Final = frozenset(
         names.ENV_MPS_PERCENTAGE, names.ENV_MPS_MEMORY, names.ENV_MPS_PIPE,
     }
 )  # fmt: skip
-# What the workers of a gang find each other by, beside torchrun's.
+# The variables by which the workers of a gang find each other, in addition to torchrun's.
 _RENDEZVOUS: Final = frozenset(
     {
         "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "TF_CONFIG",

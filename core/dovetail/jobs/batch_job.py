@@ -11,7 +11,7 @@ from dovetail.formats.quantities import read_whole
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.owner_reference import is_owned
 
-# What belongs to the job goes, or is let go of, and then these are taken off.
+# The garbage collector deletes or orphans the dependents, then removes these finalizers.
 _GARBAGE_COLLECTORS: Final = frozenset({"foregroundDeletion", "orphan"})
 
 
@@ -63,7 +63,7 @@ def is_ours(job: GPUJob) -> bool:
 
 
 def is_external(job: GPUJob) -> bool:
-    """Whether another queue lets the job go: Kueue, by the label that names one of its queues."""
+    """Whether Kueue admits the job: its label names one of Kueue's queues."""
     return bool(job.metadata.labels.get(names.KUEUE_QUEUE))
 
 
@@ -90,7 +90,7 @@ def wants_admission(job: GPUJob, child: Job | None) -> bool:
 
 
 def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
-    """Whether the job was let go and may still have workers without a node."""
+    """Whether the job was admitted and may still have workers without a node."""
     if child is None or is_finished(job) or job.spec.cancel or (is_going(job) and not kept_by(job)):
         return False
     return not child.spec.suspend and not has_ended(child) and not is_past(job, child)

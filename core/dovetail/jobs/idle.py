@@ -1,4 +1,4 @@
-"""Jobs that leave their GPUs idle: since when, and what is to become of them. Pure; the clock is an argument."""
+"""Jobs with idle GPUs: since when, and which action follows. Pure: time is an argument."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,8 +33,8 @@ class IdleTimes:
     ) -> datetime | None:
         """Since when the job is idle, None while it works or has not been idle for long enough.
 
-        `utilization` is that of its busiest device as measured now, None where nobody knows: it is then taken to go on
-        as before. `told_at` is when it was first told to be idle, which outlives this process.
+        `utilization` (0-1) is that of its busiest device now; None if it was not measured, which changes nothing.
+        `told_at` is the time of the first idle warning, which survives a restart of this process.
         """
         if utilization is not None and utilization >= self._rules.below:
             self._since.pop(uid, None)

@@ -24,12 +24,12 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask, Claim
 from dovetail.formats.durations import moment
 
-# A tenth above the peak: agents look now and then, and allocators waste some.
+# A tenth above the peak: agents sample at intervals, and allocators waste some memory.
 MARGIN_PERCENT: Final = 110
-# Whoever used this part of its promise may have been held back by it.
+# A run that used this part of its limit may have needed more.
 LIMIT_RATIO: Final = 0.95
 HISTORY: Final = 10
-# A peak is written anew when it has grown by this much, and at the end.
+# A peak is written to the status when it has grown by this factor, and at the end.
 _NEWS_RATIO: Final = 1.02
 _TEACHING: Final[frozenset[Phase]] = frozenset({"Succeeded", "TimedOut"})
 
@@ -86,7 +86,7 @@ def believed(runs: Sequence[EarlierRun]) -> list[int]:
 
 
 def plan(job: GPUJob, ask: Ask, *, strategy: MemoryStrategy, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:
-    """What the job's promise rests on if it is let go now. `earlier` are the runs before it, the newest first.
+    """The basis of the job's memory promise if it is admitted now. `earlier` are the runs before it, the newest first.
 
     An estimate above `most_mib`, all that any device has to promise, would never fit: the peak alone is then enough.
     """
@@ -119,7 +119,7 @@ def _with(use: MemoryUse, *, basis: str, estimate_mib: int | None = None) -> Mem
 
 
 def noted_on(child: Job) -> MemoryUse | None:
-    """What the promise of a job that was let go rests on, as its batch Job says; None where it says nothing."""
+    """The basis of an admitted job's promise, from its batch Job; None if it has none."""
     text = child.metadata.annotations.get(names.MEMORY_ESTIMATE)
     try:
         return None if text is None else decode(text, as_type=MemoryUse)

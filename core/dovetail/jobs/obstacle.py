@@ -8,7 +8,7 @@ from dovetail.api.gpujob import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why a job cannot be started as it stands, whatever the queue says; `until` then, where that is known."""
+    """Why a job cannot start in its current state; `until` is when that ends, where known."""
 
     message: str
     reason: Reason = "Invalid"

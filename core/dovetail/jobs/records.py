@@ -80,7 +80,7 @@ def _gpus(devices: Sequence[AssignedDevice]) -> float:
 
 
 def _asked_gpus(job: GPUJob) -> float:
-    """What all workers asked for that it ran with: of a job whose devices nobody knows, or that gave them back."""
+    """GPUs that its workers requested together, for a job whose devices are unknown or released."""
     try:
         return workers_of(job) * parse(job.status.request).total_milli / WHOLE_MILLI
     except RequestError:

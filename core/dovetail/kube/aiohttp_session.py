@@ -1,4 +1,4 @@
-"""HTTP by aiohttp: many requests at a time over kept connections, and streams that last for hours."""
+"""HTTP by aiohttp: concurrent requests over pooled connections, and streams of hours."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -11,13 +11,13 @@ from dovetail.kube.auth.connection import Connection
 from dovetail.kube.errors import TooLarge, Unreachable
 from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request
 
-# Watches take a connection each, so the limit is above aiohttp's.
+# Each watch occupies a connection, so the limit is above aiohttp's default.
 _CONNECTIONS: Final = 256
 _FIRST_ERROR_STATUS: Final = 400
 
 
 class AiohttpSession:
-    """The session of long-lived processes. Make it in a running event loop."""
+    """The session of long-lived processes. Create it in a running event loop."""
 
     def __init__(self, connection: Connection) -> None:
         """Raises `KubeconfigError` for certificates that cannot be used."""

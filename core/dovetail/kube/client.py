@@ -1,7 +1,8 @@
-"""One request at a time to the API server, typed by a msgspec struct.
+"""Send one request at a time to the API server, typed by a msgspec struct.
 
-Errors are those of `dovetail.kube.errors`. Every call has a deadline over all its attempts; reads are repeated a few
-times when the trouble is a passing one, writes are not: whoever gets `Unreachable` from a write must look again.
+Errors are those of `dovetail.kube.errors`. Every call has a deadline that covers all its attempts. A read is retried a
+few times when the failure is transient. A write is not retried: after `Unreachable` from a write, read the object to
+learn whether the write happened.
 """
 
 import random
@@ -38,18 +39,19 @@ _CONTENT_TYPES: Final[dict[PatchKind, str]] = {
 
 
 class Listing(NamedTuple, Generic[T]):
-    """Objects and the resourceVersion that the list is of."""
+    """A list of objects, and the resourceVersion at which the list was consistent."""
 
     items: list[T]
     resource_version: str
 
 
 class Client:
-    """The API server through one HTTP session: use it as `async with Client(connection) as client`.
+    """The API server, reached through one HTTP session.
 
-    `guard` is called right before each write is sent; what it raises is raised in the write's place.
-    `make_session` chooses how HTTP is spoken (see `transport`).
-    `on_unreadable` gets the objects of lists that cannot be read, and these are left out; without it they are errors.
+    Use it as `async with Client(connection) as client`. `guard` runs right before each write is sent; if it raises, the
+    write is not sent and the error reaches the caller. `make_session` chooses the HTTP implementation (see
+    `transport`). `on_unreadable` receives the objects of lists that cannot be decoded, and the lists omit them. Without
+    it, such an object raises `Undecodable`.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Client:
         subresource: str = "",
         deadline_seconds: float | None = None,
     ) -> T:
-        """One object. Raises `NotFound`."""
+        """Get one object. Raises `NotFound`."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         return _decode(
             await self._transport.send("GET", path, deadline_seconds=deadline_seconds), as_type=as_type, path=path
@@ -113,10 +115,12 @@ class Client:
         on_unreadable: OnUnreadable | None = None,
         deadline_seconds: float | None = None,
     ) -> Listing[T]:
-        """All objects, of all namespaces unless one is named. The deadline is for each page.
+        """List all objects, in all namespaces unless you name one.
 
-        Raises `Undecodable` for an object that cannot be read; with `on_unreadable` it is reported there and left out.
-        The client's own is the default.
+        The deadline applies to each page.
+
+        Raises `Undecodable` for an object that cannot be decoded. With `on_unreadable` the object is reported there and
+        omitted instead; the client's own callback is the default.
         """
         items: list[T] = []
         resource_version = ""
@@ -146,10 +150,11 @@ class Client:
         on_unreadable: OnUnreadable | None = None,
         deadline_seconds: float | None = None,
     ) -> AsyncIterator[Page[T]]:
-        """The same list page by page, so that only one page's text is held. Raises `Gone` when it took too long.
+        """List page by page, so that memory holds the text of one page only.
 
-        A page has at most `page_size` objects and `PAGE_BYTES`: one that is larger is given up and asked for again
-        with fewer objects, which a continue token allows.
+        Raises `Gone` when the continue token expires before the last page. A page has at most `page_size` objects and
+        `PAGE_BYTES` bytes. A page that exceeds `PAGE_BYTES` is abandoned and requested again with fewer objects, which
+        a continue token permits.
         """
         path = resource.path(namespace=namespace)
         if on_unreadable is None and self._on_unreadable is not None:
@@ -188,10 +193,12 @@ class Client:
         strict: bool = False,
         deadline_seconds: float | None = None,
     ) -> T:
-        """Create an object, or POST to one by `name` and `subresource` (`token`, `eviction`). Raises `AlreadyExists`.
+        """Create an object, or POST to its `subresource` (`token`, `eviction`).
 
-        A dry run goes through validation and admission and stores nothing. With `strict` fields that the API server
-        does not know are refused; else they are dropped.
+        Raises `AlreadyExists`.
+
+        With `dry_run` the API server validates and admits the object but does not store it. With `strict` the API
+        server refuses fields that it does not know; without it, the API server drops them.
         """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
@@ -214,7 +221,10 @@ class Client:
         subresource: str = "",
         deadline_seconds: float | None = None,
     ) -> T:
-        """Replace an object (or its `status`). Raises `Conflict` when its resourceVersion is no longer the newest."""
+        """Replace an object or its `status`.
+
+        Raises `Conflict` when its resourceVersion is not the newest.
+        """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
             "PUT", path, body=typed(body, resource=resource), deadline_seconds=deadline_seconds
@@ -233,7 +243,7 @@ class Client:
         subresource: str = "",
         deadline_seconds: float | None = None,
     ) -> T:
-        """Change a part of an object. A resourceVersion in a merge patch is a precondition (`Conflict`)."""
+        """Change part of an object. Raises `Conflict` when a merge patch has an old resourceVersion."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
             "PATCH", path, body=patch, content_type=_CONTENT_TYPES[kind], deadline_seconds=deadline_seconds
@@ -253,14 +263,17 @@ class Client:
         subresource: str = "",
         deadline_seconds: float | None = None,
     ) -> T:
-        """Server-side apply: the fields of `body` become ours. Raises `Conflict` for another's field unless forced."""
+        """Apply an object server-side: `field_manager` becomes the owner of the fields of `body`.
+
+        Raises `Conflict` for a field that another manager owns, unless `force` is set.
+        """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
             "PATCH",
             path,
             query={"fieldManager": field_manager, "force": "true" if force else "false"},
             body=typed(body, resource=resource),
-            # JSON is YAML, and older API servers know apply by this type only.
+            # JSON is valid YAML, and older API servers accept only this content type for apply.
             content_type="application/apply-patch+yaml",
             deadline_seconds=deadline_seconds,
         )
@@ -278,9 +291,11 @@ class Client:
         grace_period_seconds: int | None = None,
         deadline_seconds: float | None = None,
     ) -> None:
-        """Delete an object, with `uid` only that very one, with `resource_version` only as it was then.
+        """Delete an object.
 
-        Raises `Conflict` when it is another one by now, and `NotFound`.
+        `uid` and `resource_version` are preconditions: with `uid` only that object is deleted and not a successor with
+        its name, with `resource_version` only that version. Raises `Conflict` when a precondition fails, and
+        `NotFound`.
         """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         preconditions = {"uid": uid, "resourceVersion": resource_version}
@@ -301,9 +316,9 @@ class Client:
         limit_bytes: int | None = None,
         deadline_seconds: float | None = None,
     ) -> bytes:
-        """The last lines that a container of a pod has printed, of these the first `limit_bytes`.
+        """Get the last lines of a container's log; of these the first `limit_bytes` bytes.
 
-        Raises `NotFound`, and what its kubelet answers.
+        Raises `NotFound`, and any `StatusError` that the kubelet answers with.
         """
         path = PODS.path(namespace=namespace, name=pod, subresource="log")
         return await self._transport.send(
@@ -317,17 +332,20 @@ class Client:
     async def follow_log(
         self, pod: str, *, namespace: str, container: str | None = None, tail_lines: int | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The same as it is printed, until the container ends."""
+        """Stream the same log in chunks as the container writes it, until the container ends."""
         path = PODS.path(namespace=namespace, name=pod, subresource="log")
         query = {**_log_query(container, tail_lines=tail_lines), "follow": "true"}
         async with self._transport.stream(path, query=query, silence_seconds=None) as chunks:
             yield chunks
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
-        """Bind a pod to a node; the API server merges the annotations into the pod in the same transaction.
+        """Bind a pod to a node.
 
-        The pod's UID is a precondition. Raises `Conflict` when the pod is bound already or is another one by now,
-        `DeadlineExceeded` when nobody knows: the API server gives up at the same time, but may have bound before.
+        The API server merges the annotations into the pod in the same transaction.
+
+        The pod's UID is a precondition. Raises `Conflict` when the pod is already bound or has been replaced. Raises
+        `DeadlineExceeded` when the outcome is unknown: the API server stops at the same deadline, but may have bound
+        before.
         """
         meta = pod.metadata
         binding = {
@@ -350,9 +368,9 @@ class Client:
     async def stream(
         self, resource: Resource, *, query: Query, silence_seconds: float, namespace: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a long GET, such as a watch, in chunks as they arrive. One attempt.
+        """Stream the body of a long GET, such as a watch, in chunks as they arrive. One attempt.
 
-        Raises `Unreachable` when it breaks, and when nothing comes for `silence_seconds`.
+        Raises `Unreachable` when the connection breaks, and when no data arrives for `silence_seconds`.
         """
         path = resource.path(namespace=namespace)
         async with self._transport.stream(path, query=query, silence_seconds=silence_seconds) as chunks:
@@ -360,7 +378,7 @@ class Client:
 
 
 def selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
-    """Both selectors as query parameters; those that are None are left out."""
+    """Both selectors as query parameters, without those that are None."""
     both = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {name: value for name, value in both.items() if value is not None}
 
@@ -371,7 +389,7 @@ def _log_query(container: str | None, *, tail_lines: int | None, limit_bytes: in
 
 
 def typed(body: Any, *, resource: Resource) -> dict[str, Any]:
-    """The object as JSON values with its apiVersion and kind, which structs leave out when they are the default."""
+    """The object as JSON values with apiVersion and kind, which structs omit as defaults."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, **values_of(body)}
 
 

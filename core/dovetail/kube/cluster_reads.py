@@ -1,4 +1,4 @@
-"""Lists what the queries of `dovetail.query` need: the whole cluster at one moment, and the configuration."""
+"""Reads what `dovetail.query` needs: the whole cluster at one moment, and the settings."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.resource_slices import list_slices
 
 T = TypeVar("T")
-# Called for each page that was read, with the kind's plural and how many objects it had.
+# Called for each page, with the kind's plural and the number of objects on the page.
 OnPage = Callable[[str, int], None]
 
 _CONFIG: Final = "dovetail-config"
@@ -27,7 +27,7 @@ _CONFIG_KEY: Final = "gpu_config.yaml"
 
 
 async def read_settings(client: Client, *, namespace: str) -> Settings:
-    """What the ConfigMap of the release in `namespace` says; the defaults where the reader may not see it."""
+    """Read the settings of a release; the defaults if its ConfigMap is absent or forbidden."""
     try:
         found = await client.get(CONFIGMAPS, _CONFIG, as_type=ConfigMap, namespace=namespace)
     except (NotFound, Forbidden):
@@ -36,7 +36,11 @@ async def read_settings(client: Client, *, namespace: str) -> Settings:
 
 
 async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPage) -> ClusterObjects:
-    """The whole cluster. Raises `NotFound` where Dovetail is not installed, `Forbidden` for nodes, pods or jobs."""
+    """Read the whole cluster.
+
+    Raises `NotFound` where Dovetail is not installed, and `Forbidden` for nodes, pods or jobs. Other kinds that are
+    forbidden are None or empty in the result.
+    """
 
     async def read(resource: Resource, as_type: type[T], label_selector: str | None = None) -> list[T]:
         items: list[T] = []
@@ -51,7 +55,7 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
         except Forbidden:
             return None
 
-    # Pods first, as the audit does: a device that is reported later than the pod that holds it is none too few.
+    # Pods first, as in the audit: a device reported after its pod was read can only add capacity.
     pods = await read(PODS, Pod)
     (nodes, gpunodes, jobs, batch_jobs), (settings, quotas, slices) = await asyncio.gather(
         asyncio.gather(read(NODES, Node), read(GPUNODES, GPUNode), read(GPUJOBS, GPUJob), read_batch_jobs()),

@@ -1,18 +1,18 @@
 # ruff: noqa: N818 - named after apimachinery's own reasons
-"""What can go wrong between us and the API server.
+"""What can go wrong between Dovetail and the API server.
 
 KubeError
 ├── KubeconfigError        the connection's configuration cannot be used: which file, which field
 ├── Unreachable            no answer: refused, broken, certificate; a write may or may not have happened
-│   └── DeadlineExceeded   no answer in the time that the caller gave
-├── Undecodable            an answer that does not have the shape of the type asked for
-├── TooLarge               an answer with more bytes than the caller takes
-└── StatusError            the API server said no: code, reason, message, details
+│   └── DeadlineExceeded   no answer within the caller's deadline
+├── Undecodable            an answer that does not have the shape of the requested type
+├── TooLarge               an answer with more bytes than the caller accepts
+└── StatusError            the API server refused: code, reason, message, details
     ├── Unauthorized       401
     ├── Forbidden          403
     ├── NotFound           404
     ├── AlreadyExists      409 on create
-    ├── Conflict           409 otherwise: somebody else wrote first
+    ├── Conflict           409 otherwise: another client wrote first
     ├── Gone               410: that resourceVersion or list continuation has expired
     ├── Invalid            422
     ├── TooManyRequests    429, also an eviction that a disruption budget refuses
@@ -33,7 +33,7 @@ class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the API server says beside its sentence."""
+    """The structured part of a Status."""
 
     name: str = ""
     kind: str = ""
@@ -51,7 +51,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeError(Exception):
-    """Anything that went wrong between us and the API server."""
+    """Any failure between Dovetail and the API server."""
 
 
 class KubeconfigError(KubeError):
@@ -71,14 +71,14 @@ class Unreachable(KubeError):
 
 
 class DeadlineExceeded(Unreachable):
-    """No answer in the time that the caller gave. A write may or may not have happened."""
+    """No answer within the caller's deadline. A write may or may not have happened."""
 
     def __init__(self, server: str, *, deadline_seconds: float) -> None:
         super().__init__(server, problem=f"no answer within {deadline_seconds:g} s")
 
 
 class Undecodable(KubeError):
-    """An answer that does not have the shape of the type asked for."""
+    """An answer that does not have the shape of the requested type."""
 
     def __init__(self, path: str, *, problem: str) -> None:
         self.path = path
@@ -86,7 +86,7 @@ class Undecodable(KubeError):
 
 
 class TooLarge(KubeError):
-    """An answer with more bytes than the caller takes; the rest of it was not read."""
+    """An answer with more bytes than the caller accepts. The rest of it was not read."""
 
     def __init__(self, path: str, *, most_bytes: int) -> None:
         self.path = path
@@ -94,7 +94,7 @@ class TooLarge(KubeError):
 
 
 class StatusError(KubeError):
-    """The API server said no."""
+    """The API server refused the request."""
 
     def __init__(self, status: Status, *, request: str = "", retry_after_seconds: float | None = None) -> None:
         self.code = status.code
@@ -107,11 +107,11 @@ class StatusError(KubeError):
 
 
 class Unauthorized(StatusError):
-    """401: the API server does not know who we are."""
+    """401: the API server does not recognize our credentials."""
 
 
 class Forbidden(StatusError):
-    """403: we may not do that."""
+    """403: our identity lacks the permission."""
 
 
 class NotFound(StatusError):
@@ -123,7 +123,7 @@ class AlreadyExists(StatusError):
 
 
 class Conflict(StatusError):
-    """409: somebody else wrote first, or a precondition does not hold."""
+    """409: another client wrote first, or a precondition failed."""
 
 
 class Gone(StatusError):
@@ -131,11 +131,11 @@ class Gone(StatusError):
 
 
 class Invalid(StatusError):
-    """422: the object is refused by its schema; `details.causes` names the fields."""
+    """422: the object violates its schema; `details.causes` names the fields."""
 
 
 class TooManyRequests(StatusError):
-    """429: not now; nothing was done."""
+    """429: the API server refuses for now. The request had no effect."""
 
 
 class ServerFault(StatusError):
@@ -154,7 +154,7 @@ _BY_CODE: Final[dict[int, type[StatusError]]] = {
 
 
 def status_error(status: Status, *, request: str = "", retry_after_seconds: float | None = None) -> StatusError:
-    """The error of the tree that a Status means."""
+    """The error class for a Status: by its reason where that decides, otherwise by its code."""
     kind = _BY_CODE.get(status.code, ServerFault if status.code >= 500 else StatusError)
     if status.reason == "AlreadyExists":
         kind = AlreadyExists

@@ -1,4 +1,4 @@
-"""Events as they are sent: what people are told of an object, as `kubectl describe` shows it."""
+"""Kubernetes Events as they are sent, for `kubectl describe` to show."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from dovetail.api.builtin import Severity
 
-# What the API server takes.
+# The API server's limits.
 _LONGEST_MESSAGE: Final = 1024
 _LONGEST_PREFIX: Final = 50
-# Where events about objects without a namespace are looked for.
+# Where kubectl looks for events about cluster-scoped objects.
 _NO_NAMESPACE: Final = "default"
 
 
 def namespace_of(about: Mapping[str, str]) -> str:
-    """The namespace that an event about this object belongs to."""
+    """The namespace in which an event about this object is created."""
     return about.get("namespace", _NO_NAMESPACE)
 
 
@@ -29,11 +29,14 @@ def event(
     at: datetime,
     host: str = "",
 ) -> dict[str, Any]:
-    """An Event to create, about the object that `about` refers to (apiVersion, kind, name, namespace, uid).
+    """An Event to create about an object.
 
-    `at` is when it happened, `instance` which of the `component`s says so; a message that is too long is cut.
+    `about` is its reference: apiVersion, kind, name, namespace, uid.
+
+    `at` is when it happened; `instance` is the replica of `component` that reports it. A message over 1,024 characters
+    is cut.
     """
-    # The old times are those that `kubectl describe` shows; they are of whole seconds, and say no order within one.
+    # `kubectl describe` shows the legacy timestamps. They have whole seconds and give no order within one second.
     when = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "metadata": {"generateName": f"{about['name'][:_LONGEST_PREFIX]}.", "namespace": namespace_of(about)},

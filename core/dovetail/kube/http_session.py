@@ -1,4 +1,4 @@
-"""What the transport needs of HTTP, as aiohttp and http.client give it."""
+"""What the transport needs from an HTTP library; aiohttp and http.client provide it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,13 +10,16 @@ CONNECT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. `path` begins after the server's address; `most_bytes` limits the answer that is taken."""
+    """One request.
+
+    `path` begins after the server's address; `most_bytes` limits the answer that is taken.
+    """
 
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    token: str | None = None  # as it is in the headers
+    token: str | None = None  # the same token as in the headers
     data: bytes | None = None
     most_bytes: int | None = None
 
@@ -26,7 +29,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A whole answer, whatever its status. `retry_after` is the header's text."""
+    """A complete answer with any status. `retry_after` is the header's text."""
 
     status: int
     retry_after: str
@@ -34,15 +37,15 @@ class Answer:
 
 
 class Session(Protocol):
-    """HTTP to one server. Every failure to get an answer is `Unreachable`."""
+    """HTTP to one server. Every failure to get an answer raises `Unreachable`."""
 
     async def exchange(self, request: Request) -> Answer:
-        """The whole answer. Raises `TooLarge` as soon as more than `most_bytes` have come."""
+        """Get the complete answer. Raises `TooLarge` as soon as the body exceeds `most_bytes`."""
 
     def stream(
         self, request: Request, *, silence_seconds: float | None
     ) -> AbstractAsyncContextManager[Answer | AsyncIterator[bytes]]:
-        """The body of a long answer in chunks as they arrive, or a refusal as a whole answer."""
+        """Stream a long answer's body in chunks; a refusal comes as a complete answer."""
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""

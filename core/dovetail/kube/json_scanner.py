@@ -1,11 +1,12 @@
-"""Takes JSON apart at its outermost level, however deep the rest is nested. Pure.
+"""Splits JSON at its outermost level, however deeply the rest is nested. Pure.
 
-msgspec, as every JSON decoder of Python, recurses even into what it skips: a value nested deeper than the interpreter's
-stack (1,000 levels by default) makes the whole text unreadable, and the API server stores objects of 10,000 levels.
-This scanner has no stack. It runs over blocks of the text with numpy, in time linear in the text's length and memory
-linear in the number of parts, and serves only where msgspec has failed.
+msgspec, like every JSON decoder for Python, recurses even into values that it skips. A value nested deeper than the
+interpreter's stack (1,000 levels by default) makes the whole text unreadable, and the API server stores objects of
+10,000 levels. This scanner has no stack. It scans blocks of the text with numpy, in time linear in the text's length
+and memory linear in the number of parts. Use it only where msgspec has failed.
 
-It does not validate: the caller decodes the parts. Raises `UnreadableError` where brackets or quotes do not match.
+The scanner does not validate: the caller decodes the parts. Raises `UnreadableError` where brackets or quotes do not
+match.
 """
 
 import itertools
@@ -26,18 +27,21 @@ _KINDS: Final = np.zeros(256, np.uint8)
 _KINDS[list(b"{[")] = _OPENS
 _KINDS[list(b"}]")] = _CLOSES
 _KINDS[ord(",")] = _SEPARATES
-# What each kind does to the depth.
+# How each kind changes the depth.
 _STEPS: Final = np.array([0, 1, -1, 0], np.int32)
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
-# A block and its temporary arrays fit into a core's cache.
+# Sized so that a block and its temporary arrays fit into a core's cache.
 _BLOCK_BYTES: Final = 1 << 17
-# Possessive: a name of a megabyte must not leave a megabyte of places to go back to.
+# Possessive quantifiers: a name of a megabyte must not leave a megabyte of positions to backtrack to.
 _NAME: Final = re.compile(rb'\s*("(?:[^"\\]++|\\.)*+")\s*:')
 
 
 def members(text: bytes) -> dict[str, bytes]:
-    """The members of an object: each name with the text of its value."""
+    """Split an object into its members: each name with the text of its value.
+
+    Raises `UnreadableError`.
+    """
     found = {}
     for part in _parts(text, opening=b"{"):
         name = _NAME.match(part)
@@ -48,12 +52,12 @@ def members(text: bytes) -> dict[str, bytes]:
 
 
 def elements(text: bytes) -> list[bytes]:
-    """The texts of an array's elements."""
+    """Split an array into the texts of its elements. Raises `UnreadableError`."""
     return list(_parts(text, opening=b"["))
 
 
 def joined(parts: Mapping[str, bytes]) -> bytes:
-    """The object with these members."""
+    """The text of an object with these members."""
     return msgspec.json.encode({name: msgspec.Raw(part) for name, part in parts.items()})
 
 
@@ -71,12 +75,12 @@ def _parts(text: bytes, *, opening: bytes) -> Iterator[bytes]:
 
 
 def _outermost(text: bytes) -> Iterator[int]:
-    """Where the outermost array or object begins, where its parts are separated, and where it ends."""
+    """Byte offsets of the outermost brackets and of each separator between them, in order."""
     escaped, inside, depth = False, 0, 0
     for offset in range(0, len(text), _BLOCK_BYTES):
         block = np.frombuffer(text, np.uint8, min(_BLOCK_BYTES, len(text) - offset), offset)
         quotes, escaped = _quotes(block, escaped=escaped)
-        # 1 from an opening quote up to before the closing one.
+        # 1 from each opening quote to the byte before its closing quote.
         strings = np.bitwise_xor.accumulate(quotes) ^ inside
         inside = int(strings[-1])
         kinds = np.where(strings, 0, _KINDS[block])
@@ -84,14 +88,18 @@ def _outermost(text: bytes) -> Iterator[int]:
         kinds = kinds[places]
         depths = depth + np.cumsum(_STEPS[kinds], dtype=np.int32)
         depth = int(depths[-1]) if len(depths) else depth
-        # The closing bracket belongs to the level that it ends.
+        # A closing bracket belongs to the level that it ends.
         yield from (places[depths + (kinds == _CLOSES) == 1] + offset).tolist()
     if depth or inside:
         raise UnreadableError("its brackets or quotes do not match")
 
 
 def _quotes(block: _Bytes, *, escaped: bool) -> tuple[_Bytes, bool]:
-    """1 at each quote that no backslash escapes; and whether the next block begins with an escaped character."""
+    """Mark the quotes that no backslash escapes.
+
+    `block` has shape [n]. Returns an array of shape [n] with 1 at each unescaped quote and 0 elsewhere, and whether the
+    next block begins with an escaped character.
+    """
     quotes = (block == _QUOTE).astype(np.uint8)
     backslashes = block == _BACKSLASH
     if escaped:
@@ -100,7 +108,7 @@ def _quotes(block: _Bytes, *, escaped: bool) -> tuple[_Bytes, bool]:
     places = np.flatnonzero(backslashes)
     if not len(places):
         return quotes, False
-    # Of the backslashes in a row the first escapes the second, the third the fourth.
+    # In a run of backslashes the first escapes the second, the third escapes the fourth, and so on.
     first = np.diff(places, prepend=-2) != 1
     order = np.arange(len(places))
     escaping = places[(order - np.maximum.accumulate(np.where(first, order, 0))) % 2 == 0]

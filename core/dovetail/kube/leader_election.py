@@ -1,14 +1,16 @@
-"""Who acts: a Lease that one process holds at a time, in terms that are counted.
+"""Leader election: a Lease that one process holds at a time, with a fencing token.
 
-No other machine's clock is trusted. A holder is in office for `duration_seconds` from the moment at which it sent its
-last renewal; others count the same time from the moment at which they saw that renewal, which is later. Every write
-carries the resourceVersion that it was decided on. Each time that the Lease is taken its term grows by one (in
-`leaseTransitions`), so that what an earlier holder still sends can be told from what the present one sends.
+No process trusts another machine's clock. A holder is the leader for `duration_seconds` from the moment at which it
+sent its last renewal. A candidate counts the same time from the moment at which it saw that renewal, which is later.
+Every write carries the resourceVersion that it was decided on. Each acquisition increments the term
+(`leaseTransitions`). The term is the fencing token: it distinguishes writes of an earlier holder from those of the
+present one.
 
-A candidate that is needed says so on the Lease (`wanted`), and its holder, which is told (`wanted_by`), may make way.
+A candidate that is needed sets `wanted`, which records its identity on the Lease; the holder sees it as `wanted_by` and
+may release the Lease.
 
-LeaseLostError      somebody else holds the Lease by now, or it is gone
-NotInOfficeError    a write was about to be sent outside of a term of office
+  LeaseLostError      another candidate holds the Lease, or the Lease is gone
+  NotInOfficeError    a write was about to be sent without holding the Lease
 """
 
 import asyncio
@@ -30,24 +32,25 @@ from dovetail.names import GROUP
 
 log = get_logger(__name__)
 
-# Released: the holder said that nothing of its is under way. Inherited: it was ours before this process started.
-# Expired: it was not renewed in time. After the last two, requests of the earlier holder may still be on their way.
+# How the Lease became free. "released": the holder declared that none of its requests is in flight. "inherited": our
+# own identity held it before this process started. "expired": it was not renewed in time. After the last two, requests
+# of the earlier holder may still be in flight.
 Vacancy = Literal["released", "inherited", "expired"]
 
-# As many digits of a term as the chart's policies read; who counts on begins anew, and so does one from a number that
-# nobody has counted to.
+# As many digits as the policies of the Helm chart compare. The term after the last is 1, also when a manual edit has
+# set the number beyond it.
 _LAST_TERM: Final = 999_999_999
-# Longer than that no holder stays in office without renewing, whatever the configuration allows and somebody wrote into
-# the Lease: an extender with the longest bind deadline holds it for 71 s.
+# The upper limit of a holder's time without a renewal, whatever duration the configuration allows or a manual edit has
+# written into the Lease. An extender with the longest bind deadline holds it for 71 s.
 _LONGEST_SECONDS: Final = 120
-# The candidate that is needed in the holder's place.
+# Annotation with the identity of the candidate that should replace the holder.
 WANTED_BY: Final = f"{GROUP}/wanted-by"
-# Where there is one, a clock that goes on while the machine sleeps: a lease does not wait for us.
+# Where the system has one, a clock that also advances during suspend: the Lease expires during suspend too.
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class LeaseLostError(Exception):
-    """Somebody else holds the Lease by now, or it is gone."""
+    """Another candidate holds the Lease, or the Lease is gone."""
 
     def __init__(self, name: str, *, holder: str) -> None:
         self.holder = holder
@@ -55,7 +58,7 @@ class LeaseLostError(Exception):
 
 
 class NotInOfficeError(KubeError):
-    """A write was about to be sent outside of a term of office."""
+    """A write was about to be sent without holding the Lease."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"nothing is written while the lease {name} is not held")
@@ -63,7 +66,7 @@ class NotInOfficeError(KubeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How long a renewal lasts, how often the holder renews, and how often the others look."""
+    """Seconds that a renewal lasts, between renewals, and between a candidate's reads."""
 
     duration_seconds: int = 15
     renew_seconds: float = 4.0
@@ -71,7 +74,7 @@ class Times:
 
 
 class _Sighting(NamedTuple):
-    """What changes with every renewal, by the holder's own account."""
+    """What changes with every renewal, as the holder wrote it."""
 
     holder: str
     term: int
@@ -79,15 +82,16 @@ class _Sighting(NamedTuple):
 
 
 def boot_clock() -> float:
-    """Seconds of a clock that neither jumps nor stands still while the machine sleeps."""
+    """Seconds of a clock that neither jumps nor stops during suspend."""
     return time.clock_gettime(_CLOCK)
 
 
 class Leadership:
-    """One candidate for a Lease: `acquire()`, then `keep()` for as long as it acts, then `release()`.
+    """One candidate for a Lease: `acquire()`, then `keep()` while it leads, then `release()`.
 
-    An `heir` takes a Lease over that is held under its own identity: it starts where the earlier holder's process has
-    ended. One that was in office in this same process is none, and lets others go first.
+    With `heir` the candidate takes over a Lease that its own identity holds: it starts after the earlier process with
+    that identity has ended. A candidate that already led in this same process is not an heir, and lets other candidates
+    acquire first.
     """
 
     def __init__(
@@ -119,23 +123,23 @@ class Leadership:
 
     @property
     def term(self) -> int | None:
-        """The number of our term of office; None before it begins and after it was lost."""
+        """The number of our term: the fencing token. None before acquisition and after loss."""
         return None if self._lease is None else self._lease.spec.lease_transitions
 
     @property
     def remaining_seconds(self) -> float:
-        """For how long nobody else can be in office; 0 when we are not."""
+        """For how many seconds no other candidate can hold the Lease; 0 when we do not hold it."""
         return 0.0 if self._lease is None else max(0.0, self._valid_until - self._clock())
 
     def guard(self) -> None:
-        """Raises `NotInOfficeError` when we are not in office: what a client calls before each write."""
+        """Raise `NotInOfficeError` unless we hold the Lease. A client calls this before each write."""
         if not self.remaining_seconds:
             raise NotInOfficeError(self.name)
 
     async def acquire(self) -> None:
-        """Wait until the Lease is ours. `vacancy` then says how it became free."""
+        """Wait until we hold the Lease. `vacancy` then says how it became free."""
         if not self._heir:
-            # It was ours and is to be another's: who waits already looks first.
+            # We gave the Lease up for another candidate, so a candidate that is waiting must read it before we do.
             await asyncio.sleep(2 * self._times.look_seconds)
         while True:
             try:
@@ -144,7 +148,7 @@ class Leadership:
                     return
                 self._heir = False
             except Conflict:
-                # Somebody else is alive who writes it, under our own name perhaps.
+                # Another process writes the Lease, perhaps under our own identity, so it is alive.
                 self._heir = False
             except KubeError as error:
                 log.warning("the lease cannot be taken", lease=self.name, error=str(error))
@@ -153,8 +157,8 @@ class Leadership:
     async def keep(self) -> None:
         """Renew until cancelled. Raises `LeaseLostError`.
 
-        While the API server is away the time in office runs out; when it is back and nobody has taken the Lease
-        meanwhile, the term goes on.
+        While the API server is unreachable, `remaining_seconds` runs down to 0. If no candidate has taken the Lease by
+        the time the API server returns, the same term continues.
         """
         pause = self._times.renew_seconds
         while True:
@@ -162,7 +166,10 @@ class Leadership:
             pause = await self._renew()
 
     async def release(self) -> None:
-        """Let the Lease go at once: whoever calls this vouches that nothing that was sent is still on its way."""
+        """Release the Lease at once.
+
+        The caller guarantees that none of its requests is still in flight.
+        """
         held, self._lease = self._lease, None
         if held is None:
             return
@@ -170,7 +177,8 @@ class Leadership:
             try:
                 await self._vacate(held)
             except Conflict:
-                # Our own renewal whose answer was not waited for, or the note of somebody who waits.
+                # The conflict is our own renewal, whose answer did not arrive, or the annotation of a waiting
+                # candidate.
                 found = await self._read()
                 if (found.spec.holder_identity, found.spec.lease_transitions) == (
                     self.identity,
@@ -215,12 +223,12 @@ class Leadership:
         return True
 
     def _vacancy(self, found: Lease) -> Vacancy | None:
-        """How the Lease is free to be taken; None while it is held."""
+        """How the Lease is free to take; None while it is held."""
         spec = found.spec
         if not spec.holder_identity:
             return "released"
         sighting = _Sighting(spec.holder_identity, spec.lease_transitions or 0, spec.renew_time or "")
-        # A write of ours whose answer did not come counts as ours.
+        # A write of ours whose answer did not arrive counts as ours.
         if sighting.holder == self.identity and (self._heir or sighting.renewed == self._stamp):
             return "inherited"
         now = self._clock()
@@ -246,7 +254,7 @@ class Leadership:
         self.vacancy, self.holder = vacancy, self.identity
 
     async def _renew(self) -> float:
-        """Renew, and tell after how many seconds to do so again."""
+        """Renew the Lease. Returns the seconds until the next renewal."""
         assert self._lease is not None, "acquire the lease first"
         sent_at = self._clock()
         wanted = msgspec.structs.replace(self._lease, spec=msgspec.structs.replace(self._lease.spec, renew_time=_now()))
@@ -261,7 +269,7 @@ class Leadership:
         return self._times.renew_seconds
 
     async def _after_conflict(self) -> float:
-        """Somebody wrote the Lease: go on at once if that left our term as it was."""
+        """Another process wrote the Lease: renew at once if holder and term are still ours."""
         try:
             found = await self._read()
         except NotFound:

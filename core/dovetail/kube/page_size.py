@@ -1,4 +1,4 @@
-"""How many objects the next page of a list asks for, so that no page is larger than memory allows. Pure.
+"""How many objects to request per page, so that no page exceeds `PAGE_BYTES`. Pure.
 
 A page has a largest count in the API and no largest size: 500 objects of 1 MiB are 500 MiB of text.
 """
@@ -13,7 +13,9 @@ _GROW: Final = 2
 
 
 class PageSize:
-    """The count for the next page: a quarter after a page that was too large, then at most twice the last one.
+    """The count for the next page.
+
+    A page that was too large divides it by four. Each page that arrives at most doubles it.
 
     It grows only as far as objects like those of the last page fill half a page.
     """
@@ -23,7 +25,10 @@ class PageSize:
         self._most = most
 
     def shrink(self) -> bool:
-        """A page of this count was too large. False where it had one object alone: no count is small enough."""
+        """A page of this count was too large.
+
+        False where it had one object alone: no count is small enough.
+        """
         if self.count == 1:
             return False
         self.count = max(1, self.count // _SHRINK)

@@ -1,4 +1,4 @@
-"""A list of objects kept true by watching: paged list, bookmarks, resume, relist, and no silence unnoticed."""
+"""An informer: a paged list that a watch keeps up to date by resuming and relisting."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ from dovetail.kube.unreadable_objects import OnUnreadable, Unreadable, Unreadabl
 
 log = logging.getLogger("dovetail.kube.reflector")
 
-# The API server ends a watch by itself after this time, and sends a bookmark about every minute.
+# The API server ends a watch itself after this time, and sends a bookmark about every minute.
 _WATCH_SECONDS: Final = 300
 _SILENCE_SECONDS: Final = 150.0
 _SHORT_WATCH_SECONDS: Final = 1.0
 
 
 class KubeObject(Protocol):
-    """Whatever has metadata."""
+    """Any object with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -37,22 +37,25 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Reflector(Generic[T]):
-    """Follows all objects that the selectors choose; `run()` does so until it is cancelled.
+    """An informer: follows all objects that the selectors choose.
 
-    `on_event` is called for every change, in the order of each object's changes, after `store` has it. What a relist
-    finds is reported as changes too: an object that went while nobody watched is a DELETED with its last known state.
-    An object that was replaced under its name is a DELETED and an ADDED.
+    `run()` follows them until it is cancelled.
 
-    One object never ends `run()`. An object that cannot be read keeps what was known of it: it stays in `store` as it
-    was last, and out of it if it was never read. A change that `on_event` fails at is kept and delivered again when
-    the next watch begins, unless a later change of that object has succeeded before. Both are counted in
-    `dovetail_unreadable_objects_total`, logged once, in `unreadable` as long as they last, and reported to
-    `on_unreadable` once for each resourceVersion.
+    `on_event` is called for every change, in the order of each object's changes, after `store` contains the change. A
+    relist reports what it finds as changes too: an object that was deleted while no watch ran is a DELETED with its
+    last known state. An object that was replaced under its name is a DELETED and an ADDED.
 
-    `stand_in` makes of an unreadable object's metadata, and of the object as it was last read, what counts for it until
-    it can be read again; None where nothing better is known than before.
+    No single object ends `run()`. An unreadable object keeps its last readable state in `store`, and stays out of
+    `store` if it was never readable. A change at which `on_event` fails is kept and delivered again when the next watch
+    begins, unless a later change of that object has succeeded before. Both kinds are counted in
+    `dovetail_unreadable_objects_total`, logged once, listed in `unreadable` while they last, and reported to
+    `on_unreadable` once per resourceVersion.
 
-    `transform` makes of each object what is kept of it, as an informer's does in client-go: it saves memory.
+    `stand_in` receives an unreadable object's metadata and its last readable state. It returns the object to keep until
+    the real one is readable again, or None to keep the last readable state.
+
+    `transform` reduces each object to what is worth keeping, like an informer's transform in client-go: it saves
+    memory.
     """
 
     def __init__(
@@ -91,28 +94,37 @@ class Reflector(Generic[T]):
         self._decoder = watch_stream.decoder(as_type)
         self._store: dict[str, T] = {}
         self._unreadable = UnreadableObjects(resource.kind, report=on_unreadable)
-        # By UID: an object and its successor under the same name are two.
+        # By UID: an object and its successor with the same name are different objects.
         self._undelivered: dict[str, tuple[EventType, T]] = {}
         self._contact_at: float | None = None
         self._failures = 0
 
     @property
     def store(self) -> Mapping[str, T]:
-        """All objects as last seen, by `key_of`. A live view: it changes between awaits, never within."""
+        """All objects as last seen, by `key_of`.
+
+        A live view: it changes only while the caller awaits.
+        """
         return MappingProxyType(self._store)
 
     @property
     def unreadable(self) -> Mapping[str, Unreadable]:
-        """The objects that could not be read or handled as they are now, by `key_of`. A live view as `store` is."""
+        """The objects whose current version could not be decoded or handled, by `key_of`.
+
+        A live view.
+        """
         return self._unreadable.found
 
     @property
     def age_seconds(self) -> float:
-        """Since the API server last said anything here (a list, an event, a bookmark); infinite before the first."""
+        """Seconds since the last list, event or bookmark; infinite before the first."""
         return float("inf") if self._contact_at is None else self._clock() - self._contact_at
 
     async def run(self) -> None:
-        """List and watch until cancelled. Troubles are logged, waited out and met by resuming or listing again."""
+        """List and watch until cancelled.
+
+        Errors are logged, followed by a wait, then a resume or a relist.
+        """
         while True:
             try:
                 if not self.resource_version:
@@ -150,7 +162,7 @@ class Reflector(Generic[T]):
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.resource_version,
-            # Spread, so that many watches do not end at the same moment.
+            # Random, so that many watches do not end at the same moment.
             "timeoutSeconds": str(_WATCH_SECONDS + self._rng.randrange(_WATCH_SECONDS)),
             **self._selectors,
         }
@@ -163,7 +175,7 @@ class Reflector(Generic[T]):
                 for line in buffer.feed(chunk):
                     self._handle(line)
         if self._clock() - started < _SHORT_WATCH_SECONDS:
-            # Something ends every watch at once: it must not make us spin.
+            # A proxy that ends every watch at once must not make this loop spin.
             await self._pause()
         else:
             self._failures = 0
@@ -224,7 +236,7 @@ class Reflector(Generic[T]):
             self._unreadable.discard(key_of(found.metadata))
 
     def _keep_known(self, found: watch_stream.Unread) -> None:
-        # What was known of it before stays: a pod that can no longer be read still holds its devices.
+        # The last known state stays: a pod that can no longer be read still holds its devices.
         meta, key = found.metadata, key_of(found.metadata)
         known = self._store.get(key)
         if known is not None and known.metadata.uid != meta.uid:
@@ -235,7 +247,7 @@ class Reflector(Generic[T]):
             self._put(assumed)
 
     def _put(self, new: T) -> bool:
-        """Take over an object; False for one that is known already, or at which we fail."""
+        """Store an object; False if it is stored already, or if `transform` or `on_event` fails."""
         key = key_of(new.metadata)
         old = self._store.get(key)
         if old is not None and old.metadata.uid != new.metadata.uid:
@@ -275,6 +287,6 @@ class Reflector(Generic[T]):
             if self._deliver(event, found):
                 self._unreadable.discard(key_of(found.metadata))
             successor = self._store.get(key_of(found.metadata))
-            # Some know objects by name only: to them its successor is gone now too.
+            # A handler that knows objects by name only has just removed the successor too.
             if event == "DELETED" and successor is not None:
                 self._deliver("ADDED", successor)

@@ -1,4 +1,4 @@
-"""ResourceSlices of some drivers, kept true by watching, where the cluster has them and lets us read them."""
+"""ResourceSlices of some drivers, watched where the cluster serves and permits them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,11 +22,14 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class _ApiGoneError(Exception):
-    """The API version that was followed is served no more."""
+    """The API server no longer serves the API version that the watch follows."""
 
 
 async def list_slices(client: Client, *, drivers: Sequence[str]) -> list[ResourceSlice]:
-    """The drivers' ResourceSlices; none where the cluster has no such API. Raises `KubeError`, such as `Forbidden`."""
+    """List the drivers' ResourceSlices; empty where the cluster has no such API.
+
+    Raises `KubeError`, such as `Forbidden`.
+    """
     for resource in RESOURCESLICES:
         found: list[ResourceSlice] = []
         try:
@@ -41,10 +44,10 @@ async def list_slices(client: Client, *, drivers: Sequence[str]) -> list[Resourc
 class SliceWatch:
     """Follows the drivers' ResourceSlices; `run()` does so until it is cancelled.
 
-    The API server selects by driver, so slices of others (networks, channels) cost nothing here. Where the API is
-    absent (404) it is looked for every `look_seconds`, also after an upgrade that drops the version that was followed.
-    Where we may not read it (403) what is known stays. `settled` is set once all are listed, or it is known that they
-    cannot be, or after `patience_seconds`: it says that there is no more to wait for.
+    The API server filters by driver, so slices of other drivers (networks, channels) cost nothing here. Where the API
+    is absent (404), the watch probes for it every `look_seconds`, also after an upgrade removes the version that it
+    follows. Where access is forbidden (403), the known slices stay. `settled` is set when all slices are listed, when
+    it is clear that they cannot be listed, or after `patience_seconds`. After that there is no reason to wait.
     """
 
     def __init__(
@@ -63,11 +66,11 @@ class SliceWatch:
         self._look_seconds = look_seconds
         self._patience_seconds = patience_seconds
         self._said = ""
-        # Until the API is looked for again: long where it is absent or refused, short where nothing is known.
+        # The wait before the next probe: long where the API is absent or forbidden, short where nothing is known.
         self._wait_seconds = _RETRY_SECONDS
 
     async def run(self) -> None:
-        """Look for the API, and follow it while it is served."""
+        """Probe for the API, and follow it while it is served."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lose_patience())
             tasks.create_task(self._follow_what_is_served())
@@ -89,7 +92,7 @@ class SliceWatch:
             self.settled.set()
 
     async def _served(self) -> Resource | None:
-        """The newest version of the API that is served and that we may read."""
+        """The newest version of the API that is served and that we may read; None if there is none."""
         for resource in RESOURCESLICES:
             try:
                 async for _ in self._client.pages(resource, as_type=msgspec.Raw, page_size=1):
@@ -146,7 +149,7 @@ class SliceWatch:
         raise _ApiGoneError
 
     def _say(self, text: str) -> None:
-        """Log what has changed since it was said last."""
+        """Log the text if it differs from the last one."""
         if text != self._said:
             self._said = text
             log.info(text)

@@ -1,8 +1,8 @@
-"""HTTP by the standard library in threads: for a process that asks a few times and ends.
+"""HTTP by the standard library in threads, for a process that sends a few requests and ends.
 
-A command that lists is done before aiohttp is imported: that import takes 0.1 s, most of it for two TLS contexts with
-all the certificates of the system, which a kubeconfig with its own CA has no use for. There are no streams here, no
-proxies and no redirects; for those there is `aiohttp_session`.
+A list command finishes before aiohttp would be imported: that import takes 0.1 s, most of it for two TLS contexts with
+all the system's certificates, which a kubeconfig with its own CA does not need. This session has no streams, no proxies
+and no redirects; `aiohttp_session` has.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _FIRST_ERROR_STATUS: Final = 400
 
 
 class ThreadSession:
-    """A thread for each request that is under way, and the connections that are free."""
+    """A session with one thread per request in flight, and a pool of idle connections."""
 
     def __init__(self, connection: Connection) -> None:
         """Raises `KubeconfigError` for certificates that cannot be used."""
@@ -42,12 +42,12 @@ class ThreadSession:
         line = self._free.pop() if self._free else self._line()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Answer] = loop.create_future()
-        # Not the loop's executor: the loop would wait for a thread that hangs in name resolution before it ends.
+        # Not the loop's executor: on shutdown the loop would wait for a thread that hangs in name resolution.
         threading.Thread(target=self._work, args=(line, request, done, loop), daemon=True).start()
         try:
             answer = await done
         except BaseException:
-            # The deadline or Ctrl-C: the thread wakes up when its socket ends.
+            # The deadline or Ctrl-C: closing the socket wakes the thread.
             _end(line)
             raise
         self._free.append(line)
@@ -71,12 +71,12 @@ class ThreadSession:
         done: asyncio.Future[Answer],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """In a thread: the answer, or the error, into the future."""
+        """Run in a thread: put the answer, or the error, into the future."""
         try:
             outcome: Answer | Exception = self._ask(line, request)
         except Exception as error:  # noqa: BLE001 - it is raised again where the future is awaited
             outcome = error
-        # The loop is closed where nobody waits any more.
+        # The loop is closed when the caller has stopped waiting.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, done, outcome)
 
@@ -96,14 +96,14 @@ class ThreadSession:
             raise Unreachable(self._connection.server, problem=_problem(error)) from error
 
     def _connect(self, line: http.client.HTTPConnection) -> None:
-        """By hand, for http.client takes no other name for TLS than the server's address."""
+        """Open the connection here: http.client accepts no TLS server name other than the address."""
         plain = socket.create_connection((line.host, line.port), timeout=CONNECT_SECONDS)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is None:
             line.sock = plain
         else:
             line.sock = self._tls.wrap_socket(plain, server_hostname=self._connection.tls_server_name or line.host)
-        # From here on the deadline of the request limits the wait.
+        # From here on the request's deadline limits the wait.
         line.sock.settimeout(None)
 
     def _target(self, request: Request) -> str:
@@ -139,7 +139,7 @@ def _body(response: http.client.HTTPResponse, *, request: Request) -> bytes:
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong in few words, those of `aiohttp_session`."""
+    """The problem in a few words, the same as those of `aiohttp_session`."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error}"
     if isinstance(error, OSError) and error.errno and error.errno > 0:

@@ -1,4 +1,4 @@
-"""HTTP to the API server: one session, credentials, deadlines, retries, and refusals as errors."""
+"""HTTP to the API server: a session, credentials, deadlines, retries, refusals."""
 
 import asyncio
 import http
@@ -26,12 +26,12 @@ from dovetail.kube.watch_stream import decoder
 Query = Mapping[str, str]
 
 MakeSession = Callable[[Connection], Session]
-# Where a session follows no redirect, it is no answer either.
+# A session follows no redirects, so a redirect is a refusal too.
 _FIRST_REFUSED_STATUS: Final = 300
 
 
 class Transport:
-    """Paths, queries and bytes; what they mean is the client's business."""
+    """Sends paths, queries and bytes. The client knows what they mean."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Transport:
         self._session: Session | None = None
 
     def open(self) -> None:
-        """Make the session. Raises `KubeconfigError` for certificates that cannot be used."""
+        """Open the session. Raises `KubeconfigError` for certificates that cannot be used."""
         self._session = self._make_session(self._connection)
 
     async def close(self) -> None:
-        """End the session and its connections."""
+        """Close the session and its connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -68,7 +68,10 @@ class Transport:
     async def stream(
         self, path: str, *, query: Query, silence_seconds: float | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a long GET in chunks as they arrive. One attempt. Without a limit silence may last."""
+        """Stream the body of a long GET in chunks as they arrive. One attempt.
+
+        Raises `Unreachable` after `silence_seconds` without data; None means no limit.
+        """
         request = await self._request("GET", path, query=query)
         async with self._opened().stream(request, silence_seconds=silence_seconds) as answer:
             if isinstance(answer, Answer):
@@ -86,9 +89,12 @@ class Transport:
         most_bytes: int | None = None,
         deadline_seconds: float | None,
     ) -> bytes:
-        """The answer's body, after as many attempts as the method and the deadline allow.
+        """Send a request, with as many attempts as the method and the deadline allow.
 
-        Raises `TooLarge` as soon as more than `most_bytes` have come.
+        Returns the body.
+
+        Raises `DeadlineExceeded` at the deadline over all attempts, `TooLarge` as soon as the answer exceeds
+        `most_bytes`, and the `KubeError` of the last attempt otherwise.
         """
         seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
         data = None if body is None else msgspec.json.encode(body)
@@ -139,7 +145,7 @@ class Transport:
         content_type: str = "application/json",
         most_bytes: int | None = None,
     ) -> Request:
-        # The API server compresses at the cost of its CPU and ours; inside a cluster bytes are cheaper.
+        # Compression costs CPU on the API server and here; inside a cluster bytes are cheaper.
         headers = {"User-Agent": self._user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         if data is not None:
             headers["Content-Type"] = content_type
@@ -158,7 +164,7 @@ def _refusal(answer: Answer, *, request: str) -> StatusError:
     try:
         status = decoder(Status).decode(answer.body)
     except UnreadableError:
-        # A proxy's page, or a filter that answers in plain text.
+        # A proxy's error page, or a filter that answers in plain text.
         status = Status(message=answer.body[:300].decode(errors="replace").strip())
     status = msgspec.structs.replace(status, code=answer.status)
     asked = answer.retry_after
@@ -168,14 +174,14 @@ def _refusal(answer: Answer, *, request: str) -> StatusError:
 
 
 def aiohttp_session(connection: Connection) -> Session:
-    """The session of everything that lasts, watches, or writes."""
+    """The session of long-lived processes, of watches and of writes."""
     from dovetail.kube.aiohttp_session import AiohttpSession  # noqa: PLC0415 - 0.1 s, which a listing does without
 
     return AiohttpSession(connection)
 
 
 def brief_session(connection: Connection) -> Session:
-    """The session of a process that asks a few times and ends; behind a proxy that of everything else."""
+    """The session of a process that sends a few requests and ends; behind a proxy, aiohttp's."""
     if connection.proxy_url:
         return aiohttp_session(connection)
     from dovetail.kube.thread_session import ThreadSession  # noqa: PLC0415 - no other process has a use for it

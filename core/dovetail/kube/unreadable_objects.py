@@ -1,7 +1,9 @@
-"""Objects that cannot be read or handled: counted, logged once, and reported, so that one of them costs only itself.
+"""Objects that cannot be decoded or handled: counted, logged once, and reported.
 
-Anyone who may create an object decides what is in it. An object that ended its reader would end it again after each
-restart, until someone deletes it by hand.
+Each affects only itself.
+
+Anyone who may create an object decides what it contains. An object that ended its reader would end it at each restart,
+until an administrator deletes the object by hand.
 """
 
 import logging
@@ -18,18 +20,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dovetail.kube.unreadable")
 
-# Gets the object's metadata and the problem ("cannot be read: it is nested too deeply"), once for each resourceVersion.
+# Receives the metadata and the problem ("cannot be read: it is nested too deeply"), once per resourceVersion.
 OnUnreadable = Callable[[ObjectMeta, str], None]
 
 _counts: Final = Counter[str]()
 
 
 class UnreadableCollector:
-    """`dovetail_unreadable_objects_total{kind}` of this process; each deployable registers one."""
+    """Exports `dovetail_unreadable_objects_total{kind}` of this process.
+
+    Each deployable registers one.
+    """
 
     def collect(self) -> "Iterator[Metric]":
-        """The counts by kind."""
-        # Deployables have this library, the core does not need it.
+        """The counters, one sample for each kind."""
+        # Deployables install this library; the core does not need it.
         from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415
 
         family = CounterMetricFamily(
@@ -52,7 +57,7 @@ class Unreadable:
 
 
 class UnreadableObjects:
-    """Those of one kind that are there now, by the key of their name."""
+    """The unreadable objects of one kind that exist now, by `key_of` their metadata."""
 
     def __init__(self, kind: str, *, report: OnUnreadable | None) -> None:
         self._kind = kind
@@ -61,24 +66,27 @@ class UnreadableObjects:
 
     @property
     def found(self) -> Mapping[str, Unreadable]:
-        """A live view."""
+        """A live, read-only view."""
         return MappingProxyType(self._found)
 
     def add(self, meta: ObjectMeta, *, key: str, problem: str, error: Exception | None = None) -> None:
-        """Count this version of an object, log its problem once (`error` with its traceback), and report it."""
+        """Count and report this version of an object, and log its problem once.
+
+        `error` adds its traceback to the log. A version with the same problem that was added before has no effect.
+        """
         known = self._found.get(key)
         new = Unreadable(uid=meta.uid, resource_version=meta.resource_version, problem=problem)
         if new == known:
             return
         self._found[key] = new
         _counts[self._kind] += 1
-        # Not for each version: an owner who edits it every second must not fill the log.
+        # Not for each version: an owner who edits the object every second must not fill the log.
         if known is None or (known.uid, known.problem) != (new.uid, new.problem):
             log.warning("%s %s %s", self._kind, key, problem, exc_info=error)
         self._tell(meta, problem, key=key)
 
     def discard(self, key: str) -> None:
-        """The object can be read again, or is gone."""
+        """Remove an object that can be read again, or that is gone."""
         self._found.pop(key, None)
 
     def _tell(self, meta: ObjectMeta, problem: str, *, key: str) -> None:

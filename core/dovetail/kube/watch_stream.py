@@ -1,8 +1,8 @@
-"""Answers as bytes into values: pages of lists, and events of watches. Pure: no I/O.
+"""Decodes pages of lists and events of watches. Pure: no I/O.
 
-The objects of pages and changes stay undecoded here, so that one object that cannot be read is not taken for a broken
-answer. Where msgspec gives up, because an object is nested deeper than its stack, `json_scanner` finds the objects and
-their metadata.
+The objects of pages and events stay raw here, so that one unreadable object does not make the whole answer unreadable.
+Where msgspec fails because an object is nested deeper than its stack, `json_scanner` finds the objects and their
+metadata.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _decoders: dict[Any, Decoder[Any]] = {}
 
 
 def decoder(shape: type[T]) -> Decoder[T]:
-    """A decoder for that type, made once."""
+    """The decoder for that type, made once per process."""
     found = _decoders.get(shape)
     if found is None:
         found = _decoders[shape] = Decoder(shape)
@@ -31,7 +31,7 @@ def decoder(shape: type[T]) -> Decoder[T]:
 
 
 class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The metadata of a list; `continue_token` asks for the next page."""
+    """The metadata of a list. `continue_token` requests the next page."""
 
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
@@ -49,19 +49,19 @@ class _Change(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class Added(_Change, frozen=True, tag="ADDED"):
-    """An object that is there, or has begun to match the selectors."""
+    """An object that exists, or that has begun to match the selectors."""
 
 
 class Modified(_Change, frozen=True, tag="MODIFIED"):
-    """An object as it is now."""
+    """An object in its new state."""
 
 
 class Deleted(_Change, frozen=True, tag="DELETED"):
-    """An object as it was last; it is gone, or no longer matches the selectors."""
+    """The last state of an object that is deleted or no longer matches the selectors."""
 
 
 class Partial(msgspec.Struct, frozen=True):
-    """Of an object only its metadata."""
+    """The metadata of an object, without the rest."""
 
     metadata: ObjectMeta
 
@@ -76,13 +76,13 @@ class _Marked(msgspec.Struct, frozen=True):
 
 
 class Bookmark(msgspec.Struct, frozen=True, tag_field="type", tag="BOOKMARK"):
-    """Nothing happened up to this resourceVersion."""
+    """No event up to this resourceVersion is missing."""
 
     object: _Marked
 
 
 class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
-    """The watch ends, and this is why."""
+    """The error that ends the watch."""
 
     object: Status
 
@@ -99,14 +99,18 @@ _META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object that does not have the shape asked for: its metadata, and why."""
+    """An object that does not have the requested shape: its metadata, and the problem."""
 
     metadata: ObjectMeta
     problem: str
 
 
 def page(payload: bytes, *, as_type: type[T], path: str, on_unreadable: OnUnreadable | None = None) -> Page[T]:
-    """One page of a list. Raises `Undecodable`; for an item only without `on_unreadable`, which gets it instead."""
+    """Decode one page of a list.
+
+    Raises `Undecodable` for a page that is not a list. An unreadable item goes to `on_unreadable` and is omitted;
+    without that callback it raises `Undecodable` too.
+    """
     whole: Decoder[Page[T]] = decoder(Page[as_type])  # type: ignore[valid-type]
     try:
         return whole.decode(payload)
@@ -116,7 +120,7 @@ def page(payload: bytes, *, as_type: type[T], path: str, on_unreadable: OnUnread
         except (UnreadableError, KeyError):
             raise Undecodable(path, problem=error.problem) from error
     if as_type is msgspec.Raw:
-        # msgspec would look for the end of each, and fail again.
+        # msgspec would scan each item for its end and fail on the same nesting.
         return cast("Page[T]", raw)
     items = [read(item, decoder=decoder(as_type), path=path) for item in raw.items or ()]
     return Page(metadata=raw.metadata, items=_readable(items, path=path, on_unreadable=on_unreadable))
@@ -136,7 +140,7 @@ def _readable(items: Iterable[T | Unread], *, path: str, on_unreadable: OnUnread
 
 
 def event(line: bytes) -> WatchEvent:
-    """The event of one line. Raises `Undecodable`."""
+    """Decode one line of a watch. Raises `Undecodable`."""
     try:
         return _EVENTS.decode(line)
     except UnreadableError as error:
@@ -147,10 +151,11 @@ def event(line: bytes) -> WatchEvent:
 
 
 def read(raw: msgspec.Raw, *, decoder: Decoder[T], path: str) -> T | Unread:
-    """An object of a page or a change, or what is left of it. Raises `Undecodable` where not even metadata is.
+    """Decode an object of a page or an event; `Unread` when only its metadata can be decoded.
 
-    `metadata.managedFields` is nested as deep as the object and means nothing to us: where only that cannot be read,
-    the object is.
+    Raises `Undecodable` when the metadata cannot be decoded either. `metadata.managedFields` may be nested as deeply as
+    the object and Dovetail does not use it: when that field alone is unreadable, the rest of the object is still
+    decoded.
     """
     try:
         return decoder.decode(raw)
@@ -195,7 +200,10 @@ def _scanned_metadata(text: bytes) -> ObjectMeta:
 
 
 def _scanned(text: bytes, *, decoder: Decoder[T], problem: str) -> T | Unread:
-    """The object without its managed fields, else its metadata; one pass over the text, which may be megabytes."""
+    """The object without its managed fields, otherwise its metadata.
+
+    One pass over the text, which may have megabytes.
+    """
     from dovetail.kube import json_scanner  # noqa: PLC0415 - as above
 
     parts = json_scanner.members(text)
@@ -208,13 +216,13 @@ def _scanned(text: bytes, *, decoder: Decoder[T], problem: str) -> T | Unread:
 
 
 class LineBuffer:
-    """Whole lines out of chunks that end anywhere. A line may have `PAGE_BYTES`: objects of a megabyte exist."""
+    """Joins chunks into whole lines. A line may have `PAGE_BYTES`: objects of a megabyte exist."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their ends; empty lines are left out. Raises `TooLarge`."""
+        """The lines that this chunk completes, without line ends and empty lines. Raises `TooLarge`."""
         if len(self._rest) + len(chunk) > PAGE_BYTES:
             raise TooLarge("a watch", most_bytes=PAGE_BYTES)
         if b"\n" not in chunk:

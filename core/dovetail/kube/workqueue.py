@@ -1,4 +1,4 @@
-"""Keys to look at: each once, however often it was asked for, and never twice at the same time."""
+"""A work queue of keys: each is queued once and handled by one worker at a time."""
 
 import asyncio
 import logging
@@ -11,19 +11,19 @@ from dovetail.kube.retry import BACKOFF, Backoff
 
 log = logging.getLogger("dovetail.workqueue")
 
-# Of so many keys one is from those that are not to come first, so that none waits for ever.
+# One key in this many comes from the ordinary lane, so that no ordinary key waits for ever.
 _ONE_IN: Final = 4
 
 
 class WorkQueue:
-    """Dirty keys in order of arrival, those that are to come first before others.
+    """Dirty keys in order of arrival; keys of the `first` lane come before ordinary ones.
 
-    A key that gets dirty while it is worked on comes again after that.
+    A key that becomes dirty while it is being handled is queued again afterwards.
     """
 
     def __init__(self) -> None:
         self._failures: dict[str, int] = {}
-        # A key wakes one of the hands that wait, not all of them.
+        # A semaphore, not an event: each key wakes one worker, not all of them.
         self._waiting = asyncio.Semaphore(0)
         self._lanes: tuple[deque[str], deque[str]] = deque(), deque()
         self._taken = 0
@@ -37,11 +37,11 @@ class WorkQueue:
 
     @property
     def load(self) -> int:
-        """How many keys wait or are looked at now; one that is both counts twice."""
+        """How many keys are waiting or being handled. A key in both states counts twice."""
         return len(self._dirty) + len(self._at_work)
 
     def add(self, key: str, *, first: bool = False) -> None:
-        """Look at `key` soon; `first` before most that wait already."""
+        """Queue `key`; with `first` ahead of the ordinary keys that wait already."""
         if key in self._dirty and (key in self._first or not first):
             return
         self._dirty.add(key)
@@ -51,7 +51,7 @@ class WorkQueue:
             self._put(key)
 
     def add_later(self, key: str, *, seconds: float) -> None:
-        """Look at `key` after that time, or earlier if an earlier look is due already."""
+        """Queue `key` after `seconds`, or at the earlier time of a timer that is already set."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, seconds)
         if key in self._timers:
@@ -59,22 +59,22 @@ class WorkQueue:
             if earlier <= due:
                 return
             timer.cancel()
-        # uvloop's handles of what is due at once cannot tell when they are: so that is kept beside them.
+        # uvloop's handles of calls that are due at once do not know their time, so the queue keeps it here.
         self._timers[key] = (due, loop.call_at(due, self._ring, key))
 
     def forget(self, key: str) -> None:
-        """Drop the timer and the failures of a key whose object is gone."""
+        """Drop the timer and the failure count of a key whose object is gone."""
         self._failures.pop(key, None)
         if key in self._timers:
             _, timer = self._timers.pop(key)
             timer.cancel()
 
     async def get(self) -> str:
-        """The next key. Call `done` with it when it has been looked at."""
+        """Wait for the next key. Call `done` with it once it has been handled."""
         while True:
             await self._waiting.acquire()
             key = self._next()
-            # It stands in both lanes where it was to come first only later.
+            # A key is in both lanes when it was added with `first` while it waited as an ordinary key.
             if key in self._dirty and key not in self._at_work:
                 self._dirty.discard(key)
                 self._first.discard(key)
@@ -82,7 +82,7 @@ class WorkQueue:
                 return key
 
     def done(self, key: str) -> None:
-        """The look at `key` is over."""
+        """Mark `key` as handled. It is queued again if it became dirty meanwhile."""
         self._at_work.discard(key)
         if key in self._dirty:
             self._put(key)
@@ -105,10 +105,10 @@ class WorkQueue:
         rng: random.Random,
         backoff: Backoff = BACKOFF,
     ) -> None:
-        """Handle keys until cancelled, that many at a time.
+        """Handle keys with `hands` workers until cancelled.
 
-        An error costs its key alone: the key comes again, later each time, and `failed` gets the key, the error and the
-        wait in seconds.
+        An error affects only its key: the key is queued again after a backoff that grows with each failure, and
+        `failed` receives the key, the error and the wait in seconds.
         """
 
         async def work() -> None:

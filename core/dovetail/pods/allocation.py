@@ -1,4 +1,4 @@
-"""The allocation as it stands in a pod's annotations: written once by the extender, read by everyone. Values and text.
+"""The allocation in a pod's annotations: the extender writes it once. Values and text.
 
 AllocationError   an annotation that is no allocation: what is wrong with it
 """

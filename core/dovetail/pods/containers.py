@@ -141,7 +141,7 @@ def _texts(pod: Pod) -> dict[int, str]:
 def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
     """The container that the pod's own annotation is for: the first, unless another one has its resources already.
 
-    A container that somebody put before it later does not take its devices.
+    A container that a webhook inserts before it later does not take its devices.
     """
     containers = pod.spec.containers
     if not containers:

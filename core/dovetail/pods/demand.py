@@ -109,7 +109,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
     said = template_spec(job)
     spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
-    # Whoever adds to it later is to find lists where lists belong.
+    # Code that adds to the spec later relies on lists where lists belong.
     _read(said, PodAddedTo, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
@@ -161,7 +161,7 @@ def guard_of(strategy: MemoryStrategy | None) -> Guard | None:
 def guard_in(annotations: Mapping[str, str]) -> Guard | None:
     """The guard that a pod's annotations ask for; None for the configured one. Raises `RequestError`.
 
-    What Dynamic learns stands in the request of a GPUJob's pods; nothing is learned for any other pod.
+    What Dynamic learns is in the request of a GPUJob's pods; nothing is learned for any other pod.
     """
     text = annotations.get(names.MEMORY_STRATEGY)
     return guard_of(_one_of(MEMORY_STRATEGIES, text, field="memory strategy"))

@@ -1,4 +1,4 @@
-"""What a pod asks of a vendor's device plugin: whole devices, counted by kubelet, told apart by an annotation. Pure."""
+"""What a pod asks of a vendor's device plugin: whole devices, counted by kubelet. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final

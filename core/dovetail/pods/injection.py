@@ -17,7 +17,7 @@ from dovetail.pods.demand import resources_of
 Manifest = dict[str, Any]
 
 EPHEMERAL: Final = "ephemeralContainers"
-# Kinds of containers in the order that indices count. Nobody can ask for anything in an ephemeral one.
+# Kinds of containers in the order of their indices. Ephemeral containers cannot request resources.
 KINDS: Final = ("containers", "initContainers", EPHEMERAL)
 _OURS: Final = frozenset(
     {

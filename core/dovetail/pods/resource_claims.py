@@ -12,7 +12,7 @@ from dovetail.formats.quantities import whole
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.pods.containers import every_container
 
-# What a claim of the ledger is held by that no extended resource stands for.
+# The resource name of a ledger claim that no extended resource represents.
 BY_CLAIM: Final = "resource.k8s.io/claim"
 _BY_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
@@ -20,7 +20,8 @@ _BY_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 def claimed_devices(pod: Pod, *, vendors: Vendors) -> dict[str, int]:
     """Whole GPUs that the pod asked by the name of a device class, such as gpu.nvidia.com, by resource.
 
-    What was asked by a vendor's resource is counted by that already, whoever serves it. MIG devices are no whole GPUs.
+    What was asked by a vendor's resource is already counted there, whichever driver serves it.
+    MIG devices are no whole GPUs.
     """
     told = pod.status.extended_resource_claim_status
     if told is None:

@@ -1,6 +1,7 @@
 """What a pod's spec says of where it may go and with whom, as far as we read it. Values only.
 
-Nobody checks a job's template before its Job is made. Read as this once, what is no pod is refused in a sentence, and
+The API server does not check a job's template before the Job is created.
+Read as this once, what is no pod is refused in a sentence, and
 whatever is read of it later is as it should be.
 """
 
