@@ -1,1 +1,4 @@
-"""The node agent: publishes what a node's cards are and do. The only writer of GPUNode.status."""
+"""The node agent: publishes a node's devices and their load.
+
+The only writer of `GPUNode.status`.
+"""

@@ -1,7 +1,7 @@
-"""The agent at work: follows nodes, their pods and GPUNodes, and writes what differs from the truth.
+"""Follows nodes, their pods and GPUNodes, and writes what differs from them.
 
-Level-triggered: every look starts from what the API server has, so it does not matter what was missed, nor whether
-this process is an hour old or was killed a moment ago. The decisions are in `report`, `publish` and `capacity`.
+Level-triggered: every pass starts from what the API server holds. A missed event or a restart of this process therefore
+changes nothing. The decisions are in `report`.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ log = get_logger(__name__)
 
 FIELD_MANAGER: Final = "dovetail-agent"
 _HANDS: Final = 16
-# Pods of a job come and go together: one look for all of them.
+# The pods of a job appear and disappear together: one pass serves all of them.
 _DEBOUNCE_SECONDS: Final = 0.2
-# The operator writes a new node's tenants within a second or two. One that is away must not keep devices unreported.
+# The operator writes a new node's tenants within 1-2 s. An operator that is down must not keep devices unreported.
 _PATIENCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the configuration says about looking and telling."""
+    """The configured intervals and limits of the agent."""
 
     look_every: timedelta
     pace: Pace
@@ -56,9 +56,9 @@ class Rules:
 
 
 class Agent:
-    """Serves the node of that name, or without a name every node that the provider knows.
+    """Serves the named node, or without a name every node that the provider knows.
 
-    On a node that is not managed it only reports: what a vendor's plugin serves is advertised by that.
+    On a node that Dovetail does not manage, the agent only reports: the vendor's plugin advertises what it serves.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class Agent:
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """The lists that it follows."""
+        """The reflectors of nodes, tenants and GPUNodes."""
         return self.nodes, self.tenants.reflector, self.gpunodes
 
     @property
     def looks(self) -> Mapping[str, Look]:
-        """The newest look at each node that is served."""
+        """The latest look at each served node, by node name."""
         return MappingProxyType(self._looks)
 
     async def run(self) -> None:
-        """Follow and write until cancelled. Nothing is written before all three lists are there."""
+        """Follow and write until cancelled. Nothing is written before all three lists have synced."""
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors:
                 group.create_task(reflector.run())
@@ -141,7 +141,7 @@ class Agent:
             self._ask_for(name)
         else:
             before, self._known[name] = self._known.get(name), gpunode
-            if before is not None and before.spec != gpunode.spec:  # a person has said something
+            if before is not None and before.spec != gpunode.spec:  # a user has changed the spec
                 self._ask_for(name)
 
     def _ask_for(self, name: str) -> None:
@@ -162,7 +162,7 @@ class Agent:
 
     async def _look_at(self, name: str) -> None:
         node = self.nodes.store.get(name)
-        # A node that declared devices once and does so no more must stop advertising them.
+        # A node that no longer declares devices must stop advertising them.
         if node is None or not (self._provider.serves(node) or capacity.advertises(node)):
             self._looks.pop(name, None)
             return
@@ -184,14 +184,17 @@ class Agent:
         self.beside.act(seen, status=look.status)
 
     def _waits_for_tenants(self, name: str) -> bool:
-        """Whether the operator may still be about to say who is there: a first report without them looks too full."""
+        """Whether to wait for the operator's list of tenants.
+
+        Without it, the first report shows too much of the node in use.
+        """
         if self.tenants.knows(name):
             return False
         now = time.monotonic()
         return now - self._waited_since.setdefault(name, now) < _PATIENCE_SECONDS
 
     def _announce(self, name: str, look: Look) -> None:
-        """Log a node's devices when they are first seen, and whenever they or their health change."""
+        """Log a node's devices when they are first seen, and each time they or their health change."""
         before, found = self._looks.get(name), node_status.summary(look.status)
         if before is not None and node_status.summary(before.status) == found:
             return
@@ -215,7 +218,7 @@ class Agent:
             return
         if not owned:
             await self._apply(name, node_status.applied_object(node))
-        with suppress(NotFound):  # deleted by somebody meanwhile: the watch says so, and we look again
+        with suppress(NotFound):  # deleted meanwhile: the watch reports the deletion and triggers another pass
             await self._apply(name, node_status.applied_status(name, status), subresource="status")
             self.published_total[why or Why.CHANGE] += 1
 
@@ -241,11 +244,11 @@ class Agent:
         patch = capacity.capacity_patch(node, wanted=wanted)
         if patch is None:
             return
-        with suppress(NotFound):  # the node is gone: the watch says so
+        with suppress(NotFound):  # the node is deleted: the watch reports it
             await self._client.patch(NODES, node.metadata.name, patch, as_type=Node, subresource="status")
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """From another thread; nothing where the loop has ended meanwhile."""
+    """Schedule a call in the loop from another thread. Does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

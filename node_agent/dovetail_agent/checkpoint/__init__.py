@@ -1,1 +1,1 @@
-"""Suspends processes to host memory by CUDA's checkpoint API."""
+"""Suspends processes to host memory with CUDA's checkpoint API."""

@@ -1,4 +1,7 @@
-"""Whether a tenant may be moved to the host, and whether there is room for it to come back. Pure."""
+"""Decides whether a tenant can be moved to the host, and whether it fits when it returns.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,10 @@ from dovetail_agent.turns.suspender import Refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnCard:
-    """A tenant's process on one card: MiB that it has there as measured, or None where that is not told."""
+    """A tenant's process on one device.
+
+    `used_mib` is its measured memory there; None if unavailable.
+    """
 
     pid: int
     uuid: str
@@ -18,10 +24,11 @@ class OnCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A tenant that is to stand still: its processes on its cards, what it was promised there, and its host memory.
+    """A tenant to suspend: its processes, its promised memory by UUID, and its host memory.
 
-    `under_mps` and `in_mig` say that it is a client of MPS, or on a MIG device. `host_free_mib` is how much more of the
-    host's memory its pod may use: up to its limit, or what the node has where it has none.
+    `under_mps` marks a client of MPS, `in_mig` a tenant of a MIG device. `host_free_mib` is how many MiB of host memory
+    the pod can still use: up to its limit, or what the node has available if the pod has no limit. None if it cannot be
+    read.
     """
 
     name: str
@@ -33,7 +40,10 @@ class Candidate:
 
     @property
     def needs_mib(self) -> dict[str, int]:
-        """What it has on each card, by UUID; what it was promised where the driver does not say."""
+        """MiB of memory that it has on each device, by UUID.
+
+        Where the driver does not report the memory of a process, its promised memory counts instead.
+        """
         needs: dict[str, int] = {}
         for each in self.processes:
             mib = self.promised_mib.get(each.uuid, 0) if each.used_mib is None else each.used_mib
@@ -43,19 +53,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardMemory:
-    """A card: MiB that can be used, and by tenant the larger of what it was promised and what it uses."""
+    """A device's usable memory in MiB, and by tenant the larger of promised and used memory."""
 
     usable_mib: int
     wanted_mib: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
-        """Whether all its tenants can stay there together."""
+        """Whether all tenants of the device fit together."""
         return sum(self.wanted_mib.values()) <= self.usable_mib
 
 
 def refusal_of(candidate: Candidate) -> Refusal | None:
-    """Why a tenant that has memory on a card cannot be moved to the host; None if it can."""
+    """Return why a tenant with device memory cannot be moved to the host, or None if it can."""
     pids = {each.pid for each in candidate.processes}
     if candidate.in_mig:
         return _no("MIG", f"{candidate.name} is on a MIG device, which the driver does not checkpoint")
@@ -74,7 +84,10 @@ def refusal_of(candidate: Candidate) -> Refusal | None:
 
 
 def room_for(needs_mib: Mapping[str, int], *, free_mib: Mapping[str, int]) -> str:
-    """Why there is no room on the cards for what a process had there; empty if there is. Unknown is no room."""
+    """Return why the devices lack room for a process's memory (MiB by UUID); empty if it fits.
+
+    A device whose free memory is unknown counts as full.
+    """
     for uuid, needed in needs_mib.items():
         free = free_mib.get(uuid)
         if free is None:

@@ -1,10 +1,10 @@
-"""CUDA's checkpoint of another process, call by call: the states that it knows, and the calls between them.
+"""CUDA's checkpoint of another process, call by call: its states and the calls between them.
 
     RUNNING --lock--> LOCKED --checkpoint--> CHECKPOINTED --restore--> LOCKED --unlock--> RUNNING
 
-Checkpointed, a process has no memory on any card: it lies in its own memory on the host. FAILED is final.
+A checkpointed process has no memory on any device: its device memory is in its own host memory. FAILED is final.
 
-CheckpointFailed   a call was refused, timed out, or did not come back: which, and with what number if there is one
+CheckpointFailed   a call was refused, timed out or did not return: names the call, and its code if there is one
 """
 
 import ctypes
@@ -14,12 +14,12 @@ from typing import Final, Protocol
 from dovetail_agent.devices.cuda import CallRefused, CudaError, Driver
 
 CALLS: Final = tuple(f"cuCheckpointProcess{verb}" for verb in ("Lock", "Checkpoint", "Restore", "Unlock", "GetState"))
-# The arguments of each call are 64 bytes, zero but for the first field of Lock.
+# The argument structure of each call has 64 bytes, all zero except the first field of Lock.
 _ARGUMENTS: Final = ctypes.c_uint32 * 16
 
 
 class ProcessState(IntEnum):
-    """As `CUprocessState` has it."""
+    """The values of `CUprocessState`."""
 
     RUNNING = 0
     LOCKED = 1
@@ -28,7 +28,7 @@ class ProcessState(IntEnum):
 
 
 class CheckpointFailed(Exception):  # noqa: N818 - says what is the matter
-    """A call did not do its work; the text is a sentence. `code` is None where it did not come back at all."""
+    """A call failed; the text is a sentence. `code` is None if the call did not return a code."""
 
     def __init__(self, problem: str, *, code: int | None = None) -> None:
         self.code = code
@@ -36,31 +36,43 @@ class CheckpointFailed(Exception):  # noqa: N818 - says what is the matter
 
 
 class Calls(Protocol):
-    """The five calls, for a process by its number on the node. All block and raise `CheckpointFailed`."""
+    """The five calls, each for a process by its PID on the node.
+
+    All block and raise `CheckpointFailed`.
+    """
 
     def state(self, pid: int) -> ProcessState:
-        """How it stands."""
+        """Return the process's state."""
         ...
 
     def lock(self, pid: int, *, timeout_ms: int) -> None:
-        """Let no new work of it begin, and wait for what runs; when that takes too long it stays RUNNING."""
+        """Block new GPU work of the process and wait for running work.
+
+        If that takes longer than the timeout, the process stays RUNNING.
+        """
         ...
 
     def checkpoint(self, pid: int) -> None:
-        """Move its memory to the host."""
+        """Move its device memory to the host."""
         ...
 
     def restore(self, pid: int) -> None:
-        """Move it back. Without room on the card it is FAILED for good."""
+        """Move its memory back to the device.
+
+        If the device has no room, the process ends in FAILED for good.
+        """
         ...
 
     def unlock(self, pid: int) -> None:
-        """Let it work again."""
+        """Allow new GPU work again."""
         ...
 
 
 class LibraryCalls:
-    """The calls of the driver's library in this process. Raises `CudaError` where there are none."""
+    """The calls of the driver library in this process.
+
+    Raises `CudaError` if the driver has no checkpoint calls or cannot be initialised.
+    """
 
     def __init__(self, driver: Driver) -> None:
         if missing := missing_calls(driver):
@@ -69,25 +81,25 @@ class LibraryCalls:
         self._driver = driver
 
     def state(self, pid: int) -> ProcessState:
-        """As the protocol says."""
+        """Implement `Calls.state`."""
         found = ctypes.c_int()
         self._call("cuCheckpointProcessGetState", pid, ctypes.byref(found))
         return ProcessState(found.value)
 
     def lock(self, pid: int, *, timeout_ms: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.lock`."""
         self._call("cuCheckpointProcessLock", pid, _ARGUMENTS(timeout_ms))
 
     def checkpoint(self, pid: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.checkpoint`."""
         self._call("cuCheckpointProcessCheckpoint", pid, _ARGUMENTS())
 
     def restore(self, pid: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.restore`."""
         self._call("cuCheckpointProcessRestore", pid, _ARGUMENTS())
 
     def unlock(self, pid: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.unlock`."""
         self._call("cuCheckpointProcessUnlock", pid, _ARGUMENTS())
 
     def _call(self, name: str, pid: int, argument: object) -> None:
@@ -100,5 +112,5 @@ class LibraryCalls:
 
 
 def missing_calls(driver: Driver) -> tuple[str, ...]:
-    """Those that this driver lacks; it has all from CUDA 12.8 on."""
+    """The checkpoint calls that this driver lacks; none from CUDA 12.8 on."""
     return tuple(name for name in CALLS if not driver.has(name))

@@ -1,4 +1,4 @@
-"""Suspend to host at work: proves it, builds it around the freezer, reports it, and brings back whom others left."""
+"""Probes suspend to host, wraps it around the freezer, reports it, restores leftovers."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -26,14 +26,17 @@ from dovetail_agent.turns.suspender import Suspender
 log = get_logger(__name__)
 
 CONDITION: Final = "SuspendToHost"
-# How often those who were left at the host are tried again, and how often a probe that failed.
+# The first interval retries tenants that are left on the host, the second a failed probe.
 _RECOVER_SECONDS: Final = 5.0
 _PROBE_AGAIN_SECONDS: Final = 300.0
 _NOT_TRIED: Final = Verdict(reason="Starting", message="it has not been tried yet")
 
 
 class CheckpointFeature(Feature):
-    """`probe` tries it and blocks; `turn_seconds` is how long turns last at least while somebody is at the host."""
+    """The suspend-to-host feature.
+
+    `probe` tries the driver and blocks. `turn_seconds` is the shortest turn while a tenant's memory is on the host.
+    """
 
     name = "checkpoint"
 
@@ -57,25 +60,34 @@ class CheckpointFeature(Feature):
         self._suspender: SuspendToHost | None = None
 
     def around(self, inner: Suspender) -> Suspender:
-        """What turns use in the freezer's place. Raises `OSError` where nothing can be written down."""
+        """Wrap the suspender that the turns use.
+
+        Raises `OSError` if the marks' folder cannot be created.
+        """
         self._marks.prepare()
         self._suspender = SuspendToHost(inner, calls=self._calls, marks=self._marks, world=self._world)
         return self._suspender
 
     def away(self) -> frozenset[str]:
-        """The pods at the host: they have work, though no driver names them on a card."""
+        """The UIDs of pods whose memory is on the host.
+
+        They have work although no driver lists their processes.
+        """
         return self._suspender.away if self._suspender else frozenset()
 
     def in_the_way(self, tenant: Tenant) -> bool:
-        """Whether others cannot be on its cards while its memory is: an idle one would keep them out for ever."""
+        """Whether the tenant's memory keeps others off its devices: idle, it would do so for ever."""
         return self._suspender is not None and self._world.crowded(tenant)
 
     def shortest_turn(self) -> float:
-        """Moving memory takes seconds, and must not be most of what a turn is."""
+        """The shortest turn in seconds.
+
+        Moving memory takes seconds and must not take up most of a turn.
+        """
         return self._turn_seconds if self.away() else 0.0
 
     async def run(self, wake: Wake) -> None:
-        """Prove it, and see to those who were left at the host."""
+        """Probe the driver until it succeeds, and restore tenants that are left on the host."""
         probed_at = -_PROBE_AGAIN_SECONDS
         clock = asyncio.get_running_loop().time
         while True:
@@ -89,7 +101,7 @@ class CheckpointFeature(Feature):
             await asyncio.sleep(_RECOVER_SECONDS)
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """Whether tenants can be moved here, and who was not or is lost, as the condition SuspendToHost."""
+        """Report in the condition SuspendToHost whether tenants can be moved, and which are lost."""
         self._world.seen = seen
         live = self._verdict.live and self._suspender is not None
         why = "" if live else self._verdict.message
@@ -100,7 +112,7 @@ class CheckpointFeature(Feature):
         return msgspec.structs.replace(status, conditions=[*others, self._condition(seen, live=live, why=why)])
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:  # noqa: ARG002 - the protocol's
-        """Tell the pods whose memory could not be moved, or is lost."""
+        """Send an event to each pod whose memory could not be moved, or is lost."""
         suspender = self._suspender
         if suspender is None:
             return
@@ -112,7 +124,7 @@ class CheckpointFeature(Feature):
                 await self._teller.pod(tenant, reason=reason, message=trouble.message)
 
     def metrics(self) -> Iterable[Metric]:
-        """Who is at the host, how often memory was moved, and what did not work."""
+        """Gauges of suspended and lost tenants, and a counter of successful calls."""
         yield GaugeMetricFamily(
             "dovetail_suspend_to_host_live",
             "1 where tenants can move to the host.",

@@ -1,8 +1,9 @@
-"""The checkpoint calls in a process of their own: one that hangs or crashes in the driver is ended, and we go on.
+"""Runs the checkpoint calls in a process of their own.
 
+A hang or a crash in the driver then ends only that process.
 The helper (`python -m dovetail_agent.checkpoint.helper_process`) reads one call from each line and answers with one
-line of JSON. CUDA also needs a process that keeps the driver initialised while another process is restored. The
-helper is that process, so the agent stays small.
+line of JSON. CUDA also needs a process that keeps the driver initialised while another process is restored. The helper
+is that process, so the agent stays small.
 """
 
 import json
@@ -17,14 +18,14 @@ from dovetail.decoding import decode
 from dovetail_agent.checkpoint.calls import CheckpointFailed, LibraryCalls, ProcessState
 from dovetail_agent.devices.cuda import CudaError, Driver
 
-# Memory goes out at about 2 GB/s and comes back faster: this is for the largest card, and then some.
+# Memory moves out at about 2 GB/s and returns faster: this covers the largest device with a margin.
 _LONGEST_SECONDS: Final = 120.0
 _STATE_SECONDS: Final = 10.0
 _COMMAND: Final = (sys.executable, "-m", "dovetail_agent.checkpoint.helper_process")
 
 
 class HelperCalls:
-    """`Calls` by the helper, which is begun when it is needed. One call at a time."""
+    """Implements `Calls` through the helper process, which starts on demand. One call at a time."""
 
     def __init__(
         self,
@@ -40,27 +41,27 @@ class HelperCalls:
         self._hand = threading.Lock()
 
     def state(self, pid: int) -> ProcessState:
-        """As the protocol says."""
+        """Implement `Calls.state`."""
         return ProcessState(self._ask("state", pid, seconds=min(_STATE_SECONDS, self._longest_seconds)))
 
     def lock(self, pid: int, *, timeout_ms: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.lock`."""
         self._ask("lock", pid, timeout_ms, seconds=self._longest_seconds)
 
     def checkpoint(self, pid: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.checkpoint`."""
         self._ask("checkpoint", pid, seconds=self._longest_seconds)
 
     def restore(self, pid: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.restore`."""
         self._ask("restore", pid, seconds=self._longest_seconds)
 
     def unlock(self, pid: int) -> None:
-        """As the protocol says."""
+        """Implement `Calls.unlock`."""
         self._ask("unlock", pid, seconds=self._longest_seconds)
 
     def stop(self) -> None:
-        """End the helper; it is begun again when it is needed."""
+        """End the helper. The next call starts it again."""
         if self._child is not None:
             self._child.kill()
             self._child.communicate()
@@ -87,7 +88,7 @@ class HelperCalls:
 
 
 def main(source: IO[str], sink: IO[str]) -> None:
-    """Answer calls until the source ends."""
+    """Answer one call per line until the source ends."""
     calls: LibraryCalls | None = None
     for line in source:
         verb, *numbers = line.split()
@@ -113,7 +114,7 @@ def _made(calls: LibraryCalls, verb: str, numbers: Sequence[int]) -> dict[str, A
 
 
 def _exchange(child: subprocess.Popen[str], line: str, *, seconds: float) -> dict[str, Any] | None:
-    """What the helper answers; None where it does not, or is gone."""
+    """Return the helper's answer, or None if it times out or has ended."""
     assert child.stdin is not None and child.stdout is not None, "both are pipes"  # noqa: PT018 - one thought
     try:
         child.stdin.write(f"{line}\n")

@@ -1,4 +1,4 @@
-"""The node as suspend to host sees it: the last look, the pods' cgroups, and the cards' free memory of this moment."""
+"""The node as suspend to host sees it: last look, pod cgroups, current free device memory."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +14,10 @@ from dovetail_agent.tenants import Tenant, promised_mib
 
 
 class SeenWorld:
-    """A `World`. `seen` is replaced at every look; while `live` is not set nobody is to be moved."""
+    """Implements `World`. The feature replaces `seen` at every look.
+
+    While `live` is false, no tenant is moved.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class SeenWorld:
         self._proc = proc
 
     def candidate(self, tenant: Tenant) -> Candidate:
-        """As the protocol says."""
+        """Implement `World.candidate`."""
         mine = [(info, sample) for info, sample in _pairs(self.seen) if _has(tenant, info)]
         return Candidate(
             name=f"{tenant.namespace}/{tenant.name}",
@@ -44,21 +47,21 @@ class SeenWorld:
         )
 
     def crowded(self, tenant: Tenant) -> bool:
-        """As the protocol says; never before it was proven that tenants can be moved."""
+        """Implement `World.crowded`. False until a probe has shown that tenants can be moved."""
         seen = self.seen
         if seen is None or not self.live:
             return False
         return any(not card_memory(info, sample, seen=seen).fits for info, sample in _pairs(seen) if _has(tenant, info))
 
     def free_mib(self) -> Mapping[str, int]:
-        """As the protocol says."""
+        """Implement `World.free_mib`."""
         try:
             return {uuid: card.free_mib for uuid, card in self._cards.look().items()}
         except CardsUnreadable:
             return {}
 
     def started(self, pid: int, *, pod_uid: str = "") -> int | None:
-        """As the protocol says."""
+        """Implement `World.started`."""
         began = identity.started(pid, proc=self._proc)
         if not pod_uid or identity.is_same(pid, began=began, pod_uid=pod_uid, proc=self._proc):
             return began
@@ -66,9 +69,10 @@ class SeenWorld:
 
 
 def card_memory(info: DeviceInfo, sample: DeviceSample, *, seen: Seen) -> CardMemory:
-    """What the tenants of a card want of it together. Who is at the host has nothing there, and wants its promise.
+    """Return the memory that the tenants of a device want together.
 
-    Tenants that were let in to overlap leave each other what their guard does; else only the card's end is the end.
+    A tenant on the host uses nothing on the device, and wants its promised memory. Tenants that share a device beyond
+    its memory get what the strictest memory guard leaves; otherwise the device's memory is the limit.
     """
     promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in seen.tenants if _has(tenant, info)}
     used = sample.used_by_tenant_mib or {}

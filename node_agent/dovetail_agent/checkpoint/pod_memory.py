@@ -1,4 +1,7 @@
-"""How much more of the host's memory a pod may use, by its cgroup (v1 and v2). Reads files, nothing else."""
+"""Reads from a pod's cgroup (v1 and v2) how much more host memory it can use.
+
+Only reads files.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -6,16 +9,16 @@ from typing import Final
 from dovetail_agent.turns.cgroup_freezer import group_of_pod
 
 _MIB: Final = 1 << 20
-# What cgroup v1 says for no limit is the largest number of pages, not a word.
+# Cgroup v1 writes the largest number of pages for "no limit", not a word.
 _NO_LIMIT_BYTES: Final = 1 << 60
 _FILES_V2: Final = ("memory.max", "memory.current")
 _FILES_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def pod_free_mib(uid: str, *, mount: Path, proc: Path) -> int | None:
-    """Up to the pod's limit and up to what the node has left, whichever is less; None where it cannot be read.
+    """Free MiB up to the pod's limit or the node's end, whichever is less; None if unreadable.
 
-    `mount` is where the node's cgroups are.
+    `mount` is where the node's cgroups are mounted.
     """
     v2 = (mount / "cgroup.controllers").exists()
     root = mount if v2 else mount / "memory"
@@ -33,7 +36,10 @@ def pod_free_mib(uid: str, *, mount: Path, proc: Path) -> int | None:
 
 
 def _available_mib(proc: Path) -> int:
-    """Raises `OSError`, and `ValueError` for a kernel that does not say it."""
+    """The node's available memory in MiB.
+
+    Raises `OSError`, and `ValueError` if the kernel does not report it.
+    """
     for line in (proc / "meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024

@@ -1,7 +1,8 @@
-"""Whether this node's driver moves a process to the host and back: tried with one of our own before anybody is told so.
+"""Tests on a process of our own whether the driver can move a process to the host and back.
 
-The child (`python -m dovetail_agent.checkpoint.probe MIB`) takes a little memory of a card, says so, and ends when its
-input does. It is never killed unless it hangs: of one driver it is told that killing a restored process hangs the host.
+No tenant is moved before the test has passed. The child (`python -m dovetail_agent.checkpoint.probe MIB`) allocates a
+little device memory, writes "ready", and ends when its input does. It is killed only if it hangs: with one driver,
+killing a restored process is reported to hang the host.
 """
 
 import subprocess
@@ -16,7 +17,7 @@ from dovetail_agent.mps.devices import Cards, CardsUnreadable
 from dovetail_agent.mps.probe import Verdict
 
 _TAKES_MIB: Final = 64
-# A context takes some hundred MiB beside that.
+# A CUDA context takes some hundred MiB more.
 _NEEDS_MIB: Final = 1024
 _LOCK_MILLISECONDS: Final = 5000
 _SECONDS: Final = 30.0
@@ -31,7 +32,7 @@ def probed(
     command: Sequence[str] = _COMMAND,
     seconds: float = _SECONDS,
 ) -> Verdict:
-    """The verdict; blocks for as long as the driver takes."""
+    """Run the test and return the verdict. Blocks for as long as the driver takes."""
     try:
         free = {uuid: card.free_mib for uuid, card in cards.look().items() if not card.exclusive}
     except CardsUnreadable as error:
@@ -84,7 +85,7 @@ def _ended(child: subprocess.Popen[str], *, seconds: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be the child."""
+    """Run the child: allocate memory, report, and wait for the end of the input."""
     try:
         driver = Driver()
         driver.init()

@@ -1,8 +1,8 @@
-"""What to do next with a process that is to leave its cards, or to come back. Pure.
+"""Chooses the next step for a process that leaves its devices or returns to them. Pure.
 
-Each step follows from how the process stands, as the driver and the freezer say, and from where it is to go: whatever
-was begun by whom, and however it broke off, this leads on from there. The calls hang on a frozen process, so a frozen
-one is thawed before any of them.
+Each step follows from the process's state, as the driver and the freezer report it, and from its goal. This continues
+correctly from any interrupted sequence, whichever agent started it. The calls hang on a frozen process, so a frozen
+process is thawed before any of them.
 """
 
 from enum import Enum
@@ -14,7 +14,7 @@ Goal = Literal["Out", "Back"]
 
 
 class Step(Enum):
-    """What is to be done, or that nothing is."""
+    """The next action, or why there is none."""
 
     LOCK = "lock"
     CHECKPOINT = "checkpoint"
@@ -29,7 +29,10 @@ class Step(Enum):
 
 
 def next_step(goal: Goal, *, state: ProcessState, frozen: bool, room: bool) -> Step:
-    """The step towards `goal`. `room` says whether the card has room for all that the process would bring back."""
+    """Return the next step towards `goal`.
+
+    `room` says whether the devices have room for all memory that the process brings back.
+    """
     if state is ProcessState.FAILED:
         return Step.LOST
     return _out(state, frozen=frozen) if goal == "Out" else _back(state, frozen=frozen, room=room)

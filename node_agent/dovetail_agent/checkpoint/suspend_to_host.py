@@ -1,9 +1,11 @@
-"""Moves tenants off their cards and back: a `Suspender` around the freezer.
+"""Moves tenants off their devices and back: a `Suspender` around the freezer.
 
-Who fits beside the others is frozen where it is. Where the tenants of a card do not fit together, whoever stands still
-is locked, its memory moved to the host, and only then frozen; and thawed, moved back once the card has room, unlocked.
-`checkpoint_machine` says which step comes next, from what the driver says of the process after each, so that whatever
-broke off half way is led to an end: out and frozen, or back and running, or lost, which is final and told.
+A tenant that fits on the device with the others is frozen in place. Where the tenants of a device do not fit together,
+the agent suspends one in this order: lock it, move its memory to the host, freeze it. To resume it: thaw it, move its
+memory back once the device has room, unlock it.
+
+`state_machine` chooses each step from the state that the driver reports after the last one. Every interrupted sequence
+therefore reaches one of three ends: out and frozen, back and running, or lost, which is final and reported.
 """
 
 import threading
@@ -22,34 +24,40 @@ from dovetail_agent.turns.suspender import Refusal, Suspender
 
 log = get_logger(__name__)
 
-# A kernel that runs longer than this keeps its process from being locked; it is frozen where it is.
+# A kernel that runs longer than this keeps its process from being locked. The process is then frozen in place.
 LOCK_MILLISECONDS: Final = 5000
-# The longest way is six steps; a driver that leads us in circles is not followed for ever.
+# The longest sequence has six steps. This limit ends a loop with a driver that reports inconsistent states.
 _MOST_STEPS: Final = 12
 
 
 class World(Protocol):
-    """What the node is like, as seen last; the free memory as it is now. Nothing raises."""
+    """The node's last observed state, and its current free memory. No method raises."""
 
     def candidate(self, tenant: Tenant) -> Candidate:
-        """The tenant as one that is to be moved."""
+        """Describe the tenant as a candidate for a move."""
         ...
 
     def crowded(self, tenant: Tenant) -> bool:
-        """Whether the tenants of one of its cards do not fit there together."""
+        """Whether the tenants of one of its devices do not fit there together."""
         ...
 
     def free_mib(self) -> Mapping[str, int]:
-        """The free memory of each card by UUID; a card that cannot be read is missing."""
+        """Free MiB of each device by UUID. A device that cannot be read is missing."""
         ...
 
     def started(self, pid: int, *, pod_uid: str = "") -> int | None:
-        """When a process began; None if it is gone, or is not in the pod of that UID where one is named."""
+        """Start time of a process in ticks since boot.
+
+        None if the process has ended, or is not in the pod `pod_uid` if one is given.
+        """
         ...
 
 
 class SuspendToHost:
-    """See above. `troubles` are the last ones by pod UID: who was frozen where it is and why, who is lost."""
+    """Suspends and resumes tenants with their memory, as the module describes.
+
+    `troubles` maps pod UIDs to the last problem: why the pod was frozen in place, or that it is lost.
+    """
 
     name = "suspend-to-host"
 
@@ -59,7 +67,7 @@ class SuspendToHost:
         self._calls = calls
         self._marks = marks
         self._world = world
-        # Whoever was left at the host may stand frozen too.
+        # A tenant that was left on the host can also be frozen.
         self._frozen = {mark.uid for mark in marks.all()}
         self._held: set[str] = set()
         self._troubles: dict[str, Refusal] = {}
@@ -68,16 +76,19 @@ class SuspendToHost:
 
     @property
     def troubles(self) -> Mapping[str, Refusal]:
-        """What went wrong with whom, until it goes well."""
+        """The last problem of each pod, by UID, until a later attempt succeeds."""
         return MappingProxyType(dict(self._troubles))
 
     @property
     def away(self) -> frozenset[str]:
-        """The pods whose memory is on the host, or on its way: no driver names them on a card."""
+        """UIDs of pods whose memory is on the host or moving there: no driver lists their processes."""
         return self._away
 
     def suspend(self, tenant: Tenant) -> Refusal | None:
-        """As the protocol says. Who cannot be moved is frozen where it is, which `troubles` tells."""
+        """Implement `Suspender.suspend`.
+
+        A tenant that cannot be moved is frozen in place; see `troubles`.
+        """
         with self._hand:
             mark = self._marks.get(tenant.uid)
             if mark is None and self._world.crowded(tenant):
@@ -93,7 +104,10 @@ class SuspendToHost:
             return refusal
 
     def resume(self, tenant: Tenant) -> Refusal | None:
-        """As the protocol says. Without room on its cards it stands still and is tried again."""
+        """Implement `Suspender.resume`.
+
+        Without room on its devices, the tenant stays frozen and the next call tries again.
+        """
         with self._hand:
             mark = self._marks.get(tenant.uid)
             refusal = None if mark is None else self._drive("Back", tenant, mark=mark)
@@ -104,7 +118,10 @@ class SuspendToHost:
             return self._freeze(tenant) or refusal
 
     def recover(self) -> None:
-        """Bring back whom an agent before us left at the host; who finds no room is tried again at the next call."""
+        """Restore tenants that an earlier agent left on the host.
+
+        The next call retries those without room.
+        """
         with self._hand:
             for mark in list(self._marks.all()):
                 tenant = Tenant(
@@ -115,14 +132,14 @@ class SuspendToHost:
             self._look()
 
     def forget(self, uids: frozenset[str]) -> None:
-        """Keep what is known of these pods alone: the others are gone."""
+        """Drop all state of pods other than these."""
         with self._hand:
             self._troubles = {uid: trouble for uid, trouble in self._troubles.items() if uid in uids}
             self._frozen &= uids
             self._held &= uids
 
     def _marked(self, tenant: Tenant) -> Mark | None:
-        """The mark of a tenant that can be moved. Nothing is done to a process before it is marked."""
+        """Mark a tenant that can be moved. No call is made on a process before it is marked."""
         candidate = self._world.candidate(tenant)
         if not candidate.processes:
             return None
@@ -144,7 +161,10 @@ class SuspendToHost:
         return None
 
     def _drive(self, goal: Goal, tenant: Tenant, *, mark: Mark) -> Refusal | None:
-        """Lead it there. What fails on the way out is led back and only noted, unless the tenant is lost by it."""
+        """Drive the process to `goal`.
+
+        A failure on the way out leads back and is recorded in `troubles`. It is returned only if the tenant is lost.
+        """
         out = goal == "Out"
         failed: Step | None = None
         refusal: Refusal | None = None
@@ -167,7 +187,7 @@ class SuspendToHost:
         return None if out else refusal
 
     def _next(self, goal: Goal, tenant: Tenant, *, mark: Mark) -> tuple[Step, str]:
-        """The next step, and why it must wait where it must."""
+        """Return the next step, and why it must wait if it must."""
         if not self._alive(mark):
             return Step.DONE, ""
         try:
@@ -178,7 +198,7 @@ class SuspendToHost:
         return next_step(goal, state=state, frozen=tenant.uid in self._frozen, room=not short), short
 
     def _do(self, step: Step, tenant: Tenant, *, mark: Mark) -> str:
-        """Do a step; what went wrong."""
+        """Run one step and return the problem; empty if it succeeded."""
         if step in {Step.FREEZE, Step.THAW}:
             refusal = self._freeze(tenant) if step is Step.FREEZE else self._thaw(tenant)
             return "" if refusal is None else refusal.message

@@ -1,1 +1,1 @@
-"""What devices are and do: one protocol, one folder or module for each vendor."""
+"""Devices and their samples: one protocol, and one package or module for each vendor."""

@@ -1,4 +1,7 @@
-"""AMD's cards through AMD's own binding, `amdsmi`: its structures change with each ROCm, so it must fit the library."""
+"""AMD's devices through AMD's own binding, `amdsmi`.
+
+The binding's structures change with each ROCm release, so its version must match the library's.
+"""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -19,12 +22,12 @@ _UNRESERVABLE: Final = 2
 
 
 def amd_driver(*, proc: Path | None, libraries: Sequence[str], sys: Path = SYS) -> CardDriver:
-    """The driver of a node's AMD cards."""
+    """Return the driver of a node's AMD devices."""
     return CardDriver(AmdLibrary(libraries), proc=proc, sys=sys)
 
 
 class AmdLibrary:
-    """The calls; the binding is imported when it is first opened, for it loads the library then."""
+    """The library's calls. `open` imports the binding, because the import loads the library."""
 
     label = "AMD SMI"
 
@@ -35,26 +38,29 @@ class AmdLibrary:
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet."""
+        """The call that has not returned yet."""
         return self._ask.waiting_for
 
     def open(self) -> None:
-        """Raises `LibraryGone`, also where the binding is missing or does not fit the library."""
+        """Load and initialise the library.
+
+        Raises `LibraryGone`, also if the binding is missing or does not match the library.
+        """
         if self._smi is None:
             self._smi = _binding(self._libraries)
             self._ask = Caller(self._smi.AmdSmiException, meaning=_meaning)
         self._ask.surely(self._smi.amdsmi_init)
 
     def close(self) -> None:
-        """Let it go."""
+        """Shut the library down."""
         self._ask(self._smi.amdsmi_shut_down)
 
     def handles(self) -> Sequence[Any]:
-        """One for each card, or for each partition of one."""
+        """One handle for each device, or for each partition of one."""
         return self._ask(self._smi.amdsmi_get_processor_handles) or ()
 
     def describe(self, handle: Any, *, index: int) -> DeviceInfo:
-        """Name, memory and place."""
+        """Name, memory and PCI address. Raises `CardLost`."""
         smi = self._smi
         uuid = self._ask(smi.amdsmi_get_gpu_device_uuid, args=(handle,))
         memory = self._memory(handle)
@@ -71,7 +77,7 @@ class AmdLibrary:
         )
 
     def links(self, handles: Mapping[int, Any]) -> Mapping[int, Links]:
-        """XGMI."""
+        """The XGMI links of each device, by index."""
         xgmi = self._smi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI
         return {
             index: Links(nvlink=[to for to in handles if to != index and self._link(one, handles[to]) == xgmi])
@@ -79,7 +85,7 @@ class AmdLibrary:
         }
 
     def load(self, handle: Any) -> DeviceSample:
-        """Everything but processes."""
+        """All figures except those of processes. Raises `CardLost`."""
         smi = self._smi
         memory = self._memory(handle)
         activity = self._ask(smi.amdsmi_get_gpu_activity, args=(handle,)) or {}
@@ -97,14 +103,14 @@ class AmdLibrary:
         )
 
     def processes(self, handle: Any) -> Mapping[int, int | None] | None:
-        """Of the card's own memory."""
+        """Device memory in MiB by PID."""
         told = self._ask(self._smi.amdsmi_get_gpu_process_list, args=(handle,))
         if told is None:
             return None
         return {each["pid"]: each["memory_usage"]["vram_mem"] // _MIB for each in told}
 
     def versions(self, handle: Any) -> tuple[str, str]:
-        """Of the kernel's driver, and of the library."""
+        """Versions of the kernel driver and of the library."""
         driver = self._ask(self._smi.amdsmi_get_gpu_driver_info, args=(handle,))
         library = self._ask(self._smi.amdsmi_get_lib_version) or {}
         numbers = [str(library[part]) for part in ("major", "minor", "release") if part in library]
@@ -113,7 +119,7 @@ class AmdLibrary:
     def _memory(self, handle: Any) -> Mapping[str, int]:
         memory: Mapping[str, int] | None = self._ask(self._smi.amdsmi_get_gpu_vram_usage, args=(handle,))
         if not memory or not memory["vram_total"]:
-            # Every card tells this for as long as its driver reaches it.
+            # A device reports this for as long as its driver reaches it.
             raise CardLost("amdsmi_get_gpu_vram_usage", said="the card does not answer")
         return memory
 
@@ -129,7 +135,7 @@ class AmdLibrary:
         return None
 
     def _power(self, handle: Any) -> int | None:
-        """Newer cards tell what they draw now, older ones an average."""
+        """Power in watts. Newer devices report the current draw, older ones an average."""
         told = self._ask(self._smi.amdsmi_get_power_info, args=(handle,)) or {}
         watts = (_told(told.get(name)) for name in ("current_socket_power", "average_socket_power"))
         return next((value for value in watts if value), None)
@@ -152,7 +158,7 @@ class AmdLibrary:
 
 
 def _binding(libraries: Sequence[str]) -> Any:
-    # Without its library the binding says so on standard output, each time that it is imported.
+    # Without its library, the binding prints an error on standard output at each import.
     if not loads(*libraries):
         raise LibraryGone(libraries[0], said="the library is not there")
     try:
@@ -170,5 +176,5 @@ def _meaning(error: Any) -> Meaning:
 
 
 def _told(value: Any) -> Any:
-    """The binding writes "N/A" where others write nothing."""
+    """The value, or None: the binding writes "N/A" for a missing value."""
     return None if value == "N/A" else value

@@ -1,4 +1,7 @@
-"""Huawei's Ascend chips through `libdcmi.so`, by its public interface: there is no binding of it."""
+"""Huawei's Ascend chips through `libdcmi.so`.
+
+The library has a public interface and no Python binding.
+"""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +22,7 @@ _MOST: Final = 64
 _VDIE, _AICORE, _HBM = 1, 2, 2
 _CLOCKS: Final = {"sm": 7, "memory": 6}
 _MEANINGS: Final = {-8008: Meaning.LOST, -8012: Meaning.UNLOADED}
-# As the driver grades a chip: 1 is an alarm that takes nothing from work.
+# The driver's grades of a chip's health. Grade 1 is an alarm that does not affect work.
 _VERDICTS: Final = {2: "MajorAlarm", 3: "CriticalAlarm", 0xFFFFFFFF: LOST}
 T = TypeVar("T")
 
@@ -49,7 +52,7 @@ class _Pcie(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    """In MiB."""
+    """HBM of a chip, in MiB."""
 
     _fields_ = [
         ("size", ctypes.c_ulonglong),
@@ -61,7 +64,7 @@ class _Memory(ctypes.Structure):
 
 
 class _Ddr(ctypes.Structure):
-    """In MiB: the memory of chips that have no HBM."""
+    """DDR memory of chips without HBM, in MiB."""
 
     _fields_ = [
         ("size", ctypes.c_ulonglong),
@@ -74,7 +77,7 @@ class _Ddr(ctypes.Structure):
 
     @property
     def used(self) -> int:
-        """What is not available."""
+        """MiB that are not available."""
         return max(0, int(self.size) - int(self.available))
 
 
@@ -95,19 +98,19 @@ class _Process(ctypes.Structure):
 
 
 class Chip(NamedTuple):
-    """A chip as the library asks for it: a card, and the chip on that."""
+    """A chip as the library addresses it: a card, and the chip's position on it."""
 
     card: int
     device: int
 
 
 def ascend_driver(*, proc: Path | None, sys: Path = SYS, libraries: Sequence[str]) -> CardDriver:
-    """The driver of a node's Ascend chips."""
+    """Return the driver of a node's Ascend chips."""
     return CardDriver(AscendLibrary(libraries), proc=proc, sys=sys)
 
 
 class AscendLibrary:
-    """The calls."""
+    """The library's calls."""
 
     label = "DCMI"
 
@@ -119,27 +122,27 @@ class AscendLibrary:
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet."""
+        """The call that has not returned yet."""
         return self._ask.waiting_for
 
     def open(self) -> None:
-        """Raises `LibraryGone`."""
+        """Load and initialise the library. Raises `LibraryGone`."""
         if self._dcmi is None:
             self._dcmi = _loaded(self._names)
         self._ask.surely(self._named("dcmi_init", takes=()))
 
     def close(self) -> None:
-        """It knows no end."""
+        """Do nothing: the library has no call to shut it down."""
 
     def handles(self) -> Sequence[Chip]:
-        """All chips of all cards; what else is on a card is none."""
+        """All chips of all cards. Other processors on a card do not count."""
         cards, count = (c_int * _MOST)(), c_int()
         call = self._named("dcmi_get_card_list", takes=(POINTER(c_int), POINTER(c_int), c_int))
         self._ask.surely(call, args=(byref(count), cards, _MOST))
         return [Chip(card, at) for card in cards[: count.value] for at in range(self._chips_of(card))]
 
     def describe(self, handle: Chip, *, index: int) -> DeviceInfo:
-        """Name, memory and place."""
+        """Name, memory and PCI address. Raises `CardLost`."""
         memory, chip = self._memory(handle), self._about(handle, "dcmi_get_device_chip_info", _Chip)
         die = self._about(handle, "dcmi_get_device_die_v2", _Die, kind=_VDIE)
         pcie = self._about(handle, "dcmi_get_device_pcie_info_v2", _Pcie)
@@ -160,7 +163,7 @@ class AscendLibrary:
         return {}
 
     def load(self, handle: Chip) -> DeviceSample:
-        """Everything but processes."""
+        """All figures except those of processes. Raises `CardLost`."""
         memory, busy = self._memory(handle), self._number(handle, "dcmi_get_device_utilization_rate", kind=_AICORE)
         deciwatts = self._number(handle, "dcmi_get_device_power_info")
         clocks = {name: self._number(handle, "dcmi_get_device_frequency", kind=kind) for name, kind in _CLOCKS.items()}
@@ -178,7 +181,7 @@ class AscendLibrary:
         )
 
     def processes(self, handle: Chip) -> Mapping[int, int | None] | None:
-        """Of the chip's own memory."""
+        """Device memory in MiB by PID."""
         told, count = (_Process * _MOST)(), c_int(_MOST)
         takes = (c_int, c_int, POINTER(_Process), POINTER(c_int))
         call = self._answering("dcmi_get_device_resource_info", told, takes=takes)
@@ -187,7 +190,7 @@ class AscendLibrary:
         return {each.pid: each.bytes // _MIB for each in told[: count.value]}
 
     def versions(self, handle: Chip) -> tuple[str, str]:  # noqa: ARG002 - all chips have one driver
-        """Of the driver; the toolkit is the container's own."""
+        """Version of the driver. The toolkit belongs to the container, so its version is empty."""
         text = ctypes.create_string_buffer(256)
         call = self._answering("dcmi_get_driver_version", text, takes=(ctypes.c_char_p, c_uint))
         told = self._ask(call, args=(text, len(text)))
@@ -200,7 +203,7 @@ class AscendLibrary:
         try:
             told = self._ask(call, args=(card, byref(chips), byref(mcu), byref(cpu)))
         except CardLost:
-            return 1  # it keeps its place: what it is will be asked again, and answered with the error
+            return 1  # the chip keeps its index: `describe` asks again and gets the error
         return told.value if told is not None else 0
 
     def _memory(self, handle: Chip) -> Any:
@@ -219,13 +222,16 @@ class AscendLibrary:
         return None if told is None else told.value
 
     def _about(self, handle: Chip, name: str, of: Callable[[], Any], *, kind: int | None = None) -> Any:
-        """What a call fills in about a chip, or about one kind of thing on it; None where it does not."""
+        """Return what a call fills in about a chip, or about one kind of part on it.
+
+        None if the driver does not support the call.
+        """
         told, kinds = of(), () if kind is None else (kind,)
         call = self._answering(name, told, takes=(c_int, c_int, *(c_int for _ in kinds), POINTER(type(told))))
         return self._ask(call, args=(*handle, *kinds, byref(told)))
 
     def _answering(self, name: str, told: T, *, takes: tuple[Any, ...]) -> Callable[..., T]:
-        """The call of that name, as one that answers what it has filled in."""
+        """Wrap the named call so that it returns the structure that it fills in."""
         function = self._named(name, takes=takes)
 
         def call(*args: Any) -> T:

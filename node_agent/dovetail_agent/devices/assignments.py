@@ -1,4 +1,7 @@
-"""Where a vendor's plugin serves a node: which tenant has which devices, as kubelet says or, simulated, deals. Pure."""
+"""Maps tenants to devices where a vendor's plugin serves the node. Pure.
+
+The assignments come from kubelet, or on a simulated node from `deal`.
+"""
 
 import re
 from collections import Counter
@@ -16,7 +19,7 @@ from dovetail_agent.tenants import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class HeldDevice:
-    """One device as kubelet has it: what asked for it, and its id.
+    """A device as kubelet lists it: what requested it, and its ID.
 
     `asked_by` is a device plugin's resource, such as nvidia.com/gpu, or the driver of a resource claim, such as
     gpu.nvidia.com.
@@ -28,19 +31,20 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A pod that holds devices; kubelet tells no UID."""
+    """A pod that holds devices. Kubelet gives no UID."""
 
     namespace: str
     name: str
     devices: tuple[HeldDevice, ...]
 
 
-# Ids that tell no UUID but the driver's index: plain (NVIDIA's plugin by index), Ascend910-3, gpu-3 (resource claims).
+# IDs that contain the driver's index and no UUID: plain numbers (NVIDIA's plugin by index), Ascend910-3, gpu-3
+# (resource claims).
 _BY_INDEX: Final = re.compile(r"(?:Ascend\w+-|gpu-)?(\d{1,3})")
 
 
 def given(tenants: Iterable[Tenant], assignments: Iterable[Assignment], *, inventory: Inventory) -> tuple[Tenant, ...]:
-    """The tenants, each with the whole devices that kubelet gave it."""
+    """Return the tenants, each with the whole devices that kubelet assigned to it."""
     known = {device.uuid: device for device in inventory.devices}
     uuids = {each.uid: each.devices for each in assignments}
     return tuple(
@@ -54,10 +58,11 @@ def given(tenants: Iterable[Tenant], assignments: Iterable[Assignment], *, inven
 def matched(
     holders: Iterable[Holder], *, tenants: Iterable[Tenant], inventory: Inventory, vendors: Vendors
 ) -> list[Assignment]:
-    """What kubelet says, pod by pod, with the devices' UUIDs: `GPU-…`, `GPU-…::3` for a replica of one, `MIG-…`.
+    """Return kubelet's assignments in the order of pod UIDs, with the devices' UUIDs.
 
-    Kubelet tells names and no UIDs. Where an old pod goes while a new one of its name comes, it may name both: then
-    neither is told, until one is left. A pod that was promised devices of a managed node is not told again.
+    A device is `GPU-…`, `GPU-…::3` for a replica, or `MIG-…`.
+    Kubelet gives names and no UIDs. While a pod is replaced by a pod of the same name, kubelet can list both. Then
+    neither is reported until only one is left. A pod with promised devices of a managed node is not reported here.
     """
     tenant_of = {(tenant.namespace, tenant.name): tenant for tenant in tenants if not tenant.devices}
     named = list(holders)
@@ -75,10 +80,10 @@ def matched(
 def deal(
     inventory: Inventory, *, sick: Collection[int], tenants: Sequence[Tenant], previous: Iterable[Assignment]
 ) -> list[Assignment]:
-    """What kubelet's device manager would have given by now: who has devices keeps them, others get free healthy ones.
+    """Return what kubelet's device manager would have assigned.
 
-    From the last index down, so that nobody takes the order for granted. A tenant for whom there are too few gets
-    none, as kubelet would refuse its pod.
+    Pods keep the devices that they have. Others get free healthy devices from the last index down, so that no code
+    depends on the order. A tenant gets none if there are too few, as kubelet would reject its pod.
     """
     waiting = {tenant.uid: tenant for tenant in tenants if tenant.by_vendor}
     present = {device.uuid for device in inventory.devices}
@@ -95,9 +100,9 @@ def deal(
 
 
 def _uuid(held: HeldDevice, *, inventory: Inventory, vendors: Vendors) -> str:
-    """The UUID that an id of kubelet's means, with its replica's number; empty for what is no device of a vendor's.
+    """Return the UUID for a kubelet ID, with its replica number; empty for other resources.
 
-    AMD's plugin has PCI addresses for ids.
+    AMD's plugin uses PCI addresses as IDs.
     """
     if vendors.vendor_of(held.asked_by) is None:
         return ""
@@ -112,7 +117,7 @@ def _uuid(held: HeldDevice, *, inventory: Inventory, vendors: Vendors) -> str:
 
 
 def _cards(devices: Iterable[str]) -> list[str]:
-    """The cards that ids mean, each once."""
+    """The UUIDs of the physical devices that the IDs belong to, each once."""
     return list(dict.fromkeys(card_of(each) for each in devices))
 
 

@@ -1,4 +1,4 @@
-"""A driver over a library that tells of whole cards by handles: what AMD's, Intel's and Ascend's have in common."""
+"""The driver that AMD, Intel and Ascend share: a library that addresses devices by handles."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,45 +17,51 @@ log = get_logger(__name__)
 
 
 class CardLibrary(Protocol):
-    """A vendor's library. All calls but `label` and `waiting_for` may take for ever, and may raise `LibraryGone`."""
+    """A vendor's library.
+
+    Any method except `label` and `waiting_for` can block and raise `LibraryGone`.
+    """
 
     label: str
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet."""
+        """The call that has not returned yet; empty between calls."""
         ...
 
     def open(self) -> None:
-        """Begin to use it."""
+        """Load and initialise the library."""
         ...
 
     def handles(self) -> Sequence[Any]:
-        """The cards, in the driver's order."""
+        """The devices' handles in the driver's order."""
         ...
 
     def describe(self, handle: Any, *, index: int) -> DeviceInfo:
-        """What the card is. Raises `CardLost`."""
+        """Return the device's inventory entry. Raises `CardLost`."""
         ...
 
     def links(self, handles: Mapping[int, Any]) -> Mapping[int, Links]:
-        """How the cards reach each other, by index; none of those of which nothing is told. Raises `CardLost`."""
+        """Links between devices, by index; unknown links are missing. Raises `CardLost`."""
         ...
 
     def load(self, handle: Any) -> DeviceSample:
-        """How the card is, without its processes. Raises `CardLost`."""
+        """Return a device's sample without its processes. Raises `CardLost`."""
         ...
 
     def processes(self, handle: Any) -> Mapping[int, int | None] | None:
-        """Memory in MiB by process; None where the driver does not tell. Raises `CardLost`."""
+        """Memory in MiB by PID; None if the driver does not report it. Raises `CardLost`."""
         ...
 
     def versions(self, handle: Any) -> tuple[str, str]:
-        """Of the driver of that card and of the vendor's runtime; empty where they are not told. Raises `CardLost`."""
+        """Versions of the device's driver and of the vendor's runtime; empty if unavailable.
+
+        Raises `CardLost`.
+        """
         ...
 
     def close(self) -> None:
-        """Let it go."""
+        """Shut the library down."""
         ...
 
 
@@ -66,7 +72,10 @@ class _Card:
 
 
 class CardDriver:
-    """Cards of one such library. `proc` None: the node's processes cannot be seen, and no pod's use is told."""
+    """The devices of one such library.
+
+    `proc` is the node's own `/proc`. If it is None, the node's processes are invisible and no pod's use is reported.
+    """
 
     def __init__(self, library: CardLibrary, *, proc: Path | None, sys: Path = SYS) -> None:
         self.label = library.label
@@ -79,13 +88,16 @@ class CardDriver:
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet; empty between calls."""
+        """The call that has not returned yet; empty between calls."""
         return self._library.waiting_for
 
     def find(self) -> Inventory:
-        """The cards; one that answered before and does no more stays, for its pods' sake."""
+        """Return the devices.
+
+        A device that no longer answers stays listed, because its pods are still there. Raises `LibraryGone`.
+        """
         if self._lost:
-            self.close()  # what was reset answers to new handles only
+            self.close()  # a device that was reset answers to new handles only
         if not self._open:
             self._library.open()
             self._open = True
@@ -100,15 +112,15 @@ class CardDriver:
         return Inventory(devices=devices, driver_version=driver, runtime_version=runtime)
 
     def read(self) -> Mapping[str, DeviceSample]:
-        """One look at each card."""
+        """Sample each device once, by UUID."""
         return {card.info.uuid: self._sample(card) for card in self._cards}
 
     def hear(self, *, seconds: float) -> bool | None:  # noqa: ARG002 - the protocol's
-        """These libraries tell of no error by themselves that would outlast its moment."""
+        """None: these libraries report no error as an event."""
         return None
 
     def close(self) -> None:
-        """Let the library go."""
+        """Shut the library down if it is open."""
         if self._open:
             self._open = False
             self._library.close()

@@ -1,11 +1,11 @@
-"""CUDA's driver library, as far as we call it: memory on a card, and checkpoints of other processes.
+"""The calls of CUDA's driver library that Dovetail uses: device memory, checkpoints.
 
-Only `ctypes` and the library: who imports this needs no CUDA, and whoever has none is told so in one sentence. Numbers
-of calls' answers are those of `cuda.h`.
+It uses only `ctypes` and the library: an import needs no CUDA, and a missing library raises one clear sentence. The
+result codes are those of `cuda.h`.
 
 CudaError              what went wrong
-├── LibraryMissing     there is no driver library here, or it lacks a call: which
-└── CallRefused        a call did not answer 0: which, and with what number
+├── LibraryMissing     the driver library is missing, or lacks the named call
+└── CallRefused        the named call did not return 0, and its code
 """
 
 import ctypes
@@ -39,15 +39,15 @@ _WORDS: Final = {
 
 
 class CudaError(Exception):
-    """What went wrong with the driver's library; the text is a sentence for people."""
+    """An error of the driver library; the text is a sentence for people."""
 
 
 class LibraryMissing(CudaError):  # noqa: N818 - says what is the matter, as the tree above reads
-    """The library, or a call in it, is not there."""
+    """The library, or a call in it, is missing."""
 
 
 class CallRefused(CudaError):  # noqa: N818 - as above
-    """A call that did not answer 0."""
+    """A call that did not return 0."""
 
     def __init__(self, call: str, *, code: int) -> None:
         self.call = call
@@ -56,7 +56,7 @@ class CallRefused(CudaError):  # noqa: N818 - as above
 
 
 class Driver:
-    """The library. Raises `LibraryMissing` where it cannot be loaded."""
+    """The driver library. Raises `LibraryMissing` if it cannot be loaded."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         try:
@@ -65,11 +65,11 @@ class Driver:
             raise LibraryMissing(f"NVIDIA's driver library is not there: {error}") from error
 
     def has(self, call: str) -> bool:
-        """Whether this driver has a call of that name."""
+        """Whether this driver has the named call."""
         return hasattr(self._library, call)
 
     def call(self, name: str, *args: Any) -> None:
-        """Make a call. Raises `CallRefused`, and `LibraryMissing` where the driver has no such call."""
+        """Make a call. Raises `CallRefused`, and `LibraryMissing` if the driver has no such call."""
         if not self.has(name):
             raise LibraryMissing(f"the driver has no {name}")
         code = int(getattr(self._library, name)(*args))
@@ -77,12 +77,15 @@ class Driver:
             raise CallRefused(name, code=code)
 
     def init(self) -> None:
-        """Begin. Raises `CudaError`."""
+        """Initialise the driver. Raises `CudaError`."""
         self.call("cuInit", ctypes.c_uint(0))
 
 
 class Context:
-    """A context on the first card that this process sees; its end frees what was allocated. Raises `CudaError`."""
+    """A context on the first device that this process sees. Raises `CudaError`.
+
+    The end of the process frees what was allocated.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -91,6 +94,6 @@ class Context:
         driver.call("cuCtxCreate_v2", ctypes.byref(self._handle), ctypes.c_uint(0), device)
 
     def allocate(self, *, mib: int) -> None:
-        """Take so much memory of the card. Raises `CallRefused`."""
+        """Allocate device memory. Raises `CallRefused`."""
         pointer = ctypes.c_uint64()
         self._driver.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(mib << 20))

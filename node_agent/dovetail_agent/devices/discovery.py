@@ -1,4 +1,4 @@
-"""Which sources of figures an agent has: those of the vendors whose libraries are there, or the simulated one."""
+"""Chooses the agent's providers: vendors whose libraries are present, or the simulated one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,14 +24,14 @@ from dovetail_agent.processes.identity import PROC
 log = get_logger(__name__)
 
 AUTO: Final = "auto"
-# A first report without devices would make a healthy node look broken whenever its agent starts.
+# A first report without devices would make a healthy node look broken each time its agent starts.
 _FIRST_LOOK_SECONDS: Final = 15.0
 Clock = Callable[[], datetime]
 
 
 Open = Callable[[Clock, Path | None, Sequence[str]], Driver]
 
-# Each binding has its price in memory, and most nodes need one: they are imported where they are used.
+# Each binding costs memory, and most nodes need only one: import each where it is used.
 
 
 def _nvml(clock: Clock, proc: Path | None, _: Sequence[str]) -> Driver:
@@ -60,7 +60,7 @@ def _ascend(_: Clock, proc: Path | None, libraries: Sequence[str]) -> Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
-    """Where a vendor's library may be: by the loader's path, or where its installer puts it; and what asks it."""
+    """A vendor's library, by loader name or installer's path, and the driver that uses it."""
 
     libraries: tuple[str, ...]
     driver: Open
@@ -84,9 +84,9 @@ PROVIDERS: Final = (AUTO, *VENDORS, SimulatedProvider.name)
 def opened(
     name: str, *, node: str | None, look_every: timedelta, vendors: Vendors = DEFAULT_VENDORS
 ) -> Iterator[Provider]:
-    """The provider of that name; `auto`: all vendors whose libraries are there.
+    """Open the named provider; `auto` opens all vendors whose libraries are present.
 
-    Devices are simulated only where the name says so. Every other provider needs the `node` that it runs on.
+    Devices are simulated only if the name says so. Every other provider needs the `node` on which it runs.
     """
     if name == SimulatedProvider.name:
         yield SimulatedProvider()
@@ -109,7 +109,10 @@ def opened(
 
 
 def paces_of(look_every: timedelta) -> Paces:
-    """Who looks more often than we read the cards would be told the same again."""
+    """Return the polling intervals for an agent that looks this often.
+
+    Devices are read at least as often, because the agent would see the same values again otherwise.
+    """
     return Paces(look=min(Paces().look, look_every.total_seconds()))
 
 
@@ -127,7 +130,7 @@ def _started(names: Sequence[str], *, paces: Paces) -> list[Watch]:
 
 
 def _there() -> list[str]:
-    """The vendors whose libraries are there; of each other one the log says so, once."""
+    """The vendors whose libraries are present. Logs each missing one once."""
     found = [name for name, vendor in VENDORS.items() if loads(*vendor.libraries)]
     for name in sorted(VENDORS.keys() - set(found)):
         log.info("none of these devices: the library is not there", provider=name, library=VENDORS[name].libraries[0])

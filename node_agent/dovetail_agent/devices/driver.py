@@ -1,8 +1,8 @@
-"""What can be said of a vendor's library: the driver protocol that each vendor fills, and its errors.
+"""The driver protocol that each vendor implements, and its errors.
 
 LibraryError
-├── LibraryGone   the library or the driver below it cannot be used: which call said so, and what
-└── CardLost      one card is gone: which call said so
+├── LibraryGone   the library or the driver below it is unusable: names the call and its message
+└── CardLost      one device is gone: names the call
 """
 
 import ctypes
@@ -13,14 +13,17 @@ from dovetail_agent.devices.model import DeviceSample, Inventory
 
 
 class LibraryError(Exception):
-    """What went wrong with the library; the text is a sentence for people."""
+    """An error of the library; the text is a sentence for people."""
 
     def __init__(self, call: str, *, said: str) -> None:
         super().__init__(f"{call}: {said}")
 
 
 class LibraryGone(LibraryError):  # noqa: N818 - says what is the matter, as the tree above reads
-    """The library or the driver below it cannot be used. `unloaded`: no driver runs; the next one starts afresh."""
+    """The library or the driver below it is unusable.
+
+    `unloaded` means that no driver runs; the next one starts afresh.
+    """
 
     def __init__(self, call: str, *, said: str, unloaded: bool = False) -> None:
         super().__init__(call, said=said)
@@ -28,41 +31,50 @@ class LibraryGone(LibraryError):  # noqa: N818 - says what is the matter, as the
 
 
 class CardLost(LibraryError):  # noqa: N818 - as above
-    """A card does not answer any more and will not without a reset."""
+    """A device no longer answers and needs a reset."""
 
 
 class Driver(Protocol):
-    """One vendor's cards. Only one thread calls it; any call but `waiting_for` may take for ever."""
+    """One vendor's devices. Only one thread calls it.
+
+    Any method except `waiting_for` can block for ever.
+    """
 
     @property
     def label(self) -> str:
-        """What people call the library, such as NVML."""
+        """The common name of the library, such as NVML."""
         ...
 
     @property
     def waiting_for(self) -> str:
-        """The library's call that has not answered yet; empty between calls. For other threads."""
+        """The library call that has not returned yet; empty between calls. Read by other threads."""
         ...
 
     def find(self) -> Inventory:
-        """The devices, with new handles; opens the library where that is needed. Raises `LibraryGone`."""
+        """Return the devices with new handles; opens the library if needed. Raises `LibraryGone`."""
         ...
 
     def read(self) -> Mapping[str, DeviceSample]:
-        """How the devices that were found are, by UUID. Raises `LibraryGone`; what is lost is a sample that says so."""
+        """Return the sample of each found device, by UUID. Raises `LibraryGone`.
+
+        A lost device gets a sample that says so.
+        """
         ...
 
     def hear(self, *, seconds: float) -> bool | None:
-        """Wait for an error of a card. False: none came; None, at once: this library tells of none."""
+        """Wait for a device error. False: none came. None, at once: the library reports no events."""
         ...
 
     def close(self) -> None:
-        """Let the library go, if it is open. Raises `LibraryError`."""
+        """Shut the library down if it is open. Raises `LibraryError`."""
         ...
 
 
 def loads(*libraries: str) -> bool:
-    """Whether one of these can be loaded here; that says nothing yet of a driver or a card."""
+    """Whether one of these libraries can be loaded here.
+
+    That does not prove a driver or a device.
+    """
     for library in libraries:
         try:
             ctypes.CDLL(library)

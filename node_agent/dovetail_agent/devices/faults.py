@@ -1,7 +1,7 @@
-"""Which faults of a device still count: those told now, and those that stand in the last report. Pure.
+"""Decides which faults of a device still count: current ones and those in the last report.
 
-A card that fell off its bus is not mended by a restart of its agent. A fault is over when the node has booted since,
-when its driver was loaded anew, or when a person says so in `GPUNode.spec.mended`.
+Pure. A restart of the agent does not repair a device that fell off its bus. A fault ends when the node boots, when its
+driver is reloaded, or when a user acknowledges the repair in `GPUNode.spec.mended`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,10 @@ from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Fault, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What was reported before, and what is over since; `boot_id` empty: not known, then nothing is."""
+    """The last report, and which of its faults have ended.
+
+    An empty `boot_id` is unknown and ends none.
+    """
 
     status: GPUNodeStatus | None = None
     boot_id: str = ""
@@ -22,23 +25,23 @@ class Past:
 
     @classmethod
     def of(cls, gpunode: GPUNode | None, *, boot_id: str) -> "Past":
-        """As the API server has it."""
+        """Build it from the GPUNode in the API server."""
         if gpunode is None:
             return cls(boot_id=boot_id)
         return cls(status=gpunode.status, boot_id=boot_id, mended=gpunode.spec.mended)
 
     @property
     def devices(self) -> Mapping[str, Device]:
-        """The devices by UUID as they were since the node booted."""
+        """The reported devices by UUID; empty if the node has booted since."""
         if self.status is None or (self.boot_id and self.status.boot_id not in {"", self.boot_id}):
             return {}
         return {device.uuid: device for device in self.status.devices}
 
 
 def with_lost(inventory: Inventory, *, past: Past) -> Inventory:
-    """The inventory with the cards that answered since the node booted and do no more: their pods are still there.
+    """Add the devices that no longer answer since the node booted: their pods are still there.
 
-    A card whose place on the bus has another device was split or joined by MIG.
+    A missing device is not added if its PCI address has another device: then MIG has split or joined it.
     """
     places = {device.pci_bus_id for device in inventory.devices} | {""}
     indexes = {device.index for device in inventory.devices}
@@ -54,9 +57,10 @@ def with_lost(inventory: Inventory, *, past: Past) -> Inventory:
 
 
 def standing(sample: Sample, *, answered: Inventory, inventory: Inventory, past: Past) -> Sample:
-    """The sample of `inventory`, from that of the devices that answered, with the faults that still count.
+    """Return the sample of `inventory` with the faults that still count.
 
-    Each device with one has the reason why it takes no work.
+    `sample` covers the devices in `answered`, in that order. Each device with a fault gets the reason why it takes no
+    work.
     """
     states = dict(zip((info.uuid for info in answered.devices), sample.devices, strict=True))
     before = past.devices if past.status and _same_driver(past.status, inventory) else {}
@@ -86,7 +90,10 @@ def _reported(device: Device | None) -> Iterator[Fault]:
 
 
 def _same_driver(status: GPUNodeStatus, inventory: Inventory) -> bool:
-    """Another version can only be there after the old one was unloaded."""
+    """Whether the driver version is unchanged.
+
+    A new version proves that the old driver was unloaded.
+    """
     return not status.driver_version or status.driver_version == inventory.driver_version
 
 
@@ -96,7 +103,7 @@ def _latest(*times: datetime | None) -> datetime | None:
 
 
 def _time(text: str | None) -> datetime | None:
-    """What a person wrote; None for what is no time."""
+    """Parse a user's timestamp; None if it is not one."""
     try:
         told = datetime.fromisoformat(text or "")
     except ValueError:
