@@ -1,13 +1,13 @@
-"""What a driver says of a card's health at this moment, made into a verdict with its reason. Pure."""
+"""Judges a device's health from the driver's current figures, with a reason. Pure."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """What can be told of a card's health; None is what the card or its driver does not give.
+    """Signs of a device's health; None where the device or its driver does not report one.
 
-    `remapped_rows` are places of memory that were put out of use, whatever the vendor calls them.
+    `remapped_rows` counts parts of memory that were taken out of use, whatever the vendor calls them.
     """
 
     ecc_uncorrected: int | None = None
@@ -17,16 +17,16 @@ class Signs:
 
     @property
     def ecc_errors(self) -> dict[str, int]:
-        """The memory errors by kind, as far as they are told."""
+        """Memory errors by kind (corrected, uncorrected), as far as reported."""
         told = {"corrected": self.ecc_corrected, "uncorrected": self.ecc_uncorrected}
         return {kind: count for kind, count in told.items() if count is not None}
 
 
 def verdict(signs: Signs) -> str:
-    """Why the card may take no work now, or nothing when it may. The worst sign alone is told."""
+    """Return why the device may take no work now; empty if it may. Only the worst sign counts."""
     if signs.remap_failed:
         return "RowRemapFailed"
-    # A card that remaps rows has put the bad one out of use by itself; on an older one it stays until a reset.
+    # A device that remaps rows has taken the bad one out of use. On an older device it stays until a reset.
     if signs.ecc_uncorrected and signs.remapped_rows is None:
         return "UncorrectedEcc"
     return ""

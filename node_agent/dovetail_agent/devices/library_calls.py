@@ -1,4 +1,4 @@
-"""How a vendor's library is asked: what it does not give is None, and a card or library that is gone is an error."""
+"""Calls a vendor's library: a missing figure gives None, a lost device or library an error."""
 
 import ctypes
 from collections.abc import Callable
@@ -9,16 +9,16 @@ from dovetail_agent.devices.driver import CardLost, LibraryGone
 
 
 class Meaning(Enum):
-    """What a library's error is about."""
+    """The meaning of a library's error."""
 
-    ABSENT = auto()  # a figure that this card or driver does not give
-    LOST = auto()  # the card
-    GONE = auto()  # the library or its driver
+    ABSENT = auto()  # a figure that this device or driver does not report
+    LOST = auto()  # the device is lost
+    GONE = auto()  # the library or its driver is unusable
     UNLOADED = auto()  # no driver runs
 
 
 class Caller:
-    """Asks, and knows what it is asking: another thread can tell which call has not come back."""
+    """Makes the calls and records the current one: another thread can name a call that hangs."""
 
     def __init__(self, error: type[Exception], *, meaning: Callable[[Any], Meaning]) -> None:
         self._error = error
@@ -27,13 +27,13 @@ class Caller:
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet; empty between calls."""
+        """The call that has not returned yet; empty between calls."""
         return self._asking
 
     def __call__(self, *calls: Callable[..., Any], args: tuple[Any, ...] = ()) -> Any:
-        """The first of these calls' answers that the driver gives, or None. Newest call first: older drivers lack it.
+        """Return the answer of the first call that the driver supports, or None.
 
-        Raises `CardLost` and `LibraryGone`.
+        Pass the newest call first: older drivers lack it. Raises `CardLost` and `LibraryGone`.
         """
         for call in calls:
             try:
@@ -47,7 +47,7 @@ class Caller:
         return None
 
     def surely(self, call: Callable[..., Any], *, args: tuple[Any, ...] = ()) -> Any:
-        """The answer of a call without which nothing goes. Raises `LibraryGone`."""
+        """Return the answer of a call that must succeed. Raises `LibraryGone`."""
         try:
             return self._made(call, args=args)
         except self._error as error:
@@ -66,7 +66,7 @@ class Caller:
 
 
 class CallFailed(Exception):  # noqa: N818 - says what happened
-    """A C function answered with this code; None: the library does not have it."""
+    """A C function returned this code. None means that the library lacks the function."""
 
     def __init__(self, code: int | None) -> None:
         self.code = code
@@ -74,7 +74,10 @@ class CallFailed(Exception):  # noqa: N818 - says what happened
 
 
 def c_function(library: ctypes.CDLL, name: str, *, takes: tuple[Any, ...]) -> Callable[..., None]:
-    """A function of a C library whose answer is 0 or a code; raises `CallFailed` for the latter."""
+    """Wrap a C function that returns 0 or an error code.
+
+    The wrapper raises `CallFailed` for a code.
+    """
     found = getattr(library, name, None)
     if found is not None:
         found.argtypes, found.restype = takes, ctypes.c_int

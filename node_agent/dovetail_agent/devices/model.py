@@ -1,8 +1,9 @@
-"""What every source of device figures gives: inventory and samples. Values and the protocol only.
+"""Inventory and samples, the data of every source of device figures.
 
-"Not available" is a value: a figure that the driver does not give is None, never a guess and never an error.
+Values and the protocol only. "Not available" is a value: a figure that the driver does not report is None, never a
+guess or an error.
 
-InventoryUnreadable   the devices of a node cannot be told: which node, and why
+InventoryUnreadable   a node's devices cannot be read: names the node and the reason
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,10 @@ LOST: Final = "GpuIsLost"
 
 
 class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, as the tree above reads
-    """The devices of a node cannot be told. The text is one sentence; `reason` is that of the condition Ready."""
+    """A node's devices cannot be read.
+
+    The text is one sentence. `reason` is the reason of the condition Ready.
+    """
 
     def __init__(self, node: str, *, problem: str, reason: str = "InventoryUnreadable") -> None:
         self.node = node
@@ -29,9 +33,20 @@ class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What does not change while a device works.
+    """The properties of a device that do not change while it works.
 
-    `loaded_at` is when its driver was seen to be loaded anew, if it was: earlier faults are over.
+    - `index`: its number on the node, unique there.
+    - `uuid`: its UUID, as the vendor's library writes it.
+    - `vendor`: nvidia, amd, intel or ascend.
+    - `model`: the vendor's name of the model.
+    - `memory_mib`: total memory in MiB.
+    - `reserved_mib`: memory in MiB that the driver keeps for itself.
+    - `compute_capability`: CUDA's, such as 9.0; empty for other vendors.
+    - `mig_profile`: such as 1g.10gb; empty unless it is a MIG device.
+    - `pci_bus_id`: such as 0000:3b:00.0; empty if unknown.
+    - `numa_node`: its socket; None if unknown.
+    - `links`: NVLink and PCIe-switch peers, by index.
+    - `loaded_at`: when its driver was seen to be reloaded; earlier faults have ended. None if it was not.
     """
 
     index: int
@@ -50,7 +65,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The devices of one node, by index, and what its driver can enforce."""
+    """The devices of one node in the order of their indexes, and what its driver can enforce."""
 
     devices: tuple[DeviceInfo, ...]
     driver_version: str = ""
@@ -60,7 +75,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error after which a device takes no work until it was reset or mended, and when it last came."""
+    """An error that keeps a device from new work until a reset or repair, and its last time."""
 
     reason: str
     at: datetime
@@ -68,10 +83,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process on a device, by its number on the node. `pod_uid` is empty for one of no pod.
+    """A process on a device, by its PID on the node.
 
-    `started` is when it began, in ticks since boot; None for one of no pod.
-    `used_mib` and `utilization`, the highest ratio since the last look, are None where they are not told.
+    `pod_uid` is empty for a process outside pods. `started` is its start time in ticks since boot; None for a process
+    outside pods. `used_mib` and `utilization`, the highest ratio since the last sample, are None if unavailable.
     """
 
     pid: int
@@ -84,12 +99,23 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
-    """How one device is at this moment. An empty `unhealthy_reason` and no `faults` mean that it may take work.
+    """A device's figures at one moment; None where the driver does not report one.
 
-    `used_by_tenant_mib` says which pod (by UID) uses how much; None where processes cannot be told apart.
-    `processes` by number; None where they are not told, or cannot be told apart.
-    `clocks_mhz` by clock (sm, memory), `ecc_errors` by kind (corrected, uncorrected), `xids` how often by number.
-    `shareable`: whether several processes may compute there at once.
+    An empty `unhealthy_reason` and no `faults` mean that the device may take work.
+    - `used_mib`: memory in use, in MiB.
+    - `used_by_tenant_mib`: memory in MiB by pod UID; None where processes cannot be matched to pods.
+    - `processes`: in the order of PIDs; None where they cannot be listed or matched to pods.
+    - `utilization`: a ratio from 0 to 1.
+    - `temperature_celsius`: in degrees Celsius.
+    - `power_watts`: power draw in watts.
+    - `clocks_mhz`: in MHz by clock (sm, memory).
+    - `throttled_by`: what lowers the clocks now.
+    - `shareable`: whether several processes may compute at once.
+    - `ecc_errors`: counts by kind (corrected, uncorrected).
+    - `remapped_rows`: rows of memory taken out of use.
+    - `xids`: counts by XID number.
+    - `faults`: errors that outlast their moment.
+    - `unhealthy_reason`: why the device takes no work; empty if it may.
     """
 
     used_mib: int | None = None
@@ -110,9 +136,9 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """How a node is at this moment; `devices` in the inventory's order. Ratios are from 0 to 1.
+    """A node's figures at one moment; `devices` in the inventory's order, ratios from 0 to 1.
 
-    `measured_at` is when the devices were read; None: just now.
+    `measured_at` is when the devices were read; None means just now.
     """
 
     devices: tuple[DeviceSample, ...]
@@ -122,34 +148,37 @@ class Sample:
 
 
 class Provider(Protocol):
-    """A source of figures. All reads return at once: who asks a driver does so in a thread of its own."""
+    """A source of device figures.
+
+    All reads return at once: a provider that asks a driver does so in a thread of its own.
+    """
 
     @property
     def name(self) -> str:
-        """As it stands in `GPUNode.status.provider`."""
+        """The value of `GPUNode.status.provider`."""
         ...
 
     def serves(self, node: Node) -> bool:
-        """Whether this node's figures come from here."""
+        """Whether this provider has the node's figures."""
         ...
 
     def listen(self, news: Callable[[], None]) -> None:
-        """Call `news` whenever there is something new to see, from whatever thread."""
+        """Register `news`, to be called from any thread whenever there are new figures."""
         ...
 
     def inventory(self, node: Node) -> Inventory:
-        """The devices of a node. Raises `InventoryUnreadable`."""
+        """Return the devices of a node. Raises `InventoryUnreadable`."""
         ...
 
     def assignments(
         self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
     ) -> list[Assignment]:
-        """Which tenants kubelet gave which devices, where a vendor's plugin serves the node; by UID.
+        """Return kubelet's assignments in the order of pod UIDs, where a vendor's plugin serves.
 
-        `previous` is what was last reported. Raises `InventoryUnreadable`.
+        `previous` is the last report. Raises `InventoryUnreadable`.
         """
         ...
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
-        """How the node and its devices are now. Raises `InventoryUnreadable`."""
+        """Return the current figures of the node and its devices. Raises `InventoryUnreadable`."""
         ...

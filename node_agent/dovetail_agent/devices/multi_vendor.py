@@ -1,4 +1,7 @@
-"""The cards of several vendors in one node, as one provider: a vendor whose driver is in trouble stops no other."""
+"""Combines the providers of several vendors on one node.
+
+The failure of one vendor's driver stops no other.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,12 +15,12 @@ from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
-# Its cards are there, but nobody can say how they are.
+# The devices are present, but their figures cannot be read.
 SILENT = "DriverSilent"
 
 
 class ManyProvider:
-    """Several providers of one node. Their devices are numbered one after the other, in the order of the providers."""
+    """Several providers of one node. Device indexes continue from one provider to the next."""
 
     def __init__(self, parts: Sequence[Provider]) -> None:
         self.name = "+".join(part.name for part in parts)
@@ -25,16 +28,19 @@ class ManyProvider:
         self._known: dict[str, Inventory] = {}
 
     def serves(self, node: Node) -> bool:
-        """Whether one of them does: they are all of one node."""
+        """Whether one of them serves the node: all belong to the same node."""
         return any(part.serves(node) for part in self._parts)
 
     def listen(self, news: Callable[[], None]) -> None:
-        """From each of them."""
+        """Register `news` with each of them."""
         for part in self._parts:
             part.listen(news)
 
     def inventory(self, node: Node) -> Inventory:
-        """All devices; of a vendor that cannot be read those last known. Raises `InventoryUnreadable` if none can."""
+        """Return all devices; for an unreadable vendor, those last known.
+
+        Raises `InventoryUnreadable` if no vendor can be read.
+        """
         problems = [problem for part in self._parts if (problem := self._learn(part, node=node))]
         if len(problems) == len(self._parts):
             raise InventoryUnreadable(node.metadata.name, problem="; ".join(problems))
@@ -58,11 +64,14 @@ class ManyProvider:
         tenants: Sequence[Tenant],  # noqa: ARG002
         previous: Sequence[Assignment],  # noqa: ARG002
     ) -> list[Assignment]:
-        """None: no vendor's library knows whom kubelet gave what."""
+        """None: no vendor's library knows kubelet's assignments."""
         return []
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
-        """How all devices are; those of a vendor that cannot be read take no work until it can."""
+        """Return all devices' figures.
+
+        Devices of an unreadable vendor take no work until it is readable.
+        """
         states: dict[str, DeviceSample] = {}
         samples: list[Sample] = []
         for part in self._parts:

@@ -1,4 +1,4 @@
-"""The provider of a node on which no vendor's library can be loaded: it reports no devices, and says why."""
+"""The provider of a node where no vendor's library loads: reports no devices, and why."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -16,9 +16,10 @@ REASON: Final = "NoLibrary"
 
 
 class NoLibraryProvider:
-    """Serves its node only where devices are expected: managed, served by a plugin, or annotated with simulated ones.
+    """Serves its node only where devices are expected.
 
-    A library comes into a container when that starts, so the provider does not look for one again.
+    That is a node that is managed, served by a plugin, or annotated with simulated devices. A library enters a
+    container when the container starts, so the provider does not look for one again.
     """
 
     name = "none"
@@ -29,17 +30,17 @@ class NoLibraryProvider:
         self._vendors = vendors
 
     def serves(self, node: Node) -> bool:
-        """Whether devices are expected on this node; a node without GPUs gets no GPUNode."""
+        """Whether devices are expected on this node. A node without GPUs gets no GPUNode."""
         if node.metadata.name != self._node:
             return False
         serves = serving(node, vendors=self._vendors)
         return serves.managed or bool(serves.resource) or names.SIMULATED_DEVICES in node.metadata.annotations
 
     def listen(self, news: Callable[[], None]) -> None:
-        """Never calls it: there is never anything new to see."""
+        """Do nothing: there are never new figures."""
 
     def inventory(self, node: Node) -> Inventory:
-        """Raises `InventoryUnreadable`."""
+        """Raise `InventoryUnreadable`."""
         self._raise(node)
 
     def assignments(
@@ -54,7 +55,7 @@ class NoLibraryProvider:
         return []
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
-        """Raises `InventoryUnreadable`."""
+        """Raise `InventoryUnreadable`."""
         self._raise(node)
 
     def _raise(self, node: Node) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the kernel says of a card's place on the PCI bus."""
+"""What the kernel reports about a device's place on the PCI bus."""
 
 from pathlib import Path
 from typing import Final
@@ -7,7 +7,7 @@ SYS: Final = Path("/sys")
 
 
 def numa_node(place: str, *, sys: Path = SYS) -> int | None:
-    """The socket of the card at a place such as `0000:3b:00.0`, or None."""
+    """Return the socket of the device at an address such as `0000:3b:00.0`, or None."""
     try:
         node = int((sys / "bus/pci/devices" / place / "numa_node").read_text(encoding="ascii"))
     except (OSError, ValueError):

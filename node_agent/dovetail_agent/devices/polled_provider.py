@@ -1,4 +1,4 @@
-"""The figures of a vendor's library as a provider: answers at once with what the watch's thread saw last."""
+"""A provider that returns at once what the poller's thread read last."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -10,12 +10,12 @@ from dovetail_agent.devices.model import DeviceSample, Inventory, InventoryUnrea
 from dovetail_agent.devices.poller import Known, Watch
 from dovetail_agent.tenants import Tenant
 
-# A driver that says nothing for so long is not slow: its devices take no new work until it answers again.
+# A driver without an answer for so long is not slow: its devices take no new work until it answers.
 SILENCE: Final = timedelta(seconds=60)
 
 
 class MeasuredProvider:
-    """The provider of the node that it runs on. `silence` is for how long old figures stand for new ones."""
+    """The provider of its own node. `silence` is how long old figures are used."""
 
     def __init__(self, watch: Watch, *, name: str, node: str, silence: timedelta = SILENCE) -> None:
         self.name = name
@@ -24,15 +24,15 @@ class MeasuredProvider:
         self._silence = silence
 
     def serves(self, node: Node) -> bool:
-        """Whether this is the node that the library tells of."""
+        """Whether this is the node that the library describes."""
         return node.metadata.name == self._node
 
     def listen(self, news: Callable[[], None]) -> None:
-        """After each look of the watch."""
+        """Register `news`, called after each poll."""
         self._watch.news = news
 
     def inventory(self, node: Node) -> Inventory:
-        """The cards, and parts of such, that were found last. Raises `InventoryUnreadable`."""
+        """Return the devices that were found last. Raises `InventoryUnreadable`."""
         return self._inventory(self._watch.known, node=node)
 
     def assignments(
@@ -43,11 +43,11 @@ class MeasuredProvider:
         tenants: Sequence[Tenant],  # noqa: ARG002
         previous: Sequence[Assignment],  # noqa: ARG002
     ) -> list[Assignment]:
-        """None: no vendor's library knows whom kubelet gave what."""
+        """None: no vendor's library knows kubelet's assignments."""
         return []
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:  # noqa: ARG002
-        """What was measured last, and when. Raises `InventoryUnreadable` where that was too long ago."""
+        """Return the last figures and their time. Raises `InventoryUnreadable` if they are too old."""
         known = self._watch.known
         self._inventory(known, node=node)
         if known.measured_at is None or now - known.measured_at > self._silence:
@@ -66,7 +66,7 @@ class MeasuredProvider:
         return known.inventory
 
     def _silent(self, known: Known) -> str:
-        # When, and not for how long: a sentence that changes with every look would be written with every look.
+        # Gives a time and not a duration: a sentence that changes with every look would be written with every look.
         label = self._watch.label
         what = f"{label}: {self._watch.waiting_for}" if self._watch.waiting_for else label
         return f"{what} does not answer; the devices were last read at {known.measured_at:%Y-%m-%dT%H:%M:%SZ}"

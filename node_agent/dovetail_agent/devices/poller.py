@@ -1,7 +1,7 @@
-"""The one thread that talks to a vendor's library: looks at the cards again and again and leaves what it saw.
+"""The one thread that calls a vendor's library: polls devices and keeps the last figures.
 
-Nothing else calls the library, so a call that hangs keeps this thread alone; what was known stays there to be read,
-with its age.
+Nothing else calls the library, so a call that hangs blocks only this thread. The last figures stay readable, with their
+age.
 """
 
 import threading
@@ -20,13 +20,16 @@ from dovetail_agent.processes.identity import PROC
 
 log = get_logger(__name__)
 
-# Errors come in storms: one look for all of them.
+# Errors come in bursts: one sample serves all of them.
 _STORM_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the thread saw last: the devices' samples by UUID, and when. `problem`: why nothing can be read now."""
+    """What the thread read last: samples by UUID, and their time.
+
+    `problem` is why reads fail now.
+    """
 
     inventory: Inventory | None = None
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
@@ -37,10 +40,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paces:
-    """How often the devices are read, and which there are, in seconds; `ending` is the most that an end waits.
+    """Intervals in seconds: samples, inventory; `ending` is the longest delay of a stop.
 
-    All figures of a device are read together: what a device uses and what its processes use belong to one moment, else
-    a pod that grows would look like a stranger for a while.
+    All figures of a device are read together: the memory of a device and of its processes belong to one moment.
+    Otherwise a growing pod would look like a stranger for a while.
     """
 
     look: float = 15.0
@@ -53,7 +56,10 @@ def _nobody() -> None:
 
 
 class Watch:
-    """Call `start`, then read `known`; `stop` ends it, unless a call hangs: then it ends with the process."""
+    """Polls in a thread: call `start`, then read `known`. `stop` ends the thread.
+
+    A thread in a call that hangs ends only with the process.
+    """
 
     def __init__(self, driver: Driver, *, clock: Callable[[], datetime], paces: Paces, proc: Path = PROC) -> None:
         self.known = Known(problem="the devices have not been read yet")
@@ -72,20 +78,20 @@ class Watch:
 
     @property
     def label(self) -> str:
-        """What people call the library."""
+        """The common name of the library."""
         return self._driver.label
 
     @property
     def waiting_for(self) -> str:
-        """The library's call that has not answered yet; empty between calls."""
+        """The library call that has not returned yet; empty between calls."""
         return self._driver.waiting_for
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, *, seconds: float = 2.0) -> None:
-        """End it, and wait for that for so long."""
+        """Stop the thread, and wait up to `seconds` for its end."""
         self._stopping.set()
         self._thread.join(seconds)
 
@@ -110,7 +116,10 @@ class Watch:
             self.known = Known(inventory=inventory, samples=samples, host=self._host.look(), measured_at=self._clock())
 
     def _found(self) -> Inventory:
-        """What there is, found again now and then: cards are split, joined and reset while we run."""
+        """Return the inventory, and renew it after `Paces.inventory` seconds.
+
+        Devices can be split, joined and reset meanwhile. Raises `LibraryGone`.
+        """
         if self._inventory is not None and time.monotonic() - self._found_at < self.paces.inventory:
             return self._inventory
         inventory = self._driver.find()
@@ -130,7 +139,7 @@ class Watch:
         self._close()
 
     def _rest(self) -> None:
-        """Until the next look, which comes early when a card tells of an error."""
+        """Wait until the next sample, which is due early after a device's error."""
         until = time.monotonic() + self.paces.look
         while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
             if self._hear(seconds=min(left, self.paces.ending)):

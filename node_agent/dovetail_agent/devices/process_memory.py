@@ -1,4 +1,4 @@
-"""Which pod uses how much of a device, from the processes that a driver names. Reads `/proc`, nothing else."""
+"""Sums device memory by pod from the processes that a driver lists. Only reads `/proc`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,12 @@ from dovetail_agent.devices.model import Process
 from dovetail_agent.processes.cgroups import Owner, owner_in
 from dovetail_agent.processes.identity import PROC, started
 
-# The kernel's number of the first PID namespace (PROC_PID_INIT_INO): drivers name processes as that one counts them.
+# The kernel's inode of the first PID namespace (PROC_PID_INIT_INO): drivers use the PIDs of this namespace.
 _HOST_NAMESPACE: Final = "pid:[4026531836]"
 
 
 def sees_host_processes(proc: Path = PROC) -> bool:
-    """Whether the process numbers in `proc` are the node's own; in a pod without `hostPID` they are not."""
+    """Whether the PIDs in `proc` are the node's own. In a pod without `hostPID` they are not."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _HOST_NAMESPACE
     except OSError:
@@ -22,7 +22,7 @@ def sees_host_processes(proc: Path = PROC) -> bool:
 
 
 def owner_of(pid: int, *, proc: Path = PROC) -> Owner | None:
-    """The owner of a process; None for one of no pod, and for one that has ended."""
+    """Return the owner of a process; None if it is outside pods or has ended."""
     try:
         return owner_in((proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -30,7 +30,7 @@ def owner_of(pid: int, *, proc: Path = PROC) -> Owner | None:
 
 
 def command_of(pid: int, *, proc: Path = PROC) -> str:
-    """What a process calls itself, its first 15 bytes; empty for one that has ended."""
+    """Return a process's name, its first 15 bytes; empty if it has ended."""
     try:
         return (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -38,14 +38,14 @@ def command_of(pid: int, *, proc: Path = PROC) -> str:
 
 
 def owned(used_mib: Mapping[int, int | None], *, proc: Path = PROC) -> tuple[Process, ...]:
-    """The processes with their owners, from the memory in MiB of each; by number."""
+    """Return the processes with their owners in the order of PIDs, from each one's MiB."""
     return tuple(_owned(pid, used_mib=used_mib[pid], proc=proc) for pid in sorted(used_mib))
 
 
 def used_by_pod(processes: Iterable[Process]) -> dict[str, int] | None:
-    """Memory in MiB by pod UID; None where the driver does not give it for every process.
+    """Sum memory in MiB by pod UID; None if the driver does not report it for every process.
 
-    What belongs to no pod is left out: it shows as what the device uses beyond these.
+    Memory of processes outside pods is left out: it shows as the device's use beyond these sums.
     """
     by_pod: Counter[str] = Counter()
     for process in processes:
@@ -57,7 +57,8 @@ def used_by_pod(processes: Iterable[Process]) -> dict[str, int] | None:
 
 
 def _owned(pid: int, *, used_mib: int | None, proc: Path) -> Process:
-    # The start first: where the number changes hands in between, the two do not fit together, and no process is killed.
+    # Read the start time first: if the PID passes to another process in between, the two do not match and nothing is
+    # killed.
     began, owner = started(pid, proc=proc), owner_of(pid, proc=proc)
     if owner is None:
         return Process(pid=pid, used_mib=used_mib)

@@ -1,4 +1,4 @@
-"""Intel's cards through Level Zero's Sysman."""
+"""Intel's devices through Level Zero's Sysman."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,25 +15,28 @@ from dovetail_agent.devices.pci import SYS
 
 _MIB: Final = 1 << 20
 _GPU, _ON_DEVICE, _WEDGED, _REPLACE = 1, 1, 1, 4
-# All engines together, else those that compute.
+# All engines together, otherwise the compute engines.
 _ENGINES: Final = (0, 1)
-# The hottest place of the chip, else of the card.
+# The hottest point of the GPU, otherwise of the board.
 _SENSORS: Final = (1, 0)
 _CLOCKS: Final = {0: "sm", 1: "memory"}
 _ERRORS: Final = {0: "corrected", 1: "uncorrected"}
-# Of the categories those that are the memory's or the chip's fault, not a program's or a driver's.
+# The categories of faults in memory or hardware, not of a program or driver.
 _OF_HARDWARE: Final = (3, 4, 5, 6)
-# What holds a card's clocks down against its will; a range that somebody set is no such thing.
+# What lowers a device's clocks involuntarily. A range that an administrator has set does not count.
 _THROTTLES: Final = {1: "power_cap", 2: "power_cap", 4: "current", 8: "temperature", 16: "power_brake"}
 
 
 def intel_driver(*, proc: Path | None, sys: Path = SYS, library: str) -> CardDriver:
-    """The driver of a node's Intel cards."""
+    """Return the driver of a node's Intel devices."""
     return CardDriver(IntelLibrary(library), proc=proc, sys=sys)
 
 
 class IntelLibrary:
-    """The calls. Utilization and power are differences of two looks: the first tells none."""
+    """The library's calls.
+
+    Utilization and power are differences between two samples, so the first sample has neither.
+    """
 
     label = "Level Zero"
 
@@ -45,11 +48,11 @@ class IntelLibrary:
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet."""
+        """The call that has not returned yet."""
         return self._ask.waiting_for
 
     def open(self) -> None:
-        """Raises `LibraryGone`."""
+        """Load and initialise the library. Raises `LibraryGone`."""
         if self._zes is None:
             try:
                 self._zes = Sysman(self._name)
@@ -59,7 +62,7 @@ class IntelLibrary:
         self._before.clear()
 
     def close(self) -> None:
-        """It knows no end."""
+        """Do nothing: the library has no call to shut it down."""
 
     def handles(self) -> Sequence[Handle]:
         """The GPUs of all its drivers."""
@@ -68,7 +71,7 @@ class IntelLibrary:
         return [device for device in devices if self._is_gpu(device)]
 
     def describe(self, handle: Handle, *, index: int) -> DeviceInfo:
-        """Name, memory and place."""
+        """Name, memory and PCI address. Raises `CardLost`."""
         told, memory = self._ask(self._zes.device, args=(handle,)), self._memory(handle)
         if told is None or not memory:
             raise CardLost("zesDeviceGetProperties", said="the card says neither who it is nor how large")
@@ -88,7 +91,7 @@ class IntelLibrary:
         return {}
 
     def load(self, handle: Handle) -> DeviceSample:
-        """Everything but processes."""
+        """All figures except those of processes. Raises `CardLost`."""
         memory = self._memory(handle)
         clocks, throttled = self._clocks(handle)
         watts = self._power(handle)
@@ -104,17 +107,17 @@ class IntelLibrary:
         )
 
     def processes(self, handle: Handle) -> Mapping[int, int | None] | None:
-        """Of the card's own memory."""
+        """Device memory in MiB by PID."""
         told = self._ask(self._zes.processes, args=(handle,))
         return None if told is None else {each.pid: each.memory_bytes // _MIB for each in told}
 
     def versions(self, handle: Handle) -> tuple[str, str]:
-        """Of the driver; Level Zero has no runtime of its own."""
+        """Version of the driver. Level Zero has no runtime of its own, so that version is empty."""
         told = self._ask(self._zes.device, args=(handle,))
         return (told.driver_version.decode(errors="replace") if told else "", "")
 
     def _is_gpu(self, device: Handle) -> bool:
-        # One that is lost is no stranger: what it is will be asked again, and answered with the error.
+        # A lost device still counts as a GPU: `describe` asks again and gets the error.
         try:
             told = self._ask(self._zes.device, args=(device,))
         except CardLost:
@@ -122,7 +125,7 @@ class IntelLibrary:
         return told is not None and told.core.type == _GPU
 
     def _memory(self, handle: Handle) -> list[Any]:
-        """The state of each module on the card."""
+        """The state of each memory module on the device."""
         states = []
         for module in self._ask(self._zes.memories, args=(handle,)) or ():
             kind = self._ask(self._zes.memory, args=(module,))
@@ -138,12 +141,15 @@ class IntelLibrary:
         return None if ratio is None else min(1.0, max(0.0, ratio))
 
     def _power(self, handle: Handle) -> float | None:
-        """Microjoules in microseconds are watts. The first domain is the whole card's."""
+        """Power in watts: microjoules divided by microseconds.
+
+        The first domain covers the whole device.
+        """
         domains = self._ask(self._zes.powers, args=(handle,)) or ()
         return self._pace(self._zes.energy, handle=domains[0]) if domains else None
 
     def _pace(self, call: Any, *, handle: Handle) -> float | None:
-        """How fast a counter moved since the last look."""
+        """The counter's rate of change since the last sample; None for the first sample."""
         told = self._ask(call, args=(handle,))
         if told is None:
             return None
@@ -184,7 +190,7 @@ class IntelLibrary:
         return "MemoryMustBeReplaced" if any(each.health == _REPLACE for each in memory) else ""
 
     def _kinds(self, many: Any, properties: Any, *, handle: Handle) -> dict[int, Handle]:
-        """The parts of a card by their type; of several alike the first."""
+        """The parts of a device by their type. Of several parts of one type, the first counts."""
         found: dict[int, Handle] = {}
         for part in self._ask(many, args=(handle,)) or ():
             if told := self._ask(properties, args=(part,)):

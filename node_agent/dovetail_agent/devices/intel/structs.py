@@ -1,7 +1,8 @@
-"""The structures of Level Zero's Sysman that the agent reads, as its public interface has them (version 1.8 and later).
+"""The structures of Level Zero's Sysman that the agent reads.
 
-Intel's own binding, pyzes, loads one fixed path of one distribution, prints what it is refused, and lacks RAS: so these
-are our own.
+They follow its public interface, version 1.8 and later.
+Intel's own binding, pyzes, loads one fixed path of one distribution, prints errors instead of raising them, and lacks
+RAS. These structures therefore replace it.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ RAS_CATEGORIES: Final = 7
 
 
 class _Properties(ctypes.Structure):
-    """All that say their type first, for extensions to follow: each subclass has it in `kind`."""
+    """Fields of all structures that begin with their type, which `kind` sets in each subclass."""
 
     _fields_ = [("stype", c_uint32), ("next", c_void_p)]
     kind = 0
@@ -42,7 +43,7 @@ class _Core(ctypes.Structure):
 
 
 class Device(_Properties):
-    """What a device is."""
+    """Properties of a device."""
 
     kind = 0x1
     _fields_ = [
@@ -58,7 +59,7 @@ class Device(_Properties):
 
 
 class Pci(_Properties):
-    """Where a device is on the bus."""
+    """A device's address on the PCI bus."""
 
     kind = 0x2
     _fields_ = [
@@ -74,14 +75,14 @@ class Pci(_Properties):
 
 
 class Engine(_Properties):
-    """What a group of engines is."""
+    """Properties of an engine group."""
 
     kind = 0x5
     _fields_ = [("type", c_uint32), ("on_subdevice", c_uint8), ("subdevice", c_uint32)]
 
 
 class Frequency(_Properties):
-    """What a domain of clocks is."""
+    """Properties of a clock domain, in MHz."""
 
     kind = 0x9
     _fields_ = [
@@ -95,7 +96,7 @@ class Frequency(_Properties):
 
 
 class Memory(_Properties):
-    """What a module of memory is."""
+    """Properties of a memory module."""
 
     kind = 0xB
     _fields_ = [
@@ -110,14 +111,14 @@ class Memory(_Properties):
 
 
 class Ras(_Properties):
-    """What a set of errors is of."""
+    """Properties of a set of RAS errors."""
 
     kind = 0xF
     _fields_ = [("type", c_uint32), ("on_subdevice", c_uint8), ("subdevice", c_uint32)]
 
 
 class Sensor(_Properties):
-    """What a sensor of temperature is."""
+    """Properties of a temperature sensor."""
 
     kind = 0x14
     _fields_ = [
@@ -130,7 +131,7 @@ class Sensor(_Properties):
 
 
 class DeviceState(_Properties):
-    """Whether a device must be reset."""
+    """Whether a device needs a reset."""
 
     kind = 0x15
     _fields_ = [("reset", c_uint32), ("repaired", c_uint32)]
@@ -144,7 +145,7 @@ class Process(_Properties):
 
 
 class FrequencyState(_Properties):
-    """How a domain of clocks is, in MHz."""
+    """State of a clock domain, in MHz."""
 
     kind = 0x1B
     _fields_ = [
@@ -158,20 +159,20 @@ class FrequencyState(_Properties):
 
 
 class MemoryState(_Properties):
-    """How a module of memory is."""
+    """State of a memory module, in bytes."""
 
     kind = 0x1E
     _fields_ = [("health", c_uint32), ("free", c_uint64), ("size", c_uint64)]
 
 
 class RasState(_Properties):
-    """How many errors of each category there were."""
+    """Number of errors in each category."""
 
     kind = 0x22
     _fields_ = [("category", c_uint64 * RAS_CATEGORIES)]
 
 
 class Counter(ctypes.Structure):
-    """Something that adds up, and the time that it did so for, both in the library's own units."""
+    """A counter and its timestamp, both in the library's own units."""
 
     _fields_ = [("amount", c_uint64), ("at", c_uint64)]

@@ -1,4 +1,4 @@
-"""Level Zero's Sysman: its calls, each as one that returns what it is asked for and raises what it is refused."""
+"""Level Zero's Sysman: calls that return what they read, or raise their error code."""
 
 import ctypes
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T", bound=ctypes.Structure)
 
 
 def meaning(error: Any) -> Meaning:
-    """What an error of the library is about."""
+    """Classify an error of the library."""
     code = None if error.code is None else error.code & 0xFFFFFFFF
     if code in _LOST:
         return Meaning.LOST
@@ -23,7 +23,7 @@ def meaning(error: Any) -> Meaning:
 
 
 class Sysman:
-    """The library, loaded."""
+    """The loaded library. Raises `OSError` if it cannot be loaded."""
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)
@@ -62,7 +62,7 @@ class Sysman:
         return call
 
     def _filled(self, name: str, of: type[T]) -> Callable[..., T]:
-        """A call that fills one structure about a handle."""
+        """Make a call that fills one structure about a handle."""
 
         def made(function: Callable[..., None], handle: Handle) -> T:
             told = of()
@@ -72,7 +72,7 @@ class Sysman:
         return self._named(name, made, takes=(Handle, POINTER(of)))
 
     def _list(self, name: str, *, of_handle: bool = True) -> Callable[..., list[Handle]]:
-        """A call that lists handles: asked how many, then which."""
+        """Make a call that lists handles: it asks for their number first, then for the handles."""
 
         def made(function: Callable[..., None], *of: Handle) -> list[Handle]:
             count = c_uint32(0)
@@ -87,7 +87,7 @@ class Sysman:
     def _ras_state(self) -> Callable[..., structs.RasState]:
         def made(function: Callable[..., None], handle: Handle) -> structs.RasState:
             told = structs.RasState()
-            function(handle, 0, byref(told))  # 0: the counts stay
+            function(handle, 0, byref(told))  # 0 does not reset the counts
             return told
 
         return self._named("zesRasGetState", made, takes=(Handle, c_uint8, POINTER(structs.RasState)))
@@ -104,7 +104,7 @@ class Sysman:
         def made(function: Callable[..., None], handle: Handle) -> list[structs.Process]:
             count = c_uint32(0)
             function(handle, byref(count), None)
-            room = count.value + 16  # for those that begin between the two calls
+            room = count.value + 16  # room for processes that start between the two calls
             told = (structs.Process * room)(*(structs.Process() for _ in range(room)))
             count = c_uint32(room)
             function(handle, byref(count), told)

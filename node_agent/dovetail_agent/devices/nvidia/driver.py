@@ -1,4 +1,4 @@
-"""NVIDIA's cards through NVML, as the watch asks for them."""
+"""The driver of NVIDIA's devices through NVML."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,10 @@ log = get_logger(__name__)
 
 
 class NvmlDriver:
-    """`proc` is the node's own `/proc`; None: its processes cannot be seen, and no pod's use is told."""
+    """NVIDIA's devices and MIG devices.
+
+    `proc` is the node's own `/proc`. If it is None, the node's processes are invisible and no pod's use is reported.
+    """
 
     label = "NVML"
 
@@ -40,13 +43,13 @@ class NvmlDriver:
 
     @property
     def waiting_for(self) -> str:
-        """The call that has not answered yet; empty between calls."""
+        """The call that has not returned yet; empty between calls."""
         return self._ask.waiting_for
 
     def find(self) -> Inventory:
-        """The cards and MIG devices. Raises `LibraryGone`."""
+        """Return the devices and MIG devices. Raises `LibraryGone`."""
         if self._open and self._lost:
-            self.close()  # what was reset answers to new handles only
+            self.close()  # a device that was reset answers to new handles only
         if not self._open:
             self._ask.surely(pynvml.nvmlInit)
             self._open = True
@@ -55,15 +58,15 @@ class NvmlDriver:
         return self._described()
 
     def read(self) -> Mapping[str, DeviceSample]:
-        """One look at each. Raises `LibraryGone`."""
+        """Sample each device once, by UUID. Raises `LibraryGone`."""
         return {part.info.uuid: self._sample(part) for part in self._parts}
 
     def hear(self, *, seconds: float) -> bool | None:
-        """XIDs and double-bit errors, as events."""
+        """Wait for an XID or double-bit error event."""
         return self._events.wait(seconds=seconds)
 
     def close(self) -> None:
-        """Let the library go."""
+        """Shut the library down if it is open."""
         if not self._open:
             return
         self._open = False
@@ -71,7 +74,10 @@ class NvmlDriver:
         self._ask(pynvml.nvmlShutdown)
 
     def _keep(self, found: Found) -> None:
-        """The parts that were found; a card that does not answer any more stays, for its pods' sake."""
+        """Keep the parts that were found.
+
+        A device that no longer answers stays, because its pods are still there.
+        """
         taken = {part.info.index for part in found.parts}
         gone = [part for part in self._parts if part.card_uuid not in found.cards and part.info.index not in taken]
         self._lost = {part.card_uuid for part in gone}
@@ -113,7 +119,7 @@ class NvmlDriver:
         )
 
     def _owned(self, part: Part, used: Mapping[int, int | None], *, proc: Path) -> tuple[Process, ...]:
-        """The processes with their pods, and how much each computes."""
+        """The processes with their pods and their utilization."""
         busy = self._busyness.of(part) if used else None
         processes = owned(used, proc=proc)
         if busy is None:

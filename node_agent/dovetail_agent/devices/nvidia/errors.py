@@ -1,4 +1,4 @@
-"""What the errors of NVIDIA's library mean."""
+"""The meaning of NVIDIA's error codes."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ _MEANINGS: Final = {
 
 
 def nvml_caller() -> Caller:
-    """One that asks through NVIDIA's binding."""
+    """Return a caller for NVIDIA's binding."""
     return Caller(pynvml.NVMLError, meaning=_meaning)
 
 

@@ -1,4 +1,4 @@
-"""The errors that NVIDIA cards tell of by themselves: XIDs and double-bit memory errors, counted by card."""
+"""Error events of NVIDIA devices: XIDs and double-bit memory errors, counted by device."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,8 @@ from dovetail_agent.devices.library_calls import Caller
 from dovetail_agent.devices.model import Fault
 from dovetail_agent.devices.nvidia.inventory import Part
 
-# XIDs after which a card takes no work until it is reset or mended, by NVIDIA's catalogue of XID errors. All others
-# are counted alone: most are an application's own (13, 31, 43, 45), or were contained (94).
+# XIDs after which a device takes no work until a reset or repair, from NVIDIA's catalogue of XID errors. All others are
+# only counted: most are an application's own (13, 31, 43, 45) or were contained (94).
 BAD_XIDS: Final = {
     48: "DoubleBitEcc",
     62: "MicrocontrollerHalt",
@@ -30,7 +30,7 @@ BAD_XIDS: Final = {
 
 
 def fault_of(xid: int) -> str:
-    """Why a card that told of this error may take no work until it was mended; nothing for an error of a program."""
+    """Return why a device with this XID takes no work until repaired; empty if it may go on."""
     return f"Xid{xid}{BAD_XIDS[xid]}" if xid in BAD_XIDS else ""
 
 
@@ -42,8 +42,10 @@ _QUIET: Final = pynvml.NVML_ERROR_TIMEOUT
 
 
 class Events:
-    """Subscribed to all cards at once. What was heard stays until this process ends; whether it still counts is not
-    decided here."""
+    """Subscribes to the events of all devices.
+
+    Recorded errors stay until this process ends. `faults` decides elsewhere whether they still count.
+    """
 
     def __init__(self, ask: Caller, *, clock: Callable[[], datetime]) -> None:
         self._ask = ask
@@ -53,11 +55,11 @@ class Events:
         self._last: dict[str, dict[int, datetime]] = {}
 
     def counts(self, card_uuid: str) -> Mapping[int, int]:
-        """How often each XID came from a card."""
+        """How often each XID came from a device."""
         return dict(self._counts.get(card_uuid, {}))
 
     def faults(self, card_uuid: str) -> tuple[Fault, ...]:
-        """The errors of a card that outlast their moment, each with the last time that it came."""
+        """The errors of a device that outlast their moment, each with its last time."""
         return tuple(
             Fault(reason=reason, at=at)
             for xid, at in self._last.get(card_uuid, {}).items()
@@ -65,7 +67,10 @@ class Events:
         )
 
     def subscribe(self, parts: Iterable[Part]) -> None:
-        """Hear of these cards from now on, as far as the driver tells. Raises `LibraryGone`."""
+        """Subscribe to the events of these devices, as far as the driver supports them.
+
+        Raises `LibraryGone`.
+        """
         self.close()
         self._set = self._ask(pynvml.nvmlEventSetCreate)
         if self._set is None:
@@ -79,9 +84,9 @@ class Events:
                 log.warning("a card tells of no errors", problem=str(error))
 
     def wait(self, *, seconds: float) -> bool | None:
-        """Wait for one error and count it. False: none came; None: at once, since nobody tells of any.
+        """Wait for one error and count it. False: none came.
 
-        Raises `CardLost` and `LibraryGone`.
+        None, at once: no device reports events. Raises `CardLost` and `LibraryGone`.
         """
         if self._set is None:
             return None
@@ -90,7 +95,7 @@ class Events:
         except pynvml.NVMLError as error:
             if error.value == _QUIET:
                 return False
-            # A lost card answers so at once and for ever. Reading the cards will tell which it is.
+            # A lost device returns this error at once and for ever. Reading the devices shows which one it is.
             self._set = None
             log.warning("the driver tells of no more errors", problem=str(error))
             return None
@@ -98,7 +103,7 @@ class Events:
         return True
 
     def close(self) -> None:
-        """Hear no more."""
+        """Cancel the subscription."""
         events, self._set = self._set, None
         if events is None:
             return

@@ -1,4 +1,4 @@
-"""Which NVIDIA cards and MIG devices a node has, and the handles to ask them by."""
+"""Lists a node's NVIDIA devices and MIG devices with their handles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,10 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A card, or a MIG device of one: then `card` and `card_uuid` are those of the card that it is a part of."""
+    """A physical device or a MIG device.
+
+    `card` and `card_uuid` are always the physical device's.
+    """
 
     info: DeviceInfo
     handle: Any
@@ -30,7 +33,10 @@ class Part:
 
 
 class Memory(NamedTuple):
-    """Memory in MiB. Drivers without the second version of the call count what they keep for themselves as used."""
+    """Memory in MiB.
+
+    Drivers without the second version of the call count reserved memory as used.
+    """
 
     total_mib: int
     used_mib: int
@@ -38,7 +44,7 @@ class Memory(NamedTuple):
 
 
 def memory_of(handle: Any, *, ask: Caller) -> Memory | None:
-    """Memory of a card or MIG device. Raises `CardLost` and `LibraryGone`."""
+    """Return the memory of a device or MIG device. Raises `CardLost` and `LibraryGone`."""
     if told := ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle, pynvml.nvmlMemory_v2)):
         return Memory(told.total // _MIB, told.used // _MIB, told.reserved // _MIB)
     told = ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle,))
@@ -46,16 +52,16 @@ def memory_of(handle: Any, *, ask: Caller) -> Memory | None:
 
 
 class Found(NamedTuple):
-    """The parts that there are, and the UUIDs of the cards that answered."""
+    """The found parts, and the UUIDs of the physical devices that answered."""
 
     parts: tuple[Part, ...]
     cards: frozenset[str]
 
 
 def find(ask: Caller, *, sys: Path = SYS) -> Found:
-    """The cards by the driver's index, and after the last of these the MIG devices in the place of cards in MIG mode.
+    """Return devices by the driver's index, then MIG devices in place of devices in MIG mode.
 
-    Raises `LibraryGone`. A card that cannot be read at all is left out, and the log says so.
+    Raises `LibraryGone`. A device that cannot be read at all is left out and logged.
     """
     cards: dict[int, Part] = {}
     for index in range(ask(pynvml.nvmlDeviceGetCount) or 0):
@@ -94,7 +100,7 @@ def _card(index: int, *, ask: Caller, sys: Path) -> Part:
         reserved_mib=memory.reserved_mib,
         compute_capability=".".join(map(str, capability)) if capability else "",
         pci_bus_id=place,
-        # The library's own call means a card's memory, not its socket.
+        # NVML's own call refers to the device's memory, not its socket.
         numa_node=numa_node(place, sys=sys),
     )
     return Part(info=info, handle=handle, card=handle, card_uuid=uuid)
@@ -119,14 +125,14 @@ def _in_mig_mode(card: Part, *, ask: Caller) -> bool:
 
 
 def _slices(card: Part, *, first: int, ask: Caller) -> list[Part]:
-    """The MIG devices of a card, numbered from `first`."""
+    """The MIG devices of a physical device, numbered from `first`."""
     found: list[Part] = []
     for place in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, args=(card.handle,)) or 0):
         handle = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, args=(card.handle, place))
         uuid = handle and ask(pynvml.nvmlDeviceGetUUID, args=(handle,))
         memory = memory_of(handle, ask=ask) if uuid else None
         if not memory:
-            continue  # a place where no device was made
+            continue  # no MIG device at this place
         name = ask(pynvml.nvmlDeviceGetName, args=(handle,)) or ""
         profile = name.rpartition("MIG ")[2] or "unknown"
         info = replace(

@@ -1,4 +1,4 @@
-"""Which of an NVIDIA card's processes compute, by the samples that the driver keeps of the last seconds."""
+"""Reads from the driver's recent samples which processes of an NVIDIA device compute."""
 
 from typing import Any, Final
 
@@ -7,21 +7,21 @@ import pynvml
 from dovetail_agent.devices.library_calls import Caller
 from dovetail_agent.devices.nvidia.inventory import Part
 
-# A card on which nobody computed has no samples: that is an answer, not an absence.
+# A device without compute work has no samples: that is an answer, not an absence.
 _NO_SAMPLES: Final = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND})
 
 
 class Busyness:
-    """Remembers, by card, which samples it has seen."""
+    """Remembers which samples it has seen, by device."""
 
     def __init__(self, ask: Caller) -> None:
         self._ask = ask
         self._seen: dict[str, int] = {}
 
     def of(self, part: Part) -> dict[int, float] | None:
-        """The highest ratio since the last look, by process, of those that computed; None where it is not told.
+        """Return each computing process's highest utilization (0 to 1) since the last call, by PID.
 
-        Raises `CardLost` and `LibraryGone`.
+        None if the driver does not report it. Raises `CardLost` and `LibraryGone`.
         """
         if part.info.mig_profile:
             return None
@@ -37,7 +37,7 @@ class Busyness:
 
 
 def process_samples(card: Any, since: int) -> list[Any]:
-    """The binding's call, which raises where there is no sample."""
+    """Call the binding, which raises an error where there is no sample."""
     try:
         told: list[Any] = pynvml.nvmlDeviceGetProcessUtilization(card, since)
     except pynvml.NVMLError as error:

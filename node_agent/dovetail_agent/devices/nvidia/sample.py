@@ -1,5 +1,7 @@
-"""What a card or MIG device does and how it is, as NVIDIA's library says. All calls may raise `CardLost` and
-`LibraryGone`, and may take for ever."""
+"""Figures of a device or MIG device from NVML.
+
+All calls can raise `CardLost` and `LibraryGone`, and can block for ever.
+"""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -25,7 +27,7 @@ _VALUES: Final = {
 
 
 def signs_by_fields(card: Any, *, ask: Caller) -> Signs | None:
-    """What tells of a card's health, in one call; None where the driver has no such call. Raises `CardLost`."""
+    """Return the health signs in one call; None if the driver lacks the call. Raises `CardLost`."""
     told = ask(pynvml.nvmlDeviceGetFieldValues, args=(card, list(_FIELDS)))
     if told is None:
         return None
@@ -41,7 +43,7 @@ def signs_by_fields(card: Any, *, ask: Caller) -> Signs | None:
 
 
 def _value(told: Any) -> int | None:
-    """One of the answers; each has a code of its own."""
+    """Return one field's value. Each field has a result code of its own. Raises `CardLost`."""
     if told.nvmlReturn == pynvml.NVML_ERROR_GPU_IS_LOST:
         raise CardLost("nvmlDeviceGetFieldValues", said="GPU is lost")
     if told.nvmlReturn != pynvml.NVML_SUCCESS or told.valueType not in _VALUES:
@@ -55,7 +57,7 @@ _ECC: Final = {
     "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
     "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
 }
-# What holds a card's clocks down against its will; idleness and clocks that somebody set are no such thing.
+# What lowers a device's clocks involuntarily. Idleness and clocks that an administrator has set do not count.
 THROTTLES: Final = {
     pynvml.nvmlClocksThrottleReasonSwPowerCap: "power_cap",
     pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware",
@@ -71,7 +73,7 @@ _PROCESSES: Final = (
 
 
 def load_of(part: Part, *, ask: Caller) -> DeviceSample:
-    """The figures that move all the time."""
+    """Return the figures that change all the time."""
     memory = memory_of(part.handle, ask=ask)
     utilization = ask(pynvml.nvmlDeviceGetUtilizationRates, args=(part.handle,))
     celsius = ask(
@@ -85,7 +87,7 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
         temperature_celsius=celsius,
     )
     if part.info.mig_profile:
-        return sample  # power and clocks are the card's: each of its devices would tell them once more
+        return sample  # power and clocks belong to the physical device: each MIG device would report them again
     mode = ask(pynvml.nvmlDeviceGetComputeMode, args=(part.card,))
     milliwatts = ask(pynvml.nvmlDeviceGetPowerUsage, args=(part.card,))
     clocks = {name: ask(pynvml.nvmlDeviceGetClockInfo, args=(part.card, kind)) for name, kind in _CLOCKS.items()}
@@ -99,7 +101,7 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
 
 
 def signs_of(part: Part, *, ask: Caller) -> Signs:
-    """What tells of the health of the card, in one call where the driver has it."""
+    """Return the device's health signs, in one call where the driver supports it."""
     if told := signs_by_fields(part.card, ask=ask):
         return told
     ecc = {
@@ -115,10 +117,13 @@ def signs_of(part: Part, *, ask: Caller) -> Signs:
 
 
 def processes_of(part: Part, *, ask: Caller) -> dict[int, int | None] | None:
-    """Memory in MiB by process; None where the driver does not give it. One may be named as of several kinds."""
+    """Return memory in MiB by PID; None if the driver does not report it.
+
+    A process can appear in several of NVML's lists, and counts once.
+    """
     told = [ask(*calls, args=(part.handle,)) for calls in _PROCESSES]
     if told[0] is None:
-        return None  # every driver that names processes at all names those that compute
+        return None  # every driver that lists processes lists compute processes
     return {
         process.pid: None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB
         for processes in told

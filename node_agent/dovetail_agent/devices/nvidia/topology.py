@@ -1,4 +1,4 @@
-"""How NVIDIA cards of a node reach each other: by NVLink, directly or over NVSwitch, and within a PCIe switch."""
+"""Reads how NVIDIA devices are connected: NVLink, NVSwitch and PCIe switches."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,13 +8,13 @@ import pynvml
 from dovetail.api.gpunode import Links
 from dovetail_agent.devices.library_calls import Caller
 
-_MOST_LINKS: Final = 18  # of one card; Hopper and Blackwell have that many
-# Two chips of one board, or one PCIe switch between them.
+_MOST_LINKS: Final = 18  # of one device; Hopper and Blackwell have that many
+# Two chips of one board, or a single PCIe switch between them.
 _NEAR: Final = (pynvml.NVML_TOPOLOGY_INTERNAL, pynvml.NVML_TOPOLOGY_SINGLE)
 
 
 def links_of(handles: Mapping[int, Any], *, bus_ids: Mapping[int, str], ask: Caller) -> dict[int, Links]:
-    """The links of each card, by index."""
+    """Return the links of each device, by index."""
     peers = {index: _peers(handle, bus_ids=bus_ids, ask=ask) for index, handle in handles.items()}
     fabric = [index for index, (_, switched) in peers.items() if switched]
     return {
@@ -27,7 +27,7 @@ def links_of(handles: Mapping[int, Any], *, bus_ids: Mapping[int, str], ask: Cal
 
 
 def _peers(handle: Any, *, bus_ids: Mapping[int, str], ask: Caller) -> tuple[set[int], bool]:
-    """The cards at the other ends of a card's NVLinks, and whether a switch is at one."""
+    """Return the devices at the ends of a device's NVLinks, and whether one end is a switch."""
     by_bus_id = {bus_id: index for index, bus_id in bus_ids.items()}
     direct: set[int] = set()
     for link in range(_MOST_LINKS):
@@ -37,7 +37,7 @@ def _peers(handle: Any, *, bus_ids: Mapping[int, str], ask: Caller) -> tuple[set
             ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, args=(handle, link))
             == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
         ):
-            return direct, True  # all others of the card go there too
+            return direct, True  # all other links of the device lead to a switch too
         remote = ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, args=(handle, link))
         if remote is not None and (index := by_bus_id.get(bus_id(remote))) is not None:
             direct.add(index)
@@ -54,5 +54,5 @@ def _near(index: int, *, handles: Mapping[int, Any], ask: Caller) -> list[int]:
 
 
 def bus_id(pci: Any) -> str:
-    """A place on the PCI bus as the kernel writes it: `0000:3b:00.0`."""
+    """Format a PCI address as the kernel does: `0000:3b:00.0`."""
     return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"

@@ -1,1 +1,1 @@
-"""Simulated devices, with scenarios named after the faults that they stand for."""
+"""Simulated devices, with scenarios named after the faults that they reproduce."""

@@ -1,9 +1,10 @@
-"""Devices that are said, not built in: a Node's annotation declares them, and the pods on it make their load. Pure.
+"""Simulated devices: a Node's annotation declares them, its pods determine the load. Pure.
 
-`dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices,
-`dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index;
-`dovetail.dev/simulated-strangers` puts processes on them that nobody gave them (`simulated_strangers`).
-The same node name gives the same UUIDs, and the same pods at the same time the same load.
+`dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices.
+`dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index.
+`dovetail.dev/simulated-strangers` puts processes without an assignment on them (`strangers`).
+
+The same node name gives the same UUIDs. The same pods at the same time give the same load.
 """
 
 import json
@@ -43,7 +44,7 @@ _FAULTS_EXAMPLE: Final = '{"1": "Xid79FellOffTheBus"}'
 
 
 class Field(NamedTuple):
-    """One field of the annotation: what it takes, and how to say so."""
+    """One field of the annotation: a check of its value, and the sentence for a refusal."""
 
     takes: Callable[[Any], bool]
     allowed: str
@@ -68,7 +69,7 @@ _FIELDS: Final = {
 
 
 class SimulatedProvider:
-    """The provider of nodes that carry `dovetail.dev/simulated-devices`."""
+    """The provider of nodes with the annotation `dovetail.dev/simulated-devices`."""
 
     name = "simulated"
 
@@ -77,10 +78,13 @@ class SimulatedProvider:
         return names.SIMULATED_DEVICES in node.metadata.annotations
 
     def listen(self, news: Callable[[], None]) -> None:
-        """Nothing is new but what nodes and pods say, which is heard anyway."""
+        """Do nothing: only nodes and pods bring news, and the agent watches both."""
 
     def inventory(self, node: Node) -> Inventory:
-        """The declared devices. Raises `InventoryUnreadable` naming the field, its value and what is allowed."""
+        """Return the declared devices.
+
+        Raises `InventoryUnreadable` with the field, its value and what is allowed.
+        """
         declared = _declaration(node)
         if declared["reservedMiB"] > declared["memoryMiB"]:
             raise _refusal(node, names.SIMULATED_DEVICES, "reservedMiB", declared["reservedMiB"])
@@ -93,13 +97,16 @@ class SimulatedProvider:
     def assignments(
         self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]
     ) -> list[Assignment]:
-        """What kubelet's device manager would have given: there is no kubelet on a simulated node."""
+        """Return what kubelet's device manager would have assigned: a simulated node has no kubelet."""
         faults = _faults(node, count=len(inventory.devices))
         sick = [index for index, name in faults.items() if _fault(name).unhealthy]
         return deal(inventory, sick=sick, tenants=tenants, previous=previous)
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
-        """Load that follows the running tenants; nothing can be told of a broken device but its fault."""
+        """Return a load that follows the running tenants.
+
+        A silent faulty device reports only its fault.
+        """
         faults = _faults(node, count=len(inventory.devices))
         _refuse_if_hung(node, faults=faults.values())
         strangers = _strangers(node, count=len(inventory.devices))
@@ -156,12 +163,12 @@ def _with_fault(sample: DeviceSample, *, name: str, device: DeviceInfo, now: dat
 
 
 def device_uuid(node: str, *, index: int) -> str:
-    """The UUID of a simulated device, the same on every machine and at every time."""
+    """Return the UUID of a simulated device, the same on every machine and at every time."""
     return f"GPU-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}"
 
 
 def host_level(workload: str) -> float:
-    """How much of its requested CPU and memory a workload uses of its node, from 0.3 to 0.7."""
+    """Return which ratio of its requested CPU and memory a workload uses, from 0.3 to 0.7."""
     return 0.3 + 0.4 * traits(workload)[1]
 
 
@@ -173,7 +180,7 @@ def _device_sample(
         tenant.uid: int(promised_mib(tenant, uuid=device.uuid) * memory_level(tenant.workload, load=load))
         for tenant in tenants
     }
-    # Tenants that take turns may be promised more than the device together; it cannot do more than it can.
+    # Tenants that take turns can be promised more than the device together; its utilization ends at 1.
     utilization = min(
         1.0,
         sum(

@@ -1,4 +1,7 @@
-"""What simulated nodes can play, read from `simulated.yaml`: faults, load curves and topologies by name. Pure."""
+"""The scenarios of simulated nodes from `simulated.yaml`: faults, load curves, topologies.
+
+Pure.
+"""
 
 import hashlib
 import math
@@ -18,7 +21,7 @@ from dovetail.gpu.models import normalise
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
 
 Ratio = Annotated[float, Meta(ge=0, le=1)]
-# Models that come with NVLink between the devices of a socket.
+# Models with NVLink between the devices of a socket.
 _NVLINK_FAMILIES: Final = frozenset({"P100", "V100", "A100", "A800", "H100", "H800", "H200", "B200"})
 _HOUR_SECONDS: Final = 3600
 Absent = Literal["utilization", "temperatureCelsius", "powerWatts", "usedByTenantMib"]
@@ -29,7 +32,22 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class Fault(_Entry, frozen=True, kw_only=True):
-    """What is the matter with a device. `silent`: it gives no figures; `hangs`: a call that never answers."""
+    """What a faulty device does.
+
+    - `unhealthy`: whether it takes no work.
+    - `silent`: whether it reports no figures.
+    - `hangs`: a driver call that never returns; empty for none.
+    - `unlinked`: whether its NVLinks are down.
+    - `pace`: factor on its utilization, from 0 to 1.
+    - `celsius_at_least`: lowest temperature in degrees Celsius.
+    - `throttled_by`: what lowers its clocks.
+    - `ecc_corrected`: count of corrected memory errors.
+    - `ecc_uncorrected`: count of uncorrected memory errors.
+    - `remapped_rows`: rows of memory taken out of use.
+    - `foreign_ratio`: ratio of its memory used by others.
+    - `foreign_ratio_per_hour`: growth of that ratio within each hour.
+    - `absent`: figures that it does not report.
+    """
 
     unhealthy: bool = True
     silent: bool = True
@@ -47,7 +65,7 @@ class Fault(_Entry, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """For so many seconds of every so many a pod computes that much instead."""
+    """A pause: for `seconds` of every `every_seconds`, a pod computes at `level` instead."""
 
     every_seconds: int
     seconds: int
@@ -55,7 +73,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class Load(_Entry, frozen=True, kw_only=True):
-    """How much a pod computes and how much of its memory it fills, over time."""
+    """How much a pod computes, and which ratio of its memory it fills, over time."""
 
     level: Ratio
     spread: Ratio
@@ -66,14 +84,14 @@ class Load(_Entry, frozen=True, kw_only=True):
 
 
 class Topology(_Entry, frozen=True, kw_only=True):
-    """How the devices of a node reach each other."""
+    """How the devices of a node are connected."""
 
     sockets: Literal[1, 2]
     nvlink: Literal["all", "socket", "pairs", "none", "model"]
 
 
 class Scenarios(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of them, by name."""
+    """All scenarios, by name."""
 
     faults: Mapping[str, Fault]
     loads: Mapping[str, Load]
@@ -86,12 +104,12 @@ def _read() -> Scenarios:
 
 
 SCENARIOS: Final = _read()
-# What a fault does that is a word of somebody's own.
+# The effect of a fault that is not in `simulated.yaml`.
 OTHER_FAULT: Final = Fault(about="")
 
 
 def compute_level(workload: str, *, now: datetime, load: str = "Mixed") -> float:
-    """How much of its share a workload computes: a level of its own with a slow wave on it, and pauses."""
+    """Return the ratio of its share that a workload uses: its level, a slow wave, and pauses."""
     curve = SCENARIOS.loads[load]
     level, phase, pace = traits(workload)
     shortest, longest = curve.period_seconds
@@ -103,20 +121,20 @@ def compute_level(workload: str, *, now: datetime, load: str = "Mixed") -> float
 
 
 def memory_level(workload: str, *, load: str = "Mixed") -> float:
-    """How much of its promised memory a workload fills."""
+    """Return the ratio of its promised memory that a workload fills."""
     least, most = SCENARIOS.loads[load].memory
     return least + (most - least) * traits(workload)[0]
 
 
 def traits(workload: str) -> tuple[float, float, float]:
-    """Three numbers in [0, 1) that a workload's name alone decides."""
+    """Derive three numbers in [0, 1) from a workload's name alone."""
     digest = hashlib.blake2b(workload.encode(), digest_size=6).digest()
     first, second, third = (int.from_bytes(digest[at : at + 2]) / 65536 for at in (0, 2, 4))
     return first, second, third
 
 
 def wiring(index: int, *, count: int, model: str, topology: str) -> tuple[int, Links]:
-    """The socket of a device and its links."""
+    """Return a device's socket and its links."""
     shape = SCENARIOS.topologies[topology]
     half = count if count < 4 or shape.sockets == 1 else -(-count // 2)
     others = [other for other in range(count) if other != index]
@@ -128,7 +146,7 @@ def wiring(index: int, *, count: int, model: str, topology: str) -> tuple[int, L
 
 
 def unlinked(devices: tuple[DeviceInfo, ...], *, faults: Mapping[int, Fault]) -> tuple[DeviceInfo, ...]:
-    """The devices without the NVLinks of those whose links are down."""
+    """Remove the NVLinks of the devices whose links are down."""
     down = {index for index, fault in faults.items() if fault.unlinked}
     if not down:
         return devices
@@ -142,7 +160,7 @@ def _left(device: DeviceInfo, *, down: set[int]) -> list[int]:
 
 
 def afflicted(sample: DeviceSample, *, name: str, fault: Fault, device: DeviceInfo, now: datetime) -> DeviceSample:
-    """The sample of a device that has this fault."""
+    """Apply a fault to a device's sample."""
     reason = name if fault.unhealthy else ""
     if fault.silent:
         return DeviceSample(unhealthy_reason=reason)

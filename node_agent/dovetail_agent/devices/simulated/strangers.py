@@ -1,7 +1,8 @@
-"""Simulated strangers: processes on a simulated node's devices that nobody gave them. Pure.
+"""Simulated strangers: processes on a simulated node's devices without an assignment. Pure.
 
 `dovetail.dev/simulated-strangers` = `{"0": {"memoryMiB": 4096}, "1": {"memoryMiB": 512, "pod": "ml/notebook"}}` puts
-one on a device, by index: a process of no pod, or of a pod of the node that was given another device or none.
+one on each device, by index. The process belongs to no pod, or to a pod of the node that was given another device or
+none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final
 from dovetail_agent.devices.model import DeviceSample, Process
 from dovetail_agent.tenants import Tenant
 
-# Beyond the largest number that Linux gives: what is found of a process in /proc can be none of these.
+# Above Linux's largest PID: no process in /proc has one of these.
 _FIRST_PID: Final = 1 << 23
 EXAMPLE: Final = '{"0": {"memoryMiB": 4096}}'
 ALLOWED: Final = "memoryMiB, a whole number of MiB from 0, and pod, a namespace/name"
@@ -19,14 +20,14 @@ ALLOWED: Final = "memoryMiB, a whole number of MiB from 0, and pod, a namespace/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStranger:
-    """A process with so much memory; of the pod of that `namespace/name`, or of none."""
+    """A process with `memory_mib` MiB, in the pod `namespace/name` or outside pods."""
 
     memory_mib: int
     pod: str = ""
 
 
 def read_stranger(value: Any) -> SimulatedStranger | None:
-    """The stranger that a value of the annotation declares; None for what declares none."""
+    """Return the stranger that a value of the annotation declares; None if the value is invalid."""
     if not isinstance(value, dict) or not value.keys() <= {"memoryMiB", "pod"}:
         return None
     memory_mib, pod = value.get("memoryMiB"), value.get("pod", "")
@@ -38,7 +39,10 @@ def read_stranger(value: Any) -> SimulatedStranger | None:
 def joined(
     sample: DeviceSample, stranger: SimulatedStranger, *, tenants: Iterable[Tenant], memory_mib: int
 ) -> DeviceSample:
-    """A device's sample with the stranger on it. Then the tenants' processes are told as well."""
+    """Add the stranger to a device's sample.
+
+    The sample then lists the tenants' processes as well.
+    """
     uids = {f"{tenant.namespace}/{tenant.name}": tenant.uid for tenant in tenants}
     used = dict(sample.used_by_tenant_mib or {})
     own = _processes(used)
