@@ -44,7 +44,7 @@ Keeper = Callable[[Write, Forward], Awaitable[tuple[int, bytes]]]
 
 
 async def let_through(_write: Write, forward: Forward) -> tuple[int, bytes]:
-    """A keeper that stops nobody."""
+    """A keeper that stops no write."""
     return await forward()
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 T = TypeVar("T")
 PATIENCE_SECONDS = 60
 # No node has this model: kube-scheduler finds no node for such pods, and only the test binds them.
-NOBODY = "nobody"
+NO_NODE = "none"
 
 
 class Scene:
@@ -205,7 +205,7 @@ async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene:
 
 
 async def test_a_hold_that_goes_wakes_a_waiting_pod(scene: Scene) -> None:
-    await scene.create("holder", "2(A100)", milli=2000, model=NOBODY)
+    await scene.create("holder", "2(A100)", milli=2000, model=NO_NODE)
     body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
     await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
     await scene.create("late", "2(A100)", milli=2000)
@@ -216,7 +216,7 @@ async def test_a_hold_that_goes_wakes_a_waiting_pod(scene: Scene) -> None:
 
 async def test_a_hold_that_ends_by_itself_wakes_a_waiting_pod(scene: Scene) -> None:
     """No object changes when a hold's time is over."""
-    await scene.create("holder", "2(A100)", milli=2000, model=NOBODY)
+    await scene.create("holder", "2(A100)", milli=2000, model=NO_NODE)
     body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
     await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
     await scene.create("late", "2(A100)", milli=2000)
@@ -263,7 +263,7 @@ async def test_a_burst_fills_the_devices_and_not_more(scene: Scene) -> None:
 
 
 async def test_fifty_binds_at_once_each_asked_twice_never_promise_a_share_twice(scene: Scene) -> None:
-    pods = await scene.shares(50, milli=300, model=NOBODY)
+    pods = await scene.shares(50, milli=300, model=NO_NODE)
     errors = await asyncio.gather(*(scene.bind(pod, "a100-0") for pod in pods for _ in range(2)))
     assert errors[::2].count("") == errors[1::2].count("") == 6
     assert sorted(shares_by_device(await scene.bound(6)).values()) == [900, 900]
@@ -280,7 +280,7 @@ async def test_among_nodes_that_are_equal_to_us_the_pod_s_own_preference_decides
 
 
 async def test_a_pod_that_was_deleted_before_bind_frees_its_hold(scene: Scene) -> None:
-    pod = await scene.create("held", "2", milli=2000, model=NOBODY)
+    pod = await scene.create("held", "2", milli=2000, model=NO_NODE)
     body = await scene.client.get(PODS, "held", as_type=dict[str, Any], namespace=scene.namespace)
     other = {**body, "metadata": {**body["metadata"], "uid": str(uuid.uuid4())}}
     asked = {"Nodes": None, "NodeNames": ["a100-0"]}
@@ -306,8 +306,8 @@ async def test_while_the_extender_is_down_pods_wait_and_go_on_when_it_is_back(sc
 
 
 async def test_a_restart_between_hold_and_bind_promises_nothing_twice(scene: Scene) -> None:
-    """The holds are forgotten: whoever binds first gets the devices, and nobody gets what is taken by then."""
-    pods = await scene.shares(3, milli=600, model=NOBODY)
+    """The extender forgets the holds: the first bind gets the devices, and no other pod gets the same ones."""
+    pods = await scene.shares(3, milli=600, model=NO_NODE)
     for pod in pods[:2]:
         body = await scene.client.get(PODS, pod.metadata.name, as_type=dict[str, Any], namespace=scene.namespace)
         await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["t4-0"]})
@@ -327,7 +327,7 @@ async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(s
 
 
 async def test_while_the_api_server_hangs_filter_answers_and_bind_fails_by_its_deadline(scene: Scene) -> None:
-    pod = await scene.create("unlucky", "1", milli=1000, model=NOBODY)
+    pod = await scene.create("unlucky", "1", milli=1000, model=NO_NODE)
     body = await scene.client.get(PODS, "unlucky", as_type=dict[str, Any], namespace=scene.namespace)
     server = scene.sandbox.pid("kube-apiserver")
     os.kill(server, signal.SIGSTOP)

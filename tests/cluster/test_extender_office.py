@@ -23,7 +23,7 @@ from dovetail_extender.service import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.background import free_ports
 from tests.cluster.gate import Forward, Gate, Write
-from tests.cluster.test_extender import NOBODY, PATIENCE_SECONDS, Scene, scene, until
+from tests.cluster.test_extender import NO_NODE, PATIENCE_SECONDS, Scene, scene, until
 
 pytestmark = pytest.mark.cluster
 
@@ -93,7 +93,7 @@ def binding(pod: Pod, *, node: str) -> dict[str, str]:
 
 
 async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_office(scene: Scene) -> None:
-    first, second = [await scene.create(name, "2", milli=2000, model=NOBODY) for name in ("first", "second")]
+    first, second = [await scene.create(name, "2", milli=2000, model=NO_NODE) for name in ("first", "second")]
     old, (port,) = scene.sandbox.pid("extender"), free_ports(count=1)
     before = (await lease(scene.client)).spec.lease_transitions
     assert before is not None
@@ -115,7 +115,7 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
             # There is room for it: that its time in office is over is all that keeps it from binding.
             assert "lease" in said or status == 0, said
             assert not (await scene.client.get(PODS, "first", as_type=Pod, namespace=scene.namespace)).spec.node_name
-            # kube-scheduler asks the old one alone, and nobody the other: that one makes way.
+            # kube-scheduler asks only the old one. The other one gets no request and releases the lease.
             await scene.create("third", "0.5", milli=500)
             await scene.is_bound("third")
             assert (await lease(scene.client)).spec.lease_transitions == before + 2
@@ -128,7 +128,7 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
 async def test_a_bind_that_was_checked_and_is_sent_when_another_is_in_office_is_refused(
     scene: Scene, tmp_path: Path
 ) -> None:
-    first, second = [await scene.create(name, "2", milli=2000, model=NOBODY) for name in ("first", "second")]
+    first, second = [await scene.create(name, "2", milli=2000, model=NO_NODE) for name in ("first", "second")]
     port, other_port = free_ports(count=2, taken=scene.sandbox.state().ports.values())
     held, late = asyncio.Event(), asyncio.Event()
     answers: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
@@ -162,7 +162,7 @@ async def test_a_bind_that_was_checked_and_is_sent_when_another_is_in_office_is_
 
 
 async def test_what_was_sent_in_an_earlier_term_is_refused_whenever_it_arrives(scene: Scene) -> None:
-    pod = await scene.create("late", "2", milli=2000, model=NOBODY)
+    pod = await scene.create("late", "2", milli=2000, model=NO_NODE)
     term = (await lease(scene.client)).spec.lease_transitions
     assert term is not None
     allocation = '{"version":1,"node":"a100-0","mode":"Exclusive","containers":[]}'

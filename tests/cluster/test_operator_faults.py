@@ -146,7 +146,7 @@ async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_n
     await doomed.phase("Queued", "waits")
     await jobs.submit("other", gpu="2(A100)", run=1)
     await client.delete(NAMESPACES, doomed.namespace)
-    # Its devices are free again, and what waited there stands in nobody's way.
+    # Its devices are free again, and the job that waited there blocks no other job.
     await jobs.phase("Succeeded", "other")
     await doomed.gone(GPUJOBS, "waits")
     await doomed.gone(GPUJOBS, "runs")

@@ -57,7 +57,7 @@ async def test_a_write_that_arrives_when_another_operator_is_in_office_makes_no_
             await asyncio.wait_for(held.wait(), PATIENCE_SECONDS)
             await until_held_by(jobs.client, "new")
             await jobs.phase("Succeeded")
-            # Even the name is free again by now: that the old one's term is over is all that stands in the way.
+            # The name is free again by now: only the end of the old one's term keeps the write out.
             await jobs.client.delete(JOBS, "x", namespace=jobs.namespace)
             await jobs.gone(JOBS)
             late.set()

@@ -1,5 +1,5 @@
-"""Plans on a real control plane: pods go where the queue has found room, nobody comes between, and a plan that does
-not hold any more is made anew, whole."""
+"""Plans on a real control plane: pods go where the queue has found room, no other pod takes it meanwhile, and the queue
+replaces a plan that no longer holds as a whole."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -60,7 +60,7 @@ async def test_a_gang_runs_where_its_plan_says_and_its_pods_say_of_which_plan_th
 async def test_a_gang_whose_node_is_cordoned_between_plan_and_bind_is_planned_anew_whole(
     sandbox: Cluster, client: Client, jobs: Jobs
 ) -> None:
-    """Nobody binds meanwhile, so that the plan is overtaken before it comes true."""
+    """No bind happens meanwhile, so that the plan is overtaken before it comes true."""
     await asyncio.to_thread(sandbox.stop, "extender")
     try:
         await jobs.submit("gang", gpu="2", workers=3)
