@@ -41,7 +41,7 @@ SCALE_BESIDE_WISHES: Final = 100
 # kube-scheduler's own scoring costs more a node than ours: the best few are enough for its ties and its plugins. Of
 # those only such as its plugins could still lift above the best: their 1,200 are 120 of our points, ten each.
 FILTER_LIMIT: Final = 64
-_NEAR: Final = 120 / SCALE
+NEAR: Final = 120 / SCALE
 
 _UNSETTLED: Final = "the pod's bind to another node is not settled yet"
 
@@ -150,7 +150,7 @@ class Decisions:
         uid = pod.metadata.uid
         if pod.spec.has_wishes:
             return self.fit_cache.best(ask, nodes=nodes, key=uid)
-        found = self.fit_cache.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=_NEAR)
+        found = self.fit_cache.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=NEAR)
         if len(found) == 1:
             self._hold(ask, node=found[0], key=uid)
         return found
