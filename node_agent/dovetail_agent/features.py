@@ -1,4 +1,4 @@
-"""Which features an agent has."""
+"""Builds an agent's features."""
 
 import argparse
 import os
@@ -36,7 +36,7 @@ _COMPONENT: Final = "dovetail-agent"
 
 
 def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:
-    """All that the command line and the configuration ask for, in the order in which they amend the report."""
+    """Return the configured features in the order in which they amend the report."""
     return (
         StartupTree(sys.stdout),
         *_kubelet(args, settings=settings),
@@ -70,7 +70,7 @@ def _turns(args: argparse.Namespace, *, settings: Settings, client: Client) -> I
 
 
 def suspend_to_host(args: argparse.Namespace, *, settings: Settings, teller: Teller) -> CheckpointFeature:
-    """What moves tenants to the host, with the driver's calls in a process of their own."""
+    """Return the suspend-to-host feature, with the driver's calls in a process of their own."""
     calls, cards = HelperCalls(variables=os.environ), NvmlCards()
     return CheckpointFeature(
         calls=calls,
@@ -93,7 +93,7 @@ def _watchful(settings: Settings, *, client: Client) -> Iterator[Feature]:
 def _kubelet(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:
     if args.pod_resources is None:
         return
-    # Only who asks kubelet pays for gRPC: it takes memory.
+    # Only an agent that asks kubelet imports gRPC, which takes memory.
     from dovetail_agent.kubelet.feature import KubeletDevices  # noqa: PLC0415
 
     yield KubeletDevices(

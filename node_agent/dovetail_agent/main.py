@@ -31,8 +31,8 @@ from dovetail_agent.turns.cgroup_freezer import MOUNT
 
 log = get_logger(__name__)
 
-# A watch says something every minute; after three silent ones what we know is too old to speak of.
-# Beside the looks that follow a pod: reports of a node that tell another load alone are no closer to each other.
+# A watch sends something every minute: after three silent minutes the data is too old to report. `_BETWEEN_SECONDS` is
+# the shortest time between two reports of a node that differ only in load.
 _BETWEEN_SECONDS: Final = 5.0
 _OLD_SECONDS: Final = 200.0
 _KUBELET_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -127,7 +127,7 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
 
 
 def rules_of(settings: Settings) -> Rules:
-    """The agent's part of the configuration."""
+    """Return the agent's part of the configuration."""
     return Rules(
         look_every=timedelta(seconds=settings.monitor_update_interval),
         pace=Pace(
@@ -142,7 +142,7 @@ def rules_of(settings: Settings) -> Rules:
 
 
 def health(agent: Agent) -> web.Application:
-    """/livez, /readyz (all three lists are there and fresh) and /metrics."""
+    """Serve /livez, /readyz (all three lists have synced and are fresh) and /metrics."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent))
     registry.register(UnreadableCollector())

@@ -1,4 +1,7 @@
-"""The agent's metrics, gathered when they are asked for. A figure that is not available has no sample."""
+"""The agent's metrics, gathered at scrape time.
+
+A figure that is not available has no sample.
+"""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -44,14 +47,17 @@ class AgentCollector(Collector):
         self._agent = agent
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client asks for it."""
+        """Yield all metrics; prometheus_client calls it."""
         yield from self._devices()
         yield from self._kinds()
         yield from self._agent_itself()
         yield from self._agent.beside.metrics()
 
     def describe(self) -> Iterator[Metric]:
-        """The same names without values: a registry must not look at nodes when it is filled."""
+        """The same metrics, as prometheus_client asks for them when the collector is registered.
+
+        No node has been looked at by then, so they have no values.
+        """
         return self.collect()
 
     def _devices(self) -> Iterator[Metric]:
@@ -66,7 +72,7 @@ class AgentCollector(Collector):
         yield from families.values()
 
     def _kinds(self) -> Iterator[Metric]:
-        """What a device has several of."""
+        """Metrics with one value for each kind, such as a clock or an error."""
         families = {
             name: (CounterMetricFamily if name in _COUNTED else GaugeMetricFamily)(
                 f"dovetail_device_{name}", text, labels=[*_LABELS, label]
@@ -80,7 +86,7 @@ class AgentCollector(Collector):
         yield from families.values()
 
     def _measured(self) -> Metric:
-        """As a time, not an age: a hung driver shows even where nobody has looked since."""
+        """The time of the last read, not its age: a hung driver then shows even without a new look."""
         measured = GaugeMetricFamily(
             "dovetail_device_measured_timestamp_seconds",
             "When the devices of a node were last read, in seconds since 1970.",

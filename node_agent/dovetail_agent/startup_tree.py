@@ -1,4 +1,4 @@
-"""What a person sees first of an agent: the devices of its node as a tree, once, as they were when it began."""
+"""Prints the node's devices once as a tree, when the agent starts."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 _WIDTH: Final = 120
-# An agent that serves all simulated nodes shows the first of them; `ginfo` shows them all.
+# An agent that serves all simulated nodes shows only the first of them; `ginfo` shows them all.
 _MOST: Final = 8
 
 
 class StartupTree(Feature):
-    """Prints each node when its devices were read for the first time."""
+    """Prints each node when its devices are first read."""
 
     name = "startup"
 
@@ -26,7 +26,7 @@ class StartupTree(Feature):
         self._shown: set[str] = set()
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
-        """Once for a node, and for a few nodes only."""
+        """Print a node once, and only a few nodes."""
         name = seen.node.metadata.name
         if seen.sample is None or name in self._shown or len(self._shown) >= _MOST:
             return
@@ -35,7 +35,7 @@ class StartupTree(Feature):
 
 
 def show(tree: "Tree", *, out: TextIO) -> None:
-    """Print it: in colours on a terminal, else as plain lines."""
+    """Print the tree: in colours on a terminal, otherwise as plain lines."""
     from rich.console import Console  # noqa: PLC0415 - memory that only the first minute needs
 
     Console(file=out, width=None if out.isatty() else _WIDTH, highlight=False).print(tree)
@@ -43,7 +43,7 @@ def show(tree: "Tree", *, out: TextIO) -> None:
 
 
 def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[Tenant]) -> "Tree":
-    """A node with its devices: what each is, its memory, how warm and busy it is, and who works there."""
+    """Build a node's tree: for each device its model, memory, temperature, load and tenants."""
     from rich.text import Text  # noqa: PLC0415 - as above
     from rich.tree import Tree  # noqa: PLC0415 - as above
 
@@ -79,7 +79,7 @@ def _memory(device: Device) -> str:
 
 
 def _tasks(tenants: Sequence[Tenant]) -> str:
-    """Those that do not say what they do are counted apart."""
+    """Count tenants by purpose. Those without one are counted separately."""
     counts = Counter(tenant.purpose for tenant in tenants)
     said = [f"{counts['Training']} training", f"{counts['Inference']} inference"]
     if counts[None]:

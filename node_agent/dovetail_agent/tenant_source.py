@@ -1,8 +1,8 @@
-"""Who is on a node: by the operator's GPUNodeTenants, or by the pods themselves where the agent reads them.
+"""Provides a node's tenants, from the operator's GPUNodeTenants or from the pods themselves.
 
-The operator's object is read as the last word, however old it is: what it promises was fixed when the pod was bound,
-and an operator that is away changes no promise. What it does not name may be newer than it. `answers` tells the two
-apart: it is the agent's own question (GPUNode `status.tenantsAsked`) that the list answers.
+The operator's object is valid however old it is: a promise is fixed when the pod is bound, and an operator that is down
+changes no promise. A pod that the object does not name can be newer than the object. `answers` shows which: it is the
+agent's own question (GPUNode `status.tenantsAsked`) that the list answers.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from dovetail_agent.tenants import Tenant, tenant_from, tenant_of
 
 
 class TenantSource:
-    """The tenants of the node of that name, without a name those of all nodes. Run its `reflector`.
+    """The tenants of the named node, or of all nodes without a name. Run its `reflector`.
 
-    `changed` is called with a node's name whenever its tenants differ from before.
+    `changed` is called with a node's name each time its tenants change.
     """
 
     def __init__(
@@ -51,26 +51,26 @@ class TenantSource:
         )
 
     def of(self, node: str) -> tuple[Tenant, ...]:
-        """The tenants of a node, as last known."""
+        """Return the last known tenants of a node."""
         return tuple(self._tenants.get(node, {}).values())
 
     def knows(self, node: str) -> bool:
-        """Whether anything was said of that node yet."""
+        """Whether the tenants of a node are known."""
         return self.reads_pods or node in self._answers
 
     def answers(self, node: str) -> int | None:
-        """The agent's question that the list answers, 0 for none; None where the pods themselves are read."""
+        """Return the agent's question that the list answers, 0 for none; None where pods are read."""
         return None if self.reads_pods else self._answers.get(node, 0)
 
     def forget(self, node: str) -> None:
-        """The node is gone; its pods are reported as gone one by one where they are read."""
+        """Drop a deleted node. Where pods are read, each reports its own deletion."""
         if self.reads_pods:
             return
         self._tenants.pop(node, None)
         self._answers.pop(node, None)
 
     def _on_object(self, event: EventType, found: GPUNodeTenants) -> None:
-        # A deleted object leaves its last state: deletion ends no pod, and the operator creates the object again.
+        # The last state of a deleted object stays: deletion ends no pod, and the operator creates the object again.
         if event == "DELETED":
             return
         name = found.metadata.name

@@ -1,4 +1,4 @@
-"""The pods of a node as the agent sees them: who was promised what, and who runs. Pure."""
+"""The pods of a node as the agent sees them: promises and running state. Pure."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,26 @@ from dovetail.pods.tenancy import DEFAULT_PRIORITY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A pod that is bound to a node and has not ended. `devices` is empty for a pod without GPUs.
+    """A pod that is bound to a node and has not ended.
 
-    `workload` is the same for all workers of a job. `by_vendor` is how many devices it asked by a vendor's resource:
-    kubelet picks those, and `devices` has them once it has said which. `leaving`: its deletion has begun.
-    `purpose` is what it says it does. `movable`: it was let in to leave its devices for another's turn;
-    `guard_fraction` of their memory may be promised to all who are there.
-    `reservation`: it keeps its devices for others, who may use them from outside the cluster.
+    - `uid`: the pod's UID.
+    - `node`: the node's name.
+    - `workload`: namespace and job or pod, the same for all workers of a job.
+    - `running`: whether it runs.
+    - `cpu_milli`: requested CPU in thousandths.
+    - `memory_mib`: requested host memory in MiB.
+    - `mode`: how it uses its devices.
+    - `devices`: its promised devices; empty for a pod without GPUs.
+    - `namespace`: the pod's namespace.
+    - `name`: the pod's name.
+    - `by_vendor`: number of devices requested by a vendor's resource. Kubelet assigns them, and `devices` has them
+      after that.
+    - `priority`: its weight among turns.
+    - `leaving`: its deletion has begun.
+    - `reservation`: it keeps its devices for users who may be outside the cluster.
+    - `purpose`: training or inference, as declared; None if not declared.
+    - `movable`: it was admitted to leave its devices for another tenant's turn.
+    - `guard_fraction`: the ratio of a device's memory that may be promised to all its tenants together.
     """
 
     uid: str
@@ -42,7 +55,7 @@ class Tenant:
 
 
 def tenant_from(listed: NodeTenant, *, node: str) -> Tenant:
-    """The tenant that the operator's object describes."""
+    """Return the tenant that the operator's object describes."""
     return Tenant(
         uid=listed.uid,
         node=node,
@@ -68,7 +81,7 @@ def tenant_from(listed: NodeTenant, *, node: str) -> Tenant:
 
 
 def tenant_of(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Tenant | None:
-    """The tenant that a pod is, or None for one that is not bound or has ended."""
+    """Return a pod's tenant, or None for a pod that is not bound or has ended."""
     listed = tenant_of_pod(pod, vendors=vendors)
     return None if listed is None else tenant_from(listed, node=pod.spec.node_name)
 

@@ -1,13 +1,17 @@
-"""Gives back to the node what starting up took: imports leave the C library's heap half empty, and it keeps that."""
+"""Returns the memory that start-up took to the node.
+
+Imports leave the C library's heap half empty, and it keeps that memory. One agent runs on every node, next to the
+node's work.
+"""
 
 import ctypes
 import gc
 
 
 def give_back() -> None:
-    """Once all is imported. The agent is one of many things on its node, and there is one on every node."""
+    """Trim the heap. Call it once everything is imported."""
     gc.collect()
-    gc.freeze()  # what is there now stays: no later collection need walk through it
+    gc.freeze()  # current objects stay: no later collection needs to traverse them
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except AttributeError:  # a C library other than glibc

@@ -1,1 +1,1 @@
-"""The protocol of a feature (what runs next to the reports), and its runner."""
+"""The protocol of a feature, which runs next to the reports, and its runner."""

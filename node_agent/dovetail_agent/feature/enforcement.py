@@ -1,6 +1,6 @@
-"""What a node can enforce, put together: each part says its own, and what nobody spoke of is said here.
+"""Reports what a node can enforce: features set their own fields, `Discovery` the rest.
 
-A word is true because somebody tried it on this node. Where it is not, `reasons` has one sentence; `none` is all false.
+A field is true because a check on this node has passed. Where it is false, `reasons` has one sentence for it.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _FIELDS: Final = {
 
 
 def said(status: GPUNodeStatus, name: str, *, holds: bool, why: str = "") -> GPUNodeStatus:
-    """The status where `name` (as in the API: mps, timeSlicing …) holds or not; `why` is the sentence beside it."""
+    """Set one field of the enforcement by its API name (mps, timeSlicing …), and its reason."""
     before = status.enforcement
     reasons = {key: text for key, text in before.reasons.items() if key != name} | ({name: why} if why else {})
     enforcement = msgspec.structs.replace(before, reasons=reasons, **{_FIELDS[name]: holds})
@@ -39,12 +39,12 @@ def said(status: GPUNodeStatus, name: str, *, holds: bool, why: str = "") -> GPU
 
 
 class Discovery(Feature):
-    """Goes last: the driver's own time slicing, and the reasons of what nobody spoke of."""
+    """Reports the driver's own time slicing, and a reason for each field without one. Runs last."""
 
     name = "enforcement"
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """The status with every word accounted for."""
+        """Return the status with a value or a reason for every field."""
         if seen.inventory is not None and seen.sample is not None:
             pairs = list(zip(seen.inventory.devices, seen.sample.devices, strict=True))
             holds, why = _sliced(pairs, kept=_fractional(seen))
@@ -62,12 +62,12 @@ def _otherwise(status: GPUNodeStatus, *, sentence: str, seen: Seen) -> str:
 
 
 def _fractional(seen: Seen) -> frozenset[str]:
-    """Cards that MPS keeps exclusive on purpose while they are shared."""
+    """Devices that MPS keeps exclusive on purpose while they are shared."""
     return frozenset(each.uuid for tenant in seen.tenants if tenant.mode == "Fractional" for each in tenant.devices)
 
 
 def _sliced(pairs: list[tuple[DeviceInfo, DeviceSample]], *, kept: frozenset[str]) -> tuple[bool, str]:
-    """Whether the driver's time slicing shares a card of this node, and which cards it does not share."""
+    """Whether the driver's time slicing shares a device, and the sentence on those it does not."""
     told = {info.index: state.shareable for info, state in pairs if info.uuid not in kept and not info.mig_profile}
     shared = [index for index, shareable in told.items() if shareable]
     closed = [index for index, shareable in told.items() if shareable is False]

@@ -1,7 +1,7 @@
-"""How a node's programs tell people what has happened: Kubernetes events about pods and nodes.
+"""Posts Kubernetes events about pods and nodes.
 
-An event is for people and lost without harm, so what goes wrong is logged and never raised. The same event again within
-`AGAIN` seconds is not posted: level-triggered callers may tell what they see at every look.
+Events are for people, and their loss is harmless: errors are logged and never raised. The same event is not posted
+again within `AGAIN` seconds, so that level-triggered callers can post at every look.
 """
 
 import time
@@ -24,7 +24,7 @@ _MOST_KEPT: Final = 1000
 
 
 class Teller:
-    """Posts the events of one program, `component`, on one node at a time; `clock` is monotonic."""
+    """Posts the events of one program, `component`. `clock` is monotonic, in seconds."""
 
     def __init__(self, client: Client, *, component: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -33,12 +33,15 @@ class Teller:
         self._told: dict[tuple[str, str, str], float] = {}
 
     async def pod(self, tenant: Tenant, *, reason: str, message: str, severity: Severity = "Warning") -> None:
-        """Tell it of a pod."""
+        """Post an event about a pod."""
         about = {"apiVersion": "v1", "kind": "Pod", "name": tenant.name, "namespace": tenant.namespace}
         await self._tell({**about, "uid": tenant.uid}, node=tenant.node, texts=(severity, reason, message))
 
     async def node(self, node: Node, *, reason: str, message: str, severity: Severity = "Warning") -> None:
-        """Tell it of a node. `kubectl describe node` finds events by the node's name in the place of its UID."""
+        """Post an event about a node.
+
+        `kubectl describe node` finds events by the node's name in the place of its UID.
+        """
         name = node.metadata.name
         about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
         await self._tell(about, node=name, texts=(severity, reason, message))

@@ -1,7 +1,8 @@
-"""What an agent does on a node beside reading its devices: kubelet's answers, strangers, turns, MPS. The protocol only.
+"""The protocol of a feature: what an agent does on a node besides reading its devices.
 
-A feature sees each look, may change what is reported, and acts beside the looking. None can end or delay another: what
-it raises is logged and left out, and `act` runs in a task of its own.
+Examples are kubelet's answers, strangers, turns and MPS. A feature sees each look, can change what is reported, and
+acts after the look. No feature can end or delay another: an error is logged and ignored, and `act` runs in a task of
+its own.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,10 +21,11 @@ Wake = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One look at a node. `gpunode` is what the API server has; without a sample nothing could be read, see `problem`.
+    """One look at a node.
 
-    `tenants` have, on a node of a vendor's plugin, the devices that kubelet gave them. `answers` is the question
-    (`status.tenantsAsked`) that their list answers, 0 for none; None where the agent reads the pods itself.
+    `gpunode` is the API server's object. Without a sample, nothing could be read; `problem` says why. On a node that a
+    vendor's plugin serves, `tenants` have the devices that kubelet assigned. `answers` is the question
+    (`status.tenantsAsked`) that the list of tenants answers, 0 for none; None where the agent reads the pods itself.
     """
 
     node: Node
@@ -37,29 +39,35 @@ class Seen:
 
     @property
     def previous(self) -> GPUNodeStatus | None:
-        """What was last reported."""
+        """The last reported status."""
         return self.gpunode.status if self.gpunode else None
 
 
 class Feature:
-    """One of them; each method that is not overridden does nothing. All but `run` and `act` must return at once."""
+    """A feature; methods that are not overridden do nothing.
+
+    All but `run` and `act` return at once.
+    """
 
     name = ""
 
     async def run(self, wake: Wake) -> None:
-        """Beside the agent, until cancelled. `wake` asks for a look now."""
+        """Run next to the agent until cancelled. `wake` requests a look now."""
 
     def assignments(self, seen: Seen) -> list[Assignment] | None:  # noqa: ARG002 - for those who override it
-        """Which tenants kubelet gave which devices, before the sample is taken; None: this feature does not know."""
+        """Return kubelet's assignments, before the sample is taken; None if this feature has none."""
         return None
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:  # noqa: ARG002
-        """The status with what this feature has to say: enforcement, a device's health, conditions of its own."""
+        """Return the status with this feature's parts: enforcement, a device's health, conditions."""
         return status
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
-        """After a look: events, taints, evictions. One at a time for a node; one that comes meanwhile is not told."""
+        """Act after a look: events, taints, evictions.
+
+        One call at a time for each node. A look during a running call is skipped.
+        """
 
     def metrics(self) -> Iterable[Metric]:
-        """What it counts, at scrape time."""
+        """Return the feature's metrics at scrape time."""
         return ()

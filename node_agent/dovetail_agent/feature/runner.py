@@ -1,4 +1,4 @@
-"""Runs the features beside the agent: asks each in turn, and none can end or delay the others."""
+"""Runs an agent's features, and isolates them: none can end or delay another."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,24 +26,24 @@ class Beside:
         self._tasks: asyncio.TaskGroup | None = None
 
     def start(self, tasks: asyncio.TaskGroup, *, wake: Wake) -> None:
-        """Run them in these tasks."""
+        """Run the features in this task group."""
         self._tasks = tasks
         for feature in self._features:
             tasks.create_task(self._run(feature, wake=wake))
 
     def assignments(self, seen: Seen) -> list[Assignment] | None:
-        """The first answer that one of them has."""
+        """Return the first answer of a feature."""
         answers = (_safely(feature, lambda it: it.assignments(seen), otherwise=None) for feature in self._features)
         return next((answer for answer in answers if answer is not None), None)
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """The status after all of them."""
+        """Return the status after all features."""
         for feature in self._features:
             status = _amended(feature, status, seen=seen)
         return status
 
     def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
-        """Let each act on the look, unless it is still busy with an earlier one of that node."""
+        """Let each feature act on the look, unless it still acts on an earlier look at the node."""
         if self._tasks is None:
             return
         for feature in self._features:
@@ -53,14 +53,14 @@ class Beside:
                 try:
                     task = self._tasks.create_task(acting)
                 except RuntimeError:
-                    # The agent is ending, which whoever looks hears a moment later than the group.
+                    # The agent is ending: the looking task sees that a moment later than the group.
                     acting.close()
                     return
                 self._acting[key] = task
                 task.add_done_callback(lambda _, key=key: self._acting.pop(key))  # type: ignore[misc]  # a default binds it now
 
     def metrics(self) -> Iterator[Metric]:
-        """What they count."""
+        """Yield the metrics of all features."""
         nothing: Iterable[Metric] = ()
         for feature in self._features:
             yield from _safely(feature, lambda it: list(it.metrics()), otherwise=nothing)

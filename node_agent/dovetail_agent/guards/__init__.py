@@ -1,1 +1,1 @@
-"""Features that judge tenants: memory, foreign processes, bad devices."""
+"""Features that check tenants and devices: memory, foreign processes, bad devices."""

@@ -1,4 +1,4 @@
-"""The feature that tells of devices that fall ill: an event on the node, and one on each pod that has one."""
+"""Posts events about newly unhealthy devices, on the node and on each pod with the device."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,10 @@ from dovetail_agent.feature.protocol import Feature, Seen
 
 
 class BadCardsFeature(Feature):
-    """Tells of what was healthy in the last report, or had something else. The report itself closes such a device."""
+    """Posts an event when a device's health reason changes.
+
+    The report itself keeps new work off such a device.
+    """
 
     name = "bad-cards"
 
@@ -16,7 +19,7 @@ class BadCardsFeature(Feature):
         self._teller = teller
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
-        """Of each device that is unhealthy by now."""
+        """Post events about each newly unhealthy device."""
         for device in _news(status, before=seen.previous):
             why = f": {device.health_reason}" if device.health_reason else ""
             called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"

@@ -1,11 +1,11 @@
-"""The memory guard at run time: who uses more of a device than it was promised, and who is to be ended for it. Pure.
+"""The memory guard: who uses more device memory than promised, and whom to end for it. Pure.
 
-A tenant above its promise is told at once. Where the policy ends it, that is after a grace; or as soon as it takes what
-its neighbours were promised: what they have not used yet is no longer free on the device. Of several the one that is
-furthest above its promise goes first, and the next look says whether that was enough.
+A tenant above its promise is reported at once. If the policy ends tenants, it does so after a grace period, or as soon
+as the tenant takes memory that its neighbours were promised: memory that they do not use yet but that is no longer
+free. Then the tenant furthest above its promise ends first, and the next look shows whether that was enough.
 
-Whole devices are exempt: their tenant has no neighbour. Since when somebody is above is read from the last report, so
-that an agent which starts anew goes on counting.
+Tenants of whole devices are exempt: they have no neighbour. The start of an overuse is read from the last report, so
+that a restarted agent continues to count.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,14 +27,14 @@ _NOBODY: Final[Sequence[Overuse]] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardRules:
-    """What becomes of a tenant above its promise, and after which grace."""
+    """What happens to a tenant above its promise, and after which grace period."""
 
     policy: Policy
     grace: timedelta
 
 
 def overuses(seen: Seen, *, rules: GuardRules) -> list[Overuse]:
-    """Every tenant above its promise on a device, by device and then by UID; `ends` is set for who has to go."""
+    """Return the tenants above their promise, by device and UID; `ends` marks those to end."""
     if seen.inventory is None or seen.sample is None:
         return list(seen.previous.overuses if seen.previous else _NOBODY)
     since = {(each.uid, each.device): each.since for each in (seen.previous.overuses if seen.previous else _NOBODY)}
@@ -48,7 +48,7 @@ def overuses(seen: Seen, *, rules: GuardRules) -> list[Overuse]:
 
 
 def sentence(overuse: Overuse, *, node: str) -> str:
-    """What is told of it."""
+    """Describe an overuse for people, in the form "uses … MiB of GPU …"."""
     return (
         f"uses {overuse.used_mib:,} MiB of GPU {overuse.index} ({overuse.device}) of {node}, "
         f"but was promised {overuse.promised_mib:,} MiB"
@@ -80,8 +80,10 @@ def _above(
 
 
 def _taken_mib(info: DeviceInfo, sample: DeviceSample, *, tenants: Iterable[Tenant]) -> int:
-    """What tenants were promised and have not used yet, beyond what is free. Those that are moved to the host by turns
-    have the room of the largest of them, one after the other."""
+    """MiB that tenants were promised and do not use yet, beyond what is free.
+
+    Tenants that move to the host between turns need the room of the largest of them only, one after the other.
+    """
     used_by = sample.used_by_tenant_mib or {}
     wants = [(each.movable, promised_mib(each, uuid=info.uuid), used_by.get(each.uid, 0)) for each in tenants]
     open_mib = sum(max(0, promised - used) for movable, promised, used in wants if not movable)

@@ -1,8 +1,9 @@
-"""The memory guard at work: reports who is above its promise, tells its pod, and kills where the policy says so.
+"""Reports tenants above their memory promise, posts events, and kills if the policy says so.
 
-`Evict` is the operator's: it reads the report, and an agent has no right to end pods. `Kill` is the agent's own, for it
-frees the memory at once: SIGKILL to the processes of that pod on that device, each only if it is still the one that
-was seen. Where that cannot be done, since no process is seen or the right is missing, the report asks the operator.
+`Evict` is the operator's task: it reads the report, because an agent has no right to delete pods. `Kill` is the agent's
+own, because it frees memory at once: SIGKILL to the processes of that pod on that device, each only if it is still the
+process that was seen. If that fails, because no process is visible or the right is missing, the report asks the
+operator to evict.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ def _kill(process: Process) -> KillResult:
 
 
 class MemoryGuardFeature(Feature):
-    """The guard of all nodes that an agent serves."""
+    """The memory guard of all nodes that an agent serves."""
 
     name = "memory-guard"
 
@@ -50,7 +51,7 @@ class MemoryGuardFeature(Feature):
         self._unkillable: set[str] = set()
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """The status with who is above its promise; `evict` asks the operator."""
+        """Add the tenants above their promise to the status; `evict` asks the operator."""
         found = overuses(seen, rules=self._rules)
         self._unkillable &= {each.uid for each in found} | self._elsewhere(seen)
         found = [msgspec.structs.replace(each, evict=each.ends and self._asks_operator(each)) for each in found]
@@ -58,7 +59,7 @@ class MemoryGuardFeature(Feature):
         return msgspec.structs.replace(status, overuses=found)
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
-        """Tell what is news, and kill whom the policy ends."""
+        """Post events about changes, and kill the tenants that the policy ends."""
         before = {(each.uid, each.device): each for each in (seen.previous.overuses if seen.previous else ())}
         tenants = {tenant.uid: tenant for tenant in seen.tenants}
         for each in status.overuses:
@@ -110,7 +111,7 @@ class MemoryGuardFeature(Feature):
         await self._teller.pod(tenant, reason=REASON, message=said)
 
     def metrics(self) -> Iterable[Metric]:
-        """Memory above promises by device, and how many tenants were ended for it."""
+        """Memory above promises by device in bytes, and how many tenants were ended for it."""
         above = GaugeMetricFamily(
             "dovetail_device_over_promise_bytes",
             "Memory that tenants use beyond what each was promised.",

@@ -1,4 +1,4 @@
-"""Who uses a device that was not given to it: judged from the driver's processes and what pods were promised. Pure."""
+"""Finds processes on devices that they were not given, from driver data and promises. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -8,17 +8,17 @@ from dovetail_agent.devices.model import DeviceInfo, Inventory, Process, Sample
 from dovetail_agent.tenants import Tenant
 
 MOST: Final = 16
-# MPS runs the work of its clients in a server of its own, of which a driver tells beside them.
+# MPS runs its clients' work in a server of its own, which a driver lists in addition to the clients.
 _SERVANTS: Final = frozenset({"nvidia-cuda-mps"})
 
 
 def strangers_on(
     device: DeviceInfo, processes: Iterable[Process], *, tenants: Sequence[Tenant], commands: dict[int, str]
 ) -> Iterator[Stranger]:
-    """The processes on a device to which it was not given. `commands` has what processes call themselves, by number.
+    """Yield the processes on a device that was not given to them. `commands` has names by PID.
 
-    Nobody is a stranger on what a reservation holds, for that is kept for whoever was told of it. A pod that asked a
-    vendor's plugin is not judged before kubelet has said what it gave.
+    A device that a reservation holds has no strangers: it is kept for users outside the cluster. A pod that asked a
+    vendor's plugin is not judged before kubelet has reported its devices.
     """
     holders = {tenant.uid for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)}
     if any(tenant.reservation for tenant in tenants if tenant.uid in holders):
@@ -34,14 +34,14 @@ def strangers_on(
 
 
 def pairs(inventory: Inventory, sample: Sample) -> Iterator[tuple[DeviceInfo, tuple[Process, ...]]]:
-    """The devices of which processes are told, with these."""
+    """Yield each device whose processes are known, with its processes."""
     for device, state in zip(inventory.devices, sample.devices, strict=True):
         if state.processes is not None:
             yield device, state.processes
 
 
 def sentence(stranger: Stranger, *, called: str, tainted: bool) -> str:
-    """What a person is told of a stranger on the device that is `called` so."""
+    """Describe a stranger for people; `called` names the device."""
     named = f"process {stranger.pid}" + (f" ({stranger.command})" if stranger.command else "")
     if stranger.pod:
         who = f"{named} of pod {stranger.pod} uses {called}, which the pod was not given"

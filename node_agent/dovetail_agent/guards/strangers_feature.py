@@ -1,4 +1,4 @@
-"""The feature that finds strangers on devices: into the report, as a taint, in events and in metrics."""
+"""Finds strangers on devices and reports them: status, taint, events and metrics."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from dovetail_agent.processes.identity import PROC
 from dovetail_agent.report.node_status import condition
 
 CONDITION: Final = "ProcessesSeen"
-# A pod that has just ended may leave a process for a moment, and one that has just come is not known everywhere yet.
+# A pod that has just ended can leave a process for a moment, and a new pod is not known everywhere yet.
 GRACE: Final = timedelta(seconds=10)
 _LABELS: Final = ("node", "index", "uuid", "model")
 Key = tuple[str, str, int, str]
@@ -29,14 +29,14 @@ Key = tuple[str, str, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstSight:
-    """When a possible stranger was seen first, and the question whose answer tells whether it is one."""
+    """When a possible stranger was first seen, and the question whose answer decides."""
 
     at: datetime
     question: int
 
 
 class StrangersFeature(Feature):
-    """Whoever is seen twice, `grace` apart, on a device that was not given to it is a stranger there."""
+    """Reports strangers: seen twice, `grace` apart, on a device that was not given to them."""
 
     name = "strangers"
 
@@ -50,7 +50,7 @@ class StrangersFeature(Feature):
         self._fresh = asyncio.Event()
 
     async def run(self, wake: Wake) -> None:
-        """Ask for a second look when somebody was seen for the first time."""
+        """Request a second look after a possible stranger is first seen."""
         while True:
             await self._fresh.wait()
             self._fresh.clear()
@@ -58,7 +58,7 @@ class StrangersFeature(Feature):
             wake()
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """The devices with their strangers, and whether the agent can tell any."""
+        """Add strangers to the devices, and the condition whether the agent can find any."""
         if seen.inventory is None or seen.sample is None:
             return status
         told = any(state.used_by_tenant_mib is not None for state in seen.sample.devices)
@@ -69,7 +69,7 @@ class StrangersFeature(Feature):
         return msgspec.structs.replace(status, devices=devices, conditions=conditions, tenants_asked=asked)
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
-        """Tell of those that were not in the last report: of the node, and of the pod that they belong to."""
+        """Post events about new strangers: on the node, and on the pod that they belong to."""
         known = _keys(seen.previous)
         pods = {tenant.uid: tenant for tenant in seen.tenants}
         for device in status.devices:
@@ -83,7 +83,7 @@ class StrangersFeature(Feature):
                     await self._teller.pod(pods[stranger.uid], reason="NotItsGPU", message=text)
 
     def metrics(self) -> Iterable[Metric]:
-        """How many there are on each device, and which devices take no work for it."""
+        """Strangers on each device, and which devices take no work because of them."""
         strangers = GaugeMetricFamily(
             "dovetail_device_strangers", "Processes on the device that were not given it.", labels=_LABELS
         )
@@ -98,10 +98,10 @@ class StrangersFeature(Feature):
         return strangers, tainted
 
     def _judged(self, seen: Seen) -> tuple[dict[str, list[Stranger]], int]:
-        """The strangers by device, and what the operator is asked.
+        """Return the strangers by device, and the question for the operator.
 
-        A process is judged only when the list of tenants is known to be newer than the process: an operator that is
-        slow or away makes no stranger. Whom the last report had is believed at once: the agent may have restarted.
+        A process is judged only when the list of tenants is newer than the process: an operator that is slow or down
+        creates no strangers. A stranger of the last report counts at once, because the agent may have restarted.
         """
         assert seen.inventory is not None, "looked at before"
         assert seen.sample is not None, "looked at before"

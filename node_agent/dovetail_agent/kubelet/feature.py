@@ -1,4 +1,4 @@
-"""The feature that asks kubelet again and again who holds which devices, and has its last answer at hand."""
+"""The feature that polls kubelet for device assignments and keeps its last answer."""
 
 import asyncio
 from contextlib import suppress
@@ -18,13 +18,13 @@ from dovetail_agent.report.node_status import condition
 log = get_logger(__name__)
 
 CONDITION: Final = "PodResources"
-# Kubelet picks devices when it takes a pod in, a moment after the pod was bound; some pods it never takes in.
+# Kubelet assigns devices when it admits a pod, a moment after the pod was bound. Some pods it never admits.
 _SOON_SECONDS: Final = 1.0
 _SOON_TIMES: Final = 10
 
 
 class KubeletDevices(Feature):
-    """Tells whom kubelet gave what on one node. What was known stays known while kubelet is away."""
+    """Reports kubelet's assignments on one node. The last answer stays while kubelet is down."""
 
     name = "pod-resources"
 
@@ -35,15 +35,15 @@ class KubeletDevices(Feature):
         self._vendors = vendors
         self._holders: tuple[Holder, ...] | None = None
         self._problem = ""
-        # UIDs of the pods that are there, and of those that were when kubelet was last asked: it tells names alone, and
-        # a pod may come under the name of one that has just gone.
+        # UIDs of the present pods, and of those present when kubelet was last asked. Kubelet gives only names, and a
+        # new pod can have the name of one that has just ended.
         self._present: frozenset[str] = frozenset()
         self._asked_for: frozenset[str] = frozenset()
         self._soon = 0
         self._asked = asyncio.Event()
 
     async def run(self, wake: Wake) -> None:
-        """Ask at a steady pace, and more often for a while when a pod has come whose devices are not known."""
+        """Ask at a steady interval, and every second for a while after a new pod appears."""
         while True:
             self._asked.clear()
             if await self._read():
@@ -55,7 +55,10 @@ class KubeletDevices(Feature):
                     await self._asked.wait()
 
     def assignments(self, seen: Seen) -> list[Assignment] | None:
-        """What kubelet said last; before its first answer what was last reported of pods that are still there."""
+        """Return kubelet's last answer.
+
+        Before its first answer, return the reported assignments of pods that are still there.
+        """
         if seen.node.metadata.name != self._node or seen.inventory is None:
             return None
         if self._holders is None:
@@ -67,7 +70,7 @@ class KubeletDevices(Feature):
         return matched(self._holders, tenants=known, inventory=seen.inventory, vendors=self._vendors)
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """Whether kubelet answers, as a condition."""
+        """Report in a condition whether kubelet answers."""
         if seen.node.metadata.name != self._node or (self._holders is None and not self._problem):
             return status
         told = condition(
@@ -81,14 +84,14 @@ class KubeletDevices(Feature):
         return msgspec.structs.replace(status, conditions=[*status.conditions, told])
 
     def _look_for(self, present: frozenset[str]) -> None:
-        """Ask at once and soon again when there are pods that were not there before."""
+        """Ask at once, and repeatedly for a while, after new pods appear."""
         news, self._present = present - self._present, present
         if news:
             self._soon = _SOON_TIMES
             self._asked.set()
 
     async def _read(self) -> bool:
-        """Ask kubelet once; whether it said something new."""
+        """Ask kubelet once. Return whether the answer has changed."""
         before, present = (self._holders, self._problem, self._asked_for), self._present
         try:
             self._holders, self._problem, self._asked_for = await holders(self._socket), "", present

@@ -1,6 +1,6 @@
-"""Kubelet's PodResources API: who holds which devices, asked over the socket that kubelet keeps on its node.
+"""A client of kubelet's PodResources API, over the socket on kubelet's node.
 
-PodResourcesError   kubelet does not answer, or refuses: at which socket, and why
+PodResourcesError   kubelet does not answer or refuses: names the socket and the reason
 """
 
 import asyncio
@@ -30,7 +30,10 @@ class PodResourcesError(Exception):
 
 
 async def holders(socket: Path, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> tuple[Holder, ...]:
-    """The pods that hold devices of any kind, in kubelet's order. Raises `PodResourcesError`."""
+    """Return the pods that hold devices of any kind, in kubelet's order.
+
+    Raises `PodResourcesError`.
+    """
     channel = Channel(path=str(socket))
     try:
         async with asyncio.timeout(timeout_seconds):

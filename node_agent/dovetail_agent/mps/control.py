@@ -1,6 +1,6 @@
-"""How MPS's control daemon is asked: its own program is told a command on standard input and prints the answer.
+"""Sends commands to MPS's control daemon: its own program reads one from standard input.
 
-ControlError   the daemon did not do as it was told: which command, and what came back
+ControlError   the daemon did not carry out a command: names the command and the answer
 """
 
 import os
@@ -14,14 +14,14 @@ _SECONDS: Final = 10.0
 
 
 class ControlError(Exception):
-    """The daemon did not do as it was told."""
+    """The daemon did not carry out a command."""
 
     def __init__(self, command: str, *, problem: str) -> None:
         super().__init__(f"{command}: {problem}")
 
 
 def environment(*, pipe: Path, log: Path) -> dict[str, str]:
-    """The environment of the daemon, of who asks it and of the probe: ours without anybody's limits or cards."""
+    """The environment of the daemon, its clients and the probe: ours without CUDA variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
     return kept | {
         "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
@@ -31,7 +31,7 @@ def environment(*, pipe: Path, log: Path) -> dict[str, str]:
 
 
 class Control:
-    """Asks the daemon whose pipes are in this environment. Every call blocks for `seconds` at most."""
+    """Sends commands to the daemon of an environment. Each call blocks for at most `seconds`."""
 
     def __init__(self, variables: Mapping[str, str], *, program: str = PROGRAM, seconds: float = _SECONDS) -> None:
         self._variables = dict(variables)
@@ -39,7 +39,7 @@ class Control:
         self._seconds = seconds
 
     def ask(self, command: str) -> str:
-        """What the daemon answers. Raises `ControlError`."""
+        """Send a command and return the daemon's answer. Raises `ControlError`."""
         try:
             done = subprocess.run(
                 [self._program],
@@ -61,11 +61,11 @@ class Control:
         return done.stdout
 
     def servers(self) -> tuple[int, ...]:
-        """The processes that serve clients, by number. Raises `ControlError`."""
+        """PIDs of the servers. Raises `ControlError`."""
         return _numbers(self.ask("get_server_list"))
 
     def clients(self, server: int) -> tuple[int, ...]:
-        """The clients of a server, by process number. Raises `ControlError`."""
+        """PIDs of a server's clients. Raises `ControlError`."""
         return _numbers(self.ask(f"get_client_list {server}"))
 
 

@@ -1,7 +1,7 @@
-"""`dovetail-mps-csi`: the volume driver that gives a node's Fractional pods MPS's pipes and shared memory.
+"""`dovetail-mps-csi`: the volume driver for MPS's pipes and shared memory in Fractional pods.
 
-It has no account and no port: it reads the list of tenants that the supervisor leaves (`mps_tenants`), and answers
-kubelet alone, on a Unix socket. Its mounts stay when it ends.
+It has no service account and no port. It reads the list of tenants that the supervisor writes (`pod_modes`) and answers
+only kubelet, on a Unix socket. Its mounts stay when it ends.
 """
 
 import argparse
@@ -25,7 +25,10 @@ _REGISTRATION_SECONDS: Final = 120.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run until SIGTERM; exits 2 with one sentence for a bad command line, 1 where kubelet does not take it in."""
+    """Run until SIGTERM; exits 2 for a bad command line, 1 if kubelet does not register it.
+
+    Both print one sentence.
+    """
     sys.exit(serving.run(serve, args=parser().parse_args(arguments)))
 
 

@@ -1,6 +1,6 @@
-"""A volume driver's gRPC services on one Unix socket: CSI's Identity and Node, and kubelet's plugin registration.
+"""A volume driver's gRPC services on one socket: CSI Identity and Node, registration.
 
-RegistrationError   kubelet has not taken the driver in: why
+RegistrationError   kubelet has not registered the driver: names the reason
 """
 
 import asyncio
@@ -25,21 +25,24 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class RegistrationError(Exception):
-    """The text is one sentence for people."""
+    """Kubelet has not registered the driver. The text is one sentence for people."""
 
 
 class Volumes(Protocol):
-    """What a driver does with volumes; both raise `GRPCError` and may be called again for what is done."""
+    """A driver's volumes. Both methods are idempotent and raise `GRPCError`."""
 
     async def publish(self, target_path: str, *, context: Mapping[str, str]) -> None:
-        """Mount the volume at `target_path`; `context` has its attributes, and the pod's as kubelet says them."""
+        """Mount the volume at `target_path`.
+
+        `context` has the volume's attributes, and the pod's as kubelet adds them.
+        """
 
     async def unpublish(self, target_path: str) -> None:
-        """Unmount it."""
+        """Unmount the volume."""
 
 
 class CsiServer:
-    """The services of the driver `name` on the node `node`, reached at `socket`."""
+    """The services of the driver `name` on the node `node`, at `socket`."""
 
     def __init__(self, volumes: Volumes, *, name: str, node: str, socket: Path) -> None:
         self._volumes = volumes
@@ -51,11 +54,14 @@ class CsiServer:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Serve on the socket while inside; only root may connect. Kubelet finds it by its folder."""
+        """Serve on the socket while in the context; only root can connect.
+
+        Kubelet finds the socket by its folder.
+        """
         server = Server([self])
         before = os.umask(0o177)
         try:
-            await server.start(path=str(self._socket))  # replaces the socket of one that was killed
+            await server.start(path=str(self._socket))  # replaces the socket of a killed process
         finally:
             os.umask(before)
         try:
@@ -67,7 +73,7 @@ class CsiServer:
                 await server.wait_closed()
 
     async def stay_registered(self, *, within_seconds: float) -> None:
-        """Run until kubelet refuses the driver, or has not registered it in time. Raises `RegistrationError`."""
+        """Run until kubelet rejects the driver or misses the deadline. Raises `RegistrationError`."""
         try:
             async with asyncio.timeout(within_seconds):
                 await self._answered.wait()
@@ -77,11 +83,11 @@ class CsiServer:
         while not self._problem:
             log.info("driver registered", driver=self._name, socket=str(self._socket))
             self._answered.clear()
-            await self._answered.wait()  # again when kubelet has restarted
+            await self._answered.wait()  # set again when kubelet restarts
         raise RegistrationError(f"kubelet does not take the driver {self._name}: {self._problem}")
 
     def __mapping__(self) -> dict[str, Handler]:
-        """As grpclib wants it. Methods that are not here are answered with UNIMPLEMENTED."""
+        """The handlers for grpclib. Other methods get UNIMPLEMENTED."""
         identity, node, plugin = "/csi.v1.Identity", "/csi.v1.Node", "/pluginregistration.Registration"
         info = csi.GetPluginInfoResponse(name=self._name, vendor_version=version("dovetail-gpu"))
         here = csi.NodeGetInfoResponse(node_id=self._node)

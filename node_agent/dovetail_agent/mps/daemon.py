@@ -1,4 +1,4 @@
-"""The control daemon as a child process: begun, seen to end, begun again after a while that grows."""
+"""Runs MPS's control daemon as a child process, and restarts it with a growing delay."""
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,10 @@ _STOP_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long to wait before another start: doubled from `first` to `longest`, anew after a run of `steady`."""
+    """The delay before a restart: doubles from `first_seconds` to `longest_seconds`.
+
+    It starts from `first_seconds` again after a run of `steady_seconds`.
+    """
 
     first_seconds: float = 1.0
     longest_seconds: float = 60.0
@@ -23,7 +26,7 @@ class Pace:
 
 
 class Daemon:
-    """One process in the foreground; its output goes where ours goes. `clock` is monotonic, in seconds."""
+    """One foreground process with our own output. `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -45,16 +48,16 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """Its number; None while it does not run."""
+        """Its PID; None while it does not run."""
         return None if self._child is None else self._child.pid
 
     @property
     def seconds_up(self) -> float:
-        """How long it has been running."""
+        """For how many seconds it has been running."""
         return self._clock() - self._started_at if self._child else 0.0
 
     def tend(self) -> str:
-        """Begin it when it is time to; how it has ended, once, as words; empty while all is well."""
+        """Start the daemon when it is due. Return once how it ended; empty otherwise."""
         if self._child is not None:
             code = self._child.poll()
             return "" if code is None else self._over(_how(code))
@@ -63,12 +66,12 @@ class Daemon:
         return self._start()
 
     def end(self, why: str) -> str:
-        """End it because it is of no use; it is begun again later. Says how it ended."""
+        """End a daemon that is of no use. It restarts after the delay. Return how it ended."""
         self.stop()
         return self._over(why)
 
     def stop(self) -> None:
-        """End it: told first, killed if it does not listen."""
+        """End the daemon: SIGTERM first, SIGKILL if that has no effect within 10 s."""
         if self._child is None:
             return
         self._child.terminate()

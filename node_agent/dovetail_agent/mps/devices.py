@@ -1,6 +1,6 @@
-"""The cards as MPS's supervisor needs them: free memory, and the compute mode that keeps others out. Through NVML.
+"""The devices that MPS's supervisor uses: free memory and compute mode, through NVML.
 
-CardsUnreadable   the driver does not answer: what it said
+CardsUnreadable   the driver does not answer: has its message
 """
 
 from collections.abc import Mapping
@@ -18,32 +18,35 @@ class CardsUnreadable(Exception):  # noqa: N818 - says what is the matter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A whole card. `exclusive`: in EXCLUSIVE_PROCESS, so that only MPS's server or one process can use it."""
+    """A whole device.
+
+    `exclusive` means EXCLUSIVE_PROCESS: only MPS's server or one process can use it.
+    """
 
     free_mib: int
     exclusive: bool
 
 
 class Cards(Protocol):
-    """The cards of this node."""
+    """The devices of this node."""
 
     def look(self) -> Mapping[str, Card]:
-        """Those that MPS can serve (no MIG), by UUID. Raises `CardsUnreadable`."""
+        """Return the devices that MPS can serve (no MIG), by UUID. Raises `CardsUnreadable`."""
         ...
 
     def keep(self, uuid: str, *, exclusive: bool) -> None:
-        """Set a card's compute mode: EXCLUSIVE_PROCESS or DEFAULT. Raises `CardsUnreadable`."""
+        """Set a device's compute mode: EXCLUSIVE_PROCESS or DEFAULT. Raises `CardsUnreadable`."""
         ...
 
 
 class NvmlCards:
-    """As NVIDIA's library has them. Blocks; opened at the first look and again after an error."""
+    """The devices through NVML. Blocks. The library is opened on first use and after an error."""
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
 
     def look(self) -> Mapping[str, Card]:
-        """As the protocol says."""
+        """Implement `Cards.look`."""
         try:
             self._open()
             return {uuid: _card(handle) for uuid, handle in self._handles.items() if not _split(handle)}
@@ -52,7 +55,7 @@ class NvmlCards:
             raise CardsUnreadable(f"NVML: {error}") from error
 
     def keep(self, uuid: str, *, exclusive: bool) -> None:
-        """As the protocol says."""
+        """Implement `Cards.keep`."""
         mode = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else pynvml.NVML_COMPUTEMODE_DEFAULT
         try:
             self._open()

@@ -1,4 +1,4 @@
-"""MPS as the agent reports it: what the supervisor of this node has left in its file, as long as that is fresh."""
+"""Reports MPS from the state file of the node's supervisor, as long as the file is fresh."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ _SILENT: Final = State(at=0.0, reason="Silent", message="the supervisor (dovetai
 
 
 class MpsFeature(Feature):
-    """Reads the file `path` every few seconds; `clock` is the time of day in seconds."""
+    """Reads the file `path` every 5 s. `clock` is the time of day in seconds since 1970."""
 
     name = "mps"
 
@@ -36,7 +36,7 @@ class MpsFeature(Feature):
         self._state = _SILENT
 
     async def run(self, wake: Wake) -> None:
-        """Follow the file; a look when what it claims has changed."""
+        """Follow the file, and request a look when its claim changes."""
         while True:
             state = await asyncio.to_thread(self._read)
             changed = (state.live, state.reason, state.message) != (
@@ -48,7 +48,7 @@ class MpsFeature(Feature):
             await asyncio.sleep(_EVERY_SECONDS)
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """Whether limits under MPS hold here, as enforcement and as the condition MPS."""
+        """Report whether MPS enforces limits, as enforcement and as the condition MPS."""
         state = self._state
         why = _cooperative(seen.tenants) if state.live else f"MPS: {state.message}"
         status = said(status, "mps", holds=state.live, why=why)
@@ -56,7 +56,7 @@ class MpsFeature(Feature):
         return msgspec.structs.replace(status, conditions=[*others, _condition(state, seen=seen)])
 
     def metrics(self) -> Iterable[Metric]:
-        """Its supervisor has metrics of its own; here, whether that is heard."""
+        """Whether the supervisor is heard. The supervisor has metrics of its own."""
         yield GaugeMetricFamily(
             "dovetail_mps_supervisor_heard",
             "Whether the node's MPS supervisor has been heard of lately (1) or not (0).",
@@ -71,7 +71,10 @@ class MpsFeature(Feature):
 
 
 def _cooperative(tenants: Iterable[Tenant]) -> str:
-    """Whom MPS holds only as long as they let it: those promised less than the largest promise of their card."""
+    """Name the tenants that MPS limits only while they keep their environment.
+
+    These are the tenants that were promised less than the largest promise on their device.
+    """
     listed = list(tenants)
     limits = limits_of(listed)
     less = sorted(

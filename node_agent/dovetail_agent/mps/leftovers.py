@@ -1,7 +1,7 @@
-"""What pods that have ended left in the shared memory of a node's MPS clients.
+"""Frees the shared memory that ended pods left in the folder of a node's MPS clients.
 
-A file in memory stays when its pod ends, and counts for nobody: a tenant could take memory of the node for good. Nobody
-but MPS itself uses the folder while the node has no Fractional tenant.
+A file in memory stays when its pod ends and counts towards no pod's limit: a tenant could take the node's memory for
+good. Only MPS itself uses the folder while the node has no Fractional tenant.
 """
 
 import os
@@ -14,7 +14,7 @@ from dovetail.logs import get_logger
 
 log = get_logger(__name__)
 
-# MPS's own segments are a few MiB in a few files.
+# MPS's own segments take a few MiB in a few files.
 _BEARABLE_BYTES: Final = 64 << 20
 _BEARABLE_FILES: Final = 1000
 _SECONDS: Final = 30.0
@@ -22,13 +22,16 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SharedMemory:
-    """The folder that every client has as `/dev/shm`."""
+    """The folder that every client mounts as `/dev/shm`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def left_over(self) -> str:
-        """How much is in it, where that is too much to be MPS's own; empty where it is not, or no mount of its own."""
+        """Describe the folder's content if it is too large to be MPS's own; empty otherwise.
+
+        Empty also if the folder is not a mount of its own or cannot be read.
+        """
         try:
             if self._folder.stat().st_dev == self._folder.parent.stat().st_dev:
                 return ""
@@ -41,7 +44,7 @@ class SharedMemory:
         return f"{used >> 20} MiB in {files} files"
 
     def clear(self) -> None:
-        """Remove every file, for `_SECONDS` at most."""
+        """Remove every file, for at most `_SECONDS` seconds."""
         problem, end = "", time.monotonic() + _SECONDS
         try:
             top = os.open(self._folder, _OPEN)
@@ -57,9 +60,9 @@ class SharedMemory:
 
 
 def _remove(name: str, *, top: int) -> None:
-    """Remove a file, or a folder whose own folders come up to `top` first.
+    """Remove a file, or a folder whose own folders first move up to `top`.
 
-    So it makes no difference how deep a tenant nested them: neither the stack nor a path grows.
+    The depth of a tenant's folders therefore does not matter: neither the stack nor a path grows.
     """
     try:
         os.unlink(name, dir_fd=top)

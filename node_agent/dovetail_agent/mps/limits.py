@@ -1,8 +1,8 @@
-"""What MPS must hold a node's Fractional tenants to, and the commands that say so to its control daemon. Pure.
+"""Computes MPS's limits for a node's Fractional tenants, and the daemon's commands. Pure.
 
-The daemon has one share of threads for all its clients and one memory limit for each card, so each is the largest that
-anybody there was promised. Who was promised less has limits of its own in its environment, which bind a program only
-as long as it keeps them.
+The daemon has one thread percentage for all clients and one memory limit for each device. Each is the largest value
+that a tenant there was promised. A tenant that was promised less has its own limits in its environment, which bind a
+program only as long as it keeps them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ _WHOLE: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The daemon's defaults: percentage of a card's threads, and MiB by the card's UUID for cards that are shared."""
+    """The daemon's defaults: percentage of a device's threads, and MiB by shared device's UUID."""
 
     percentage: int = _WHOLE
     memory_mib: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cards(self) -> frozenset[str]:
-        """The cards that Fractional tenants share."""
+        """UUIDs of the devices that Fractional tenants share."""
         return frozenset(self.memory_mib)
 
 
 def limits_of(tenants: Iterable[Tenant]) -> Limits:
-    """What the tenants of a node were promised, as the daemon's defaults."""
+    """Return the largest promises of a node's tenants as the daemon's defaults."""
     promised = [device for tenant in tenants if tenant.mode == "Fractional" for device in tenant.devices]
     memory: dict[str, int] = {}
     for device in promised:
@@ -38,7 +38,10 @@ def limits_of(tenants: Iterable[Tenant]) -> Limits:
 
 
 def commands(limits: Limits, *, servers: Sequence[int]) -> Iterator[str]:
-    """What to tell the control daemon: its defaults are for servers to come, so those that run are told as well."""
+    """Yield the control daemon's commands.
+
+    Defaults affect only new servers, so each running server gets its own commands too.
+    """
     yield f"set_default_active_thread_percentage {limits.percentage}"
     for uuid, mib in limits.memory_mib.items():
         yield f"set_default_device_pinned_mem_limit {uuid} {mib}M"
@@ -49,5 +52,5 @@ def commands(limits: Limits, *, servers: Sequence[int]) -> Iterator[str]:
 
 
 def others_cards(tenants: Iterable[Tenant]) -> frozenset[str]:
-    """Cards with a tenant that is not Fractional: MPS must not begin anything there."""
+    """UUIDs of devices with a tenant that is not Fractional: MPS must not start anything there."""
     return frozenset(device.uuid for tenant in tenants if tenant.mode != "Fractional" for device in tenant.devices)

@@ -1,6 +1,6 @@
-"""`dovetail-mps`: the process that keeps MPS at work on its node. It follows who is on the node and asks nobody else.
+"""`dovetail-mps`: the process that runs MPS on its node and follows the node's tenants.
 
-What it finds it leaves in a file for the node's agent, which reports it: a GPUNode has one writer.
+It writes its findings to a file for the node's agent, which reports them: a GPUNode has one writer.
 """
 
 import argparse
@@ -78,7 +78,7 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
 
 
 def health(work: "Work") -> web.Application:
-    """/livez, /readyz (the limits are proven) and /metrics."""
+    """Serve /livez, /readyz (the limits are proven) and /metrics."""
     registry = CollectorRegistry()
     registry.register(MpsCollector(work))
     registry.register(UnreadableCollector())
@@ -89,7 +89,7 @@ def health(work: "Work") -> web.Application:
 
 
 class Work:
-    """The loop: the node's tenants, one step of the supervisor, and what came of it."""
+    """The loop: read the node's tenants, take one supervisor step, write and report the result."""
 
     def __init__(self, client: Client, *, args: argparse.Namespace, settings: Settings) -> None:
         self._file = args.directory / "state" / "mps.json"
@@ -110,17 +110,17 @@ class Work:
         )
 
     def disclaim(self, reason: str, message: str) -> None:
-        """Leave word that nothing is enforced now; the cards that are closed stay so."""
+        """Write a state in which nothing is enforced. Exclusive devices stay exclusive."""
         self.state = msgspec.structs.replace(
             self.state, at=time.time(), live=False, reason=reason, message=message, clients={}
         )
         state_file.write(self._file, self.state)
 
     async def run(self) -> None:
-        """A step every few seconds, and whenever a tenant comes or goes; never before the tenants are known."""
+        """Take a step every 5 s and at each change of tenants, once the tenants are known."""
         await self._first_known()
-        # The end of this process is the end of the daemon, and of every client of the node. A state that no step
-        # renews grows old, and counts no longer.
+        # The end of this process ends the daemon, and with it every client of the node. So a failed step is logged and
+        # the loop goes on. A state that no step renews becomes too old to count.
         guard = Guard("a step of MPS")
         while True:
             self._changed.clear()
@@ -138,7 +138,10 @@ class Work:
         await self._tell(done.lost)
 
     async def list_tenants(self) -> None:
-        """Keep the list of tenants for the volume driver, also while a step blocks; never before they are known."""
+        """Write the list of tenants for the volume driver, also while a step blocks.
+
+        It starts once the tenants are known.
+        """
         await self._first_known()
         guard = Guard("the list of tenants")
         while True:
@@ -148,7 +151,7 @@ class Work:
             await self._unlisted.wait()
 
     async def _first_known(self) -> None:
-        """Wait for the first list of tenants: an empty one would open every card to all processes."""
+        """Wait for the first list of tenants: an empty one would open every device to all processes."""
         await self.tenants.reflector.synced.wait()
         if not self.tenants.knows(self._node):
             await self._told.wait()
@@ -166,12 +169,12 @@ class Work:
 
 
 def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
-    """The supervisor as the command line wants it, with its directories made."""
+    """Build the supervisor from the command line and create its directories."""
     pipe, logs, state = (args.directory / name for name in ("pipe", "log", "state"))
     shared = args.directory / "shm"
     for folder in (pipe, logs, state, shared):
         folder.mkdir(parents=True, exist_ok=True)
-    shared.chmod(0o1777)  # every client's /dev/shm, whatever user it is
+    shared.chmod(0o1777)  # every client's /dev/shm, for any user
     variables = environment(pipe=pipe, log=logs)
     return Supervisor(
         daemon=Daemon([args.program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic),
@@ -186,13 +189,13 @@ def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Superviso
 
 
 class MpsCollector(Collector):
-    """What the supervisor counts, read at scrape time."""
+    """The supervisor's metrics, read at scrape time."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def collect(self) -> Iterable[Metric]:
-        """The families."""
+        """Yield the metric families."""
         state = self._work.state
         yield GaugeMetricFamily(
             "dovetail_mps_live",

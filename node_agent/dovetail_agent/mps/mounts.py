@@ -1,10 +1,10 @@
-"""Bind mounts below a folder that only root writes, and shared memory of a bounded size. The only place that mounts.
+"""Bind mounts below a root-owned folder, and a bounded tmpfs. The only module that mounts.
 
-No symbolic link is followed below that folder: each component is opened from the one before. A bind mount has its final
-flags from the first moment, on the host too: the kernel passes a mount on to its peers, but not a later change of its
+No symbolic link below that folder is followed: each component is opened from the one before. A bind mount has its final
+flags from the first moment, on the host too: the kernel propagates a mount to its peers, but not a later change of its
 flags. So each source is bound to a private folder first, gets its flags there, and is bound to its target from there.
 
-MountError   a target cannot be mounted or unmounted: which, and why
+MountError   a target cannot be mounted or unmounted: names the target and the reason
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class MountError(Exception):
-    """The text is one sentence for people."""
+    """A mount failed. The text is one sentence for people."""
 
     def __init__(self, target: Path, *, problem: str) -> None:
         super().__init__(f"{target}: {problem}")
@@ -35,7 +35,10 @@ class MountError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What is at a path: whether it is a mount point, which folder is seen there, and whether it is read-only."""
+    """What is at a path: a mount point or not, the folder that it shows, read-only or not.
+
+    `folder` is the pair of device and inode.
+    """
 
     mounted: bool
     folder: tuple[int, int]
@@ -43,9 +46,9 @@ class _Seen:
 
 
 class BindMounts:
-    """Targets are relative to `root`. `staging` is an empty folder of ours on a mount that has no peers.
+    """Bind mounts at targets relative to `root`.
 
-    One call at a time: `staging` is used by each.
+    `staging` is an empty folder of ours on a mount without peers. Make one call at a time: each uses `staging`.
     """
 
     def __init__(self, *, root: Path, staging: Path) -> None:
@@ -53,9 +56,9 @@ class BindMounts:
         self._staging = staging
 
     def bind(self, source: Path, target: PurePosixPath, *, read_only: bool) -> None:
-        """Show the folder `source` at `target`, whose parent exists; done already, it changes nothing.
+        """Mount the folder `source` at `target`, whose parent exists. Idempotent.
 
-        Neither devices nor programs work there. Raises `MountError`.
+        The mount has nodev, noexec and nosuid. Raises `MountError`.
         """
         try:
             with self._opened(target.parent) as parent:
@@ -67,9 +70,9 @@ class BindMounts:
             raise MountError(self._root / target, problem=f"it was mounted, but is not as wanted: {seen}")
 
     def unbind(self, target: PurePosixPath) -> None:
-        """Take `target` away, with everything that is mounted there; gone already, it changes nothing.
+        """Remove `target` with everything that is mounted there. Idempotent.
 
-        Raises `MountError`, also where files would be lost.
+        Raises `MountError`, also if files would be lost.
         """
         try:
             with self._opened(target.parent) as parent:
@@ -87,7 +90,7 @@ class BindMounts:
         while (seen := _look(parent, name)) is not None and seen.mounted:
             if (seen.folder, seen.read_only) == ((wanted.st_dev, wanted.st_ino), read_only):
                 return
-            _unmount(f"/proc/self/fd/{parent}/{name}")  # of a source that is no more, or with other flags
+            _unmount(f"/proc/self/fd/{parent}/{name}")  # its source no longer exists, or the flags differ
         if seen is None:
             os.mkdir(name, 0o750, dir_fd=parent)
         at = os.open(name, _FOLDER, dir_fd=parent)
@@ -108,7 +111,7 @@ class BindMounts:
 
     @contextmanager
     def _opened(self, folder: PurePosixPath) -> Iterator[int]:
-        """A folder below the root, opened component by component."""
+        """Open a folder below the root, component by component."""
         opened = os.open(self._root, _FOLDER & ~os.O_NOFOLLOW)
         try:
             for part in folder.parts:
@@ -124,9 +127,9 @@ class BindMounts:
 
 
 def keep_tmpfs(folder: Path, *, size: str) -> None:
-    """Mount a file system in memory that every user may write, or give the one that is there this size.
+    """Mount a tmpfs that every user can write, or resize the existing one.
 
-    `size` is tmpfs' own: bytes with k, m or g, or a percentage of the machine's memory. Raises `MountError`.
+    `size` has tmpfs' own format: bytes with k, m or g, or a percentage of the machine's memory. Raises `MountError`.
     """
     try:
         parent = os.open(folder.parent, _FOLDER)
@@ -159,13 +162,16 @@ def _look(parent: int, name: str) -> _Seen | None:
 
 
 def _mount_id(opened: int) -> str:
-    """Which mount a file is on, as the kernel numbers them: a bind of the same file system has another number."""
+    """The kernel's ID of the mount of an open file.
+
+    A bind of the same file system has another ID.
+    """
     lines = Path(f"/proc/self/fdinfo/{opened}").read_text(encoding="ascii").splitlines()
     return next(line for line in lines if line.startswith("mnt_id:"))
 
 
 def _mount(source: str | None, target: str, *, flags: int, options: str | None = None) -> None:
-    """With `options` a file system in memory, without them a folder that is there already."""
+    """Mount a tmpfs with `options`, or bind an existing folder without them."""
     of = None if source is None else os.fsencode(source)
     kind, said = (None, None) if options is None else (b"tmpfs", options.encode())
     _checked(_LIBC.mount(of, os.fsencode(target), kind, ctypes.c_ulong(flags), said), path=target)

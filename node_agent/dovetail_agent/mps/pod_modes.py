@@ -1,7 +1,7 @@
-"""The pods of a node with the mode of their devices, as MPS's supervisor lists them for the volume driver.
+"""A node's pods and their device modes, listed by MPS's supervisor for the volume driver.
 
-The driver has no API server to ask. An old list is safe: what a pod was promised is fixed when it is bound, and a UID
-is never used twice, so at worst a new pod is missing from it.
+The driver cannot ask the API server. An old list is safe: a pod's promise is fixed when the pod is bound, and a UID is
+never reused. At worst a new pod is missing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from dovetail_agent.tenants import Tenant
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that is bound to this node. `mode` is empty for a pod that was promised no device."""
+    """A pod that is bound to this node. `mode` is empty for a pod without a promised device."""
 
     namespace: str
     name: str
@@ -23,17 +23,17 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shares(self) -> bool:
-        """Whether it is a tenant that MPS serves."""
+        """Whether MPS serves this pod."""
         return self.mode == "Fractional"
 
 
 def path_in(directory: Path) -> Path:
-    """Where the list is, in MPS's folder."""
+    """The path of the list in MPS's folder."""
     return directory / "state" / "tenants.json"
 
 
 def write(path: Path, tenants: Iterable[Tenant]) -> None:
-    """Leave the list there, for root alone. Raises `OSError`."""
+    """Write the list, readable by root only. Raises `OSError`."""
     listed = {
         tenant.uid: KnownPod(namespace=tenant.namespace, name=tenant.name, mode=tenant.mode if tenant.devices else "")
         for tenant in tenants
@@ -42,7 +42,7 @@ def write(path: Path, tenants: Iterable[Tenant]) -> None:
 
 
 def read(path: Path) -> Mapping[str, KnownPod] | None:
-    """The pods by UID; None if there is no list, or none that can be read."""
+    """Return the pods by UID; None if the list is missing or unreadable."""
     try:
         return decode(path.read_bytes(), as_type=dict[str, KnownPod])
     except (OSError, UnreadableError):

@@ -1,9 +1,9 @@
-"""Whether MPS holds a client to its memory limit: tried with clients of our own before anybody is told so.
+"""Tests with clients of our own whether MPS enforces a client's memory limit.
 
-One client without a limit of its own takes some memory of a card: that works. One whose limit is half of that takes a
-little, which works, and then as much: that must be refused. The first shows that it is the limit that refuses the
-second, and not a full card. Each is a process (`python -m dovetail_agent.mps.probe SMALL LARGE`), for a client is made
-by its environment, and may hang.
+MPS counts as live only after the test. A client without a limit allocates some memory of a device: this must succeed. A
+client whose limit is half of that amount allocates a little, which must succeed, and then the full amount, which must
+be refused. The first client shows that the limit refuses the second, and not a full device. Each client is a process
+(`python -m dovetail_agent.mps.probe SMALL LARGE`), because the environment defines a client and a client can hang.
 """
 
 import json
@@ -18,7 +18,7 @@ from dovetail_agent.devices.cuda import OUT_OF_MEMORY, CallRefused, Context, Cud
 
 LARGEST_MIB: Final = 2048
 SMALLEST_MIB: Final = 512
-# Left on the card beside the probe: contexts, and whoever takes memory meanwhile.
+# Left free on the device during the probe, for contexts and other processes' allocations.
 MARGIN_MIB: Final = 512
 _SECONDS: Final = 30.0
 _MEMORY_LIMIT: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
@@ -26,7 +26,7 @@ _MEMORY_LIMIT: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether limits are live, with a word and a sentence for why."""
+    """Whether limits are live, with a reason in one word and a message."""
 
     live: bool = False
     reason: str
@@ -34,8 +34,10 @@ class Verdict:
 
 
 def size_mib(*, free_mib: int, limit_mib: int | None) -> int | None:
-    """How much a probe may take of a card with so much free, where the daemon holds each client to `limit_mib`; None
-    if that is too little to tell anything."""
+    """Return how many MiB a probe may take of a device; None if too little for a clear result.
+
+    `free_mib` is the device's free memory, `limit_mib` the daemon's limit for each client.
+    """
     most = min(LARGEST_MIB, free_mib - MARGIN_MIB)
     if limit_mib is not None:
         most = min(most, limit_mib // 2)
@@ -50,7 +52,7 @@ def probed(
     seconds: float = _SECONDS,
     command: Sequence[str] = (sys.executable, "-m", "dovetail_agent.mps.probe"),
 ) -> Verdict:
-    """The verdict of both clients on one card; blocks for twice `seconds` at most."""
+    """Run both clients on one device and return the verdict. Blocks for at most twice `seconds`."""
     own = {**variables, "CUDA_VISIBLE_DEVICES": uuid}
     free = _client([*command, str(size // 8), str(size)], variables=own, seconds=seconds)
     if free != {"ok": True}:
@@ -69,7 +71,7 @@ def probed(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be such a client: take the memory, and print how that went as JSON."""
+    """Run one client: allocate the memory, and print the result as JSON."""
     taking = 0
     try:
         driver = Driver()

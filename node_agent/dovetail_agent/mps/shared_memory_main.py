@@ -1,7 +1,7 @@
-"""`dovetail-mps-shm`: gives a node's MPS a `/dev/shm` of a bounded size, before its supervisor starts; then it ends.
+"""`dovetail-mps-shm`: mounts a bounded `/dev/shm` for MPS before its supervisor starts.
 
-Every client of the node writes there. MPS's folder is as a rule on the node's `/run`, which a client could fill up: the
-node's own programs need that room.
+Every client of the node writes there. MPS's folder is usually on the node's `/run`. A client could fill that up, and
+the node's own programs need the room. The process ends after the mount.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from dovetail_agent.mps.mounts import MountError, keep_tmpfs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Mount it; exits 1 with one sentence where that cannot be done."""
+    """Mount it; exits 1 with one sentence on failure."""
     options = argparse.ArgumentParser(prog="dovetail-mps-shm", description="Bounds the shared memory of MPS's clients.")
     options.add_argument("--directory", type=Path, metavar="DIR", required=True, help="MPS's folder")
     options.add_argument("--size", required=True, help="as tmpfs has it: 8g, or 50%% of the node's memory")

@@ -1,4 +1,4 @@
-"""What the supervisor of MPS leaves for the agent of its node: one small file, replaced as a whole."""
+"""The state that MPS's supervisor writes for the agent: one small file, replaced atomically."""
 
 import os
 from pathlib import Path
@@ -8,13 +8,16 @@ import msgspec
 
 from dovetail.decoding import UnreadableError, decode
 
-# The supervisor writes every few seconds; one that is silent for so long may be gone.
+# The supervisor writes every 5 s: after this silence it may have ended.
 OLD_SECONDS: Final = 60.0
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """How MPS is on this node. `at` is the time of writing (seconds since 1970); `clients` counts by pod UID, with ""
-    for those of no pod; `exclusive` are the cards that we keep in EXCLUSIVE_PROCESS."""
+    """The state of MPS on this node.
+
+    `at` is the time of writing in seconds since 1970. `clients` counts clients by pod UID, with "" for those outside
+    pods. `exclusive` lists the devices that the supervisor keeps in EXCLUSIVE_PROCESS.
+    """
 
     at: float
     live: bool = False
@@ -27,12 +30,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(path: Path, state: State) -> None:
-    """Leave it there, so that a reader sees the old or the new. Raises `OSError`."""
+    """Write the state atomically. Raises `OSError`."""
     replace_file(path, msgspec.json.encode(state), mode=0o644)
 
 
 def replace_file(path: Path, body: bytes, *, mode: int) -> None:
-    """Write a file that a reader sees whole, as it was or as it is now. Raises `OSError`."""
+    """Replace a file atomically: a reader sees the old or the new content. Raises `OSError`."""
     new = path.with_suffix(".new")
     new.write_bytes(body)
     new.chmod(mode)
@@ -40,13 +43,13 @@ def replace_file(path: Path, body: bytes, *, mode: int) -> None:
 
 
 def clients_in(path: Path | None) -> frozenset[str]:
-    """The UIDs of the pods that were clients of MPS when the file was written."""
+    """UIDs of the pods that were clients of MPS when the file was written."""
     state = None if path is None else read(path)
     return frozenset() if state is None else frozenset(state.clients)
 
 
 def read(path: Path) -> State | None:
-    """What was left last; None if there is nothing, or nothing that can be read."""
+    """Return the last state; None if it is missing or unreadable."""
     try:
         return decode(path.read_bytes(), as_type=State)
     except (OSError, UnreadableError):

@@ -1,8 +1,9 @@
-"""Keeps MPS at work on a node, one step at a time: the daemon alive, its limits those of the allocations, its claim
-proven, and the cards that Fractional tenants share closed to everybody else.
+"""Runs MPS on a node, one step at a time.
 
-A step blocks, for as long as the driver's programs take. All it knows between steps is the daemon it has begun, the
-last verdict of the probe and the clients it saw last: who lost their work when a daemon or server ends.
+A step keeps the daemon alive, sets its limits to those of the allocations, proves the limits, and keeps other processes
+off the devices that Fractional tenants share. It blocks for as long as the driver's programs take. Between steps, the
+supervisor keeps only the daemon that it started, the probe's last verdict, and the last clients: they are the pods that
+lose their work when a daemon or server ends.
 """
 
 from collections import Counter
@@ -25,9 +26,9 @@ from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
 
-# A daemon that does not answer so long after its start hangs.
+# A daemon without an answer this long after its start hangs.
 _SILENCE_SECONDS: Final = 30.0
-# Before what failed is tried again: the cards may have been busy, and each try begins contexts on one.
+# Delay before a failed probe is repeated: the devices may have been busy, and each probe creates contexts on one.
 _RETRY_SECONDS: Final = 300.0
 _STARTING: Final = Verdict(reason="Starting", message="the control daemon has not answered yet")
 
@@ -36,14 +37,17 @@ Probe = Callable[[str, int], Verdict]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What a step found: the state to leave, and the pods whose clients have just lost their server, with how."""
+    """A step's result: the state to write, and why pods' clients lost their server, by UID."""
 
     state: State
     lost: Mapping[str, str]
 
 
 class Supervisor:
-    """`probe(uuid, size in MiB)` tries a card; `wall` is the time of day in seconds, `clock` monotonic."""
+    """The supervisor's state between steps.
+
+    `probe(uuid, size in MiB)` tests a device. `wall` is the time of day in seconds, `clock` is monotonic.
+    """
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class Supervisor:
         self._crashes_total = 0
 
     def step(self, tenants: Sequence[Tenant]) -> Step:
-        """See to all of it once."""
+        """Take one step."""
         lost: dict[str, str] = {}
         self._sweep(limits_of(tenants))
         if how := self._tend():
@@ -86,13 +90,17 @@ class Supervisor:
         return Step(state=self._state(), lost=lost)
 
     def stop(self) -> None:
-        """End the daemon. Cards stay as they are: a client without a daemon is to fail, not to run without limits."""
+        """End the daemon.
+
+        Compute modes stay: a client without a daemon must fail, not run without limits.
+        """
         self._daemon.stop()
 
     def _sweep(self, limits: Limits) -> None:
-        """Once the last Fractional tenant is gone, free what tenants left: with the daemon, whose segments go too.
+        """Free what tenants left once the last Fractional tenant is gone. The daemon ends too.
 
-        The next one is not there yet: the volume driver mounts the folder only for pods that are among the tenants.
+        Its segments must be freed as well. No new tenant uses the folder yet: the volume driver mounts it only for pods
+        among the tenants.
         """
         if limits.cards:
             self._swept = False
@@ -137,7 +145,7 @@ class Supervisor:
         return self._mourn(list(self._clients), how=f"MPS's control daemon hung and was ended: {problem}")
 
     def _follow(self) -> dict[str, str]:
-        """Who is served by whom; what was lost by servers that have ended with clients of theirs still alive."""
+        """Read which server has which clients. Return the pods of servers that have ended."""
         servers = self._control.servers()
         gone = [server for server in self._clients if server not in servers]
         lost = self._mourn(gone, how="its MPS server has ended")
@@ -149,7 +157,7 @@ class Supervisor:
         return {pid: owner.pod_uid if owner else "" for pid, owner in owners.items()}
 
     def _mourn(self, servers: Sequence[int], *, how: str) -> dict[str, str]:
-        """The pods that these servers served until now."""
+        """Forget these servers and return the pods that they served."""
         pods = {pod for server in servers for pod in self._clients.pop(server).values() if pod}
         if servers:
             log.warning("MPS clients lost", problem=how, pods=sorted(pods))
@@ -184,7 +192,7 @@ class Supervisor:
         log.info("MPS probed", live=self._verdict.live, reason=self._verdict.reason, found=self._verdict.message)
 
     def _close(self, limits: Limits) -> None:
-        """Keep others off the cards shared under limits; that a daemon is being begun again changes nothing."""
+        """Keep other processes off the devices shared under limits, also while a daemon restarts."""
         if self._verdict.live:
             wanted = limits.cards
         elif self._verdict.reason in {"Crashed", "NotAnswering", "Starting", "NotTried"}:
@@ -222,7 +230,7 @@ class Supervisor:
 
 
 def _where(cards: Mapping[str, Card], *, limits: Mapping[str, int], others: frozenset[str]) -> tuple[str, int] | None:
-    """The card with most room for a probe, and how much; None if there is none."""
+    """Return the device with the most room for a probe and the size in MiB; None if none fits."""
     sizes = {
         uuid: size
         for uuid, card in cards.items()

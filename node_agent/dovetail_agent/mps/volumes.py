@@ -1,7 +1,7 @@
-"""MPS's folders as volumes of pods: which folder, for whom, and where it is mounted.
+"""MPS's folders as volumes of pods: which folder, for which pod, and where it is mounted.
 
-A pod gets one only where the node's supervisor lists it with a share of a device. So a pod that names the driver
-without such an allocation does not start, and reads in its events why.
+A pod gets a folder only if the node's supervisor lists it with a share of a device. A pod that names the driver without
+such an allocation does not start, and its events say why.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dovetail_agent.mps.mounts import BindMounts, MountError
 
 log = get_logger(__name__)
 
-# Kubelet's own, which it writes over what the pod's author put there (CSIDriver.spec.podInfoOnMount).
+# Kubelet's own attributes, which overwrite the pod author's (CSIDriver.spec.podInfoOnMount).
 _UID: Final = "csi.storage.k8s.io/pod.uid"
 _NAME: Final = "csi.storage.k8s.io/pod.name"
 _NAMESPACE: Final = "csi.storage.k8s.io/pod.namespace"
@@ -43,10 +43,10 @@ class Target:
 
 
 class MpsVolumes:
-    """`directory` is MPS's folder, with `pipe`, `shm` and the list of tenants; `pods` is kubelet's folder of pods.
+    """Volumes from MPS's folder `directory`, with `pipe`, `shm` and the list of tenants.
 
-    The supervisor learns of a pod a little later than kubelet, so one that is not listed yet has `wait_seconds`.
-    Kubelet would ask again after half a second, then one, two … up to two minutes.
+    `pods` is kubelet's folder of pods. The supervisor learns of a pod a little later than kubelet, so a pod that is not
+    listed yet has `wait_seconds`. Kubelet would retry after 0.5 s, then 1 s, 2 s … up to 2 minutes.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class MpsVolumes:
             allowed = " or ".join(self._folders)
             problem = f"volumeAttributes.{names.MPS_FOLDER_ATTRIBUTE} is {_quoted(wanted)}, and must be {allowed}"
             raise GRPCError(Status.INVALID_ARGUMENT, problem)
-        if volume != names.mps_volume(wanted):  # so a pod has each folder once, and cannot fill the node's mount table
+        if volume != names.mps_volume(wanted):  # a pod has each folder once, and cannot fill the node's mount table
             problem = (
                 f"volume {_quoted(volume)} has the folder {wanted}, so its name must be {names.mps_volume(wanted)}"
             )
@@ -110,7 +110,10 @@ class MpsVolumes:
         return self._folders[wanted]
 
     async def _entitled(self, uid: str, *, pod: str) -> None:
-        """Wait until the pod is listed, for a while. Raises `GRPCError` unless it has a share of a device."""
+        """Wait up to `wait_seconds` until the pod is listed.
+
+        Raises `GRPCError` unless the pod has a share of a device.
+        """
         end = asyncio.get_running_loop().time() + self._wait_seconds
         while True:
             listed = pod_modes.read(self._tenants)

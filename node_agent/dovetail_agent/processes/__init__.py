@@ -1,1 +1,1 @@
-"""What the kernel says of processes: identity, cgroup, load of the host. Reads `/proc` and nothing else."""
+"""The kernel's data about processes: identity, cgroup, load of the host. Only reads `/proc`."""

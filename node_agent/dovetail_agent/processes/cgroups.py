@@ -1,7 +1,7 @@
-"""Whose a process is, from the cgroup that it lives in. Pure.
+"""Finds the pod of a process from its cgroup path. Pure.
 
-A kubelet puts the pod's UID, and the runtime the container's id, into the path; how differs by cgroup version, cgroup
-driver and runtime. So both are looked for anywhere in it.
+Kubelet writes the pod's UID and the runtime the container's ID into the path. The format differs by cgroup version,
+cgroup driver and runtime, so both are searched for anywhere in the path.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 # A systemd slice must not contain dashes within a name, so kubelet writes the UID with underscores there. Static pods
-# have the hash of their manifest in the place of a UID.
+# have a hash of their manifest in the place of a UID.
 _POD: Final = re.compile(
     r"(?<![0-9a-z])pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])"
 )
@@ -18,17 +18,17 @@ _CONTAINER: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The pod of a process, by UID, and its container's id; that is empty for a process beside the containers."""
+    """The pod UID of a process, and its container ID; empty for a process outside containers."""
 
     pod_uid: str
     container_id: str = ""
 
 
 def owner_in(text: str) -> Owner | None:
-    """The owner that the text of `/proc/<pid>/cgroup` names, or None for a process of no pod.
+    """Return the owner from the text of `/proc/<pid>/cgroup`; None for a process outside pods.
 
-    Of several hierarchies (cgroup v1) each names the same pod, or is not used at all. Where a container runs
-    containers of its own, as a nested cluster does, the outer pod is the one that this node's kubelet knows.
+    Of several hierarchies (cgroup v1), each names the same pod or is unused. Where a container runs containers of its
+    own, as in a nested cluster, the outer pod counts: this node's kubelet knows that one.
     """
     for line in text.splitlines():
         path = line.split(":", 2)[-1]

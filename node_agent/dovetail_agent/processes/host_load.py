@@ -1,4 +1,4 @@
-"""How busy the node itself is: CPU and memory, from `/proc/stat` and `/proc/meminfo`."""
+"""Measures the node's own CPU and memory load from `/proc/stat` and `/proc/meminfo`."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,10 @@ from dovetail_agent.processes.identity import PROC
 
 
 class HostLoad(NamedTuple):
-    """Ratios from 0 to 1; None where they cannot be told (yet: CPU load is a difference of two looks)."""
+    """Ratios from 0 to 1; None if unavailable.
+
+    CPU load is a difference between two reads, so the first has none.
+    """
 
     cpu: float | None = None
     memory: float | None = None
@@ -19,14 +22,14 @@ class _Ticks(NamedTuple):
 
 
 class HostMeter:
-    """Measures the load since its last look."""
+    """Measures the load since its last read."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._before: _Ticks | None = None
 
     def look(self) -> HostLoad:
-        """The CPU load since the last look, and the memory that is not available to new programs now."""
+        """Return the CPU load since the last read, and the ratio of unavailable memory now."""
         before, now = self._before, _ticks(self._read("stat"))
         self._before = now
         cpu = None
@@ -42,7 +45,10 @@ class HostMeter:
 
 
 def _ticks(stat: str) -> _Ticks | None:
-    """The first line: user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice already."""
+    """Parse the first line: user, nice, system, idle, iowait, irq, softirq, steal.
+
+    Guest time is already part of user and nice.
+    """
     first = stat.partition("\n")[0].split()
     if len(first) < 6 or first[0] != "cpu":
         return None

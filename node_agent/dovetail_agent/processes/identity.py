@@ -1,7 +1,7 @@
-"""Which process a number means: the kernel gives the number of an ended process to a later one.
+"""Identifies processes: the kernel gives the PID of an ended process to a later one.
 
-A process is known by its number, its start time and the pod of its cgroup. `kill_same` signals no other process: it
-holds the process by a pidfd while it compares, so that the number cannot change hands between the look and the signal.
+A process is identified by its PID, its start time and the pod of its cgroup. `kill_same` signals no other process: it
+holds the process by a pidfd while it compares, so that the PID cannot pass to another process before the signal.
 """
 
 import os
@@ -16,18 +16,18 @@ KillResult = Literal["Killed", "Gone", "Replaced"]
 
 
 def started(pid: int, *, proc: Path = PROC) -> int | None:
-    """When a process began, in ticks since boot; None if it has ended."""
+    """Return a process's start time in ticks since boot; None if it has ended."""
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name of the program, in brackets, may have blanks and brackets of its own; the 20th field after it.
+    # The program's name, in brackets, can contain blanks and brackets of its own. The start is the 20th field after it.
     fields = text.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None
 
 
 def is_same(pid: int, *, began: int | None, pod_uid: str, proc: Path = PROC) -> bool:
-    """Whether the process of that number is still the one that began then, in that pod."""
+    """Whether the process with this PID still has this start time and this pod."""
     if began is None or started(pid, proc=proc) != began:
         return False
     try:
@@ -38,17 +38,16 @@ def is_same(pid: int, *, began: int | None, pod_uid: str, proc: Path = PROC) -> 
 
 
 def kill_same(pid: int, *, began: int | None, pod_uid: str, proc: Path = PROC) -> KillResult:
-    """SIGKILL to that process if it is still the same one.
+    """Send SIGKILL to a process if it is still the same one.
 
-    Raises `OSError` where this process may not, and on kernels before 5.3, which have no pidfd.
+    Raises `OSError` without the right to do so, and on kernels before 5.3, which have no pidfd.
     """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return "Gone"
     try:
-        # What /proc says now is of the process that the handle holds, or of one that took its number later: that one
-        # began later too.
+        # /proc now shows the process that the handle holds, or one that got its PID later and so also started later.
         if not is_same(pid, began=began, pod_uid=pod_uid, proc=proc):
             return "Replaced"
         signal.pidfd_send_signal(handle, signal.SIGKILL)

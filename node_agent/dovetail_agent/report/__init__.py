@@ -1,1 +1,1 @@
-"""Inventory and samples into GPUNode.status. Pure, except for `collect`."""
+"""Turns inventory and samples into GPUNode.status. Pure, except for `collect`."""

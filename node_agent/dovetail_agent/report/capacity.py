@@ -1,4 +1,7 @@
-"""The sums that kube-scheduler and kubelet count: what a node should advertise, and the patch that says so. Pure."""
+"""Computes the extended resources that a node should advertise, and the patch for them.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,13 +18,14 @@ from dovetail_agent.tenants import Tenant
 def advertised(
     devices: Sequence[Device], *, tenants: Sequence[Tenant], turns_per_device: int, moved: bool = False
 ) -> dict[str, int]:
-    """Our resources for these devices. One that may not take work counts for no more than its tenants still hold.
+    """Return our resources for these devices, by name.
 
-    kube-scheduler takes what all tenants ask from the node's sum: were theirs not in it, they would be taken from the
-    healthy devices, and a free one would look taken for as long as they stay. MIG devices are no cards of ours to give.
+    A device that may not take work counts only with what its tenants still hold. kube-scheduler subtracts all tenants'
+    requests from the node's sum. If theirs were not in it, they would count against the healthy devices, and a free
+    device would look taken for as long as they stay. MIG devices do not count.
 
-    Where tenants are `moved` to the host by turns their memory may overlap: it counts as often as there are turns, and
-    the extender sees to each device. When that ends a device counts for no less than its tenants hold.
+    Where tenants are `moved` to the host by turns, their memory may overlap: it counts `turns_per_device` times, and
+    the extender checks each device. A device always counts for at least what its tenants hold.
     """
     healthy = [device for device in devices if device.health == "Healthy" and not device.mig_profile]
     well = {device.uuid for device in healthy}
@@ -41,15 +45,15 @@ def advertised(
 
 
 def advertises(node: Node) -> bool:
-    """Whether a node has any of our resources to give: then somebody has advertised it before."""
+    """Whether a node already has any of our resources in its capacity."""
     return any(_amount(node.status.capacity, name) for name in names.MANAGED_RESOURCES)
 
 
 def capacity_patch(node: Node, *, wanted: dict[str, int]) -> dict[str, Any] | None:
-    """The merge patch on `nodes/status` that makes it true, or None where it is.
+    """Return the merge patch on `nodes/status` for these resources, or None if none is needed.
 
-    kubelet sets extended resources that it does not know to zero when it starts, so this is looked at again with
-    every change of the node.
+    Kubelet sets extended resources that it does not know to zero when it starts, so call this at every change of the
+    node.
     """
     status = {
         name: missing

@@ -1,4 +1,7 @@
-"""One look at a node: what the provider and the features know of it, made into a report. Writes nothing."""
+"""One look at a node: asks the provider and the features and builds a report.
+
+Writes nothing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +28,7 @@ _OURS: Final = "nvidia"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look at a node saw; without inventory and sample its devices could not be read."""
+    """The result of one look. Without inventory and sample, the devices could not be read."""
 
     status: GPUNodeStatus
     tenants: tuple[Tenant, ...]
@@ -34,7 +37,7 @@ class Look:
 
 
 class Eyes:
-    """Sees nodes through a provider and the features beside it."""
+    """Looks at nodes through a provider and the features."""
 
     def __init__(self, provider: Provider, *, vendors: Vendors, beside: Beside) -> None:
         self._provider = provider
@@ -51,7 +54,7 @@ class Eyes:
         now: datetime,
         answers: int | None = None,
     ) -> tuple[Seen, Look]:
-        """What there is to see, and what is to be reported of it."""
+        """Return what was seen, and what to report of it."""
         seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants), answers=answers)
         provider, past = self._provider, Past.of(gpunode, boot_id=node.status.node_info.boot_id)
         try:
@@ -74,7 +77,7 @@ class Eyes:
         return seen, Look(status=status, tenants=seen.tenants, inventory=seen.inventory, sample=seen.sample)
 
     def _given_out(self, inventory: Inventory, *, node: Node) -> Inventory:
-        """What a managed node has to give: NVIDIA's devices alone, for our allocations reach pods by its runtime."""
+        """Return only NVIDIA's devices for a managed node: pods get allocations by its runtime."""
         ours = tuple(device for device in inventory.devices if device.vendor == _OURS)
         left = len(inventory.devices) - len(ours)
         if not left or not serving(node, vendors=self._vendors).managed:

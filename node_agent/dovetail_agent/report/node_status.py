@@ -1,4 +1,4 @@
-"""What the agent tells of a node: inventory, sample and promises made into a GPUNode status. Pure."""
+"""Builds a GPUNode status from inventory, sample and promises. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sa
 from dovetail_agent.tenants import Tenant, promised_mib
 
 READY: Final = "Ready"
-# The provider whose devices do not exist; `SimulatedProvider.name`.
+# The provider whose devices do not exist: `SimulatedProvider.name`.
 SIMULATED: Final = "simulated"
 _RATIO_DIGITS: Final = 2
 
@@ -30,7 +30,10 @@ def readable(
     assignments: Sequence[Assignment] = (),
     boot_id: str = "",
 ) -> GPUNodeStatus:
-    """The status of a node whose devices can be read. `previous` keeps the time at which a condition changed."""
+    """Return the status of a node whose devices can be read.
+
+    `previous` keeps the time at which a condition changed.
+    """
     pairs = list(zip(inventory.devices, sample.devices, strict=True))
     unhealthy = sum(1 for _, state in pairs if state.unhealthy_reason)
     message = f"{len(pairs)} devices, {unhealthy} unhealthy" if unhealthy else f"{len(pairs)} devices, all healthy"
@@ -58,9 +61,9 @@ def unreadable(
     now: datetime,
     reason: str = "InventoryUnreadable",
 ) -> GPUNodeStatus:
-    """The status of a node whose devices cannot be read: those last seen, and why no component counts on them.
+    """Return the status of a node whose devices cannot be read: the last known ones, and why.
 
-    Simulated devices of an earlier report are left out where the provider is no longer the simulated one.
+    No component counts on them. If the provider changes to or from the simulated one, the earlier devices are left out.
     """
     condition = _ready("False", reason=reason, message=problem, previous=previous, now=now)
     kept = previous or GPUNodeStatus()
@@ -70,25 +73,25 @@ def unreadable(
 
 
 def owner_of(node: Node) -> OwnerReference:
-    """The reference by which a GPUNode goes when its Node goes."""
+    """The owner reference that deletes a GPUNode with its Node."""
     return OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)
 
 
 def applied_object(node: Node) -> dict[str, Any]:
-    """The body that creates a GPUNode, or gives it to the Node that has come back under its name."""
+    """The apply body that creates a GPUNode, or assigns it to a recreated Node of the same name."""
     metadata = {"name": node.metadata.name, "ownerReferences": [owner_of(node)]}
     return {"metadata": metadata}
 
 
 def applied_status(name: str, status: GPUNodeStatus) -> dict[str, Any]:
-    """The body of a status apply; figures that are not available are left out, so that no old one stays."""
+    """The body of a status apply. Unavailable figures are left out, so that no old one stays."""
     values = msgspec.to_builtins(status)
     values["devices"] = [_without_none(device) for device in values["devices"]]
     return {"metadata": {"name": name}, "status": _without_none(values)}
 
 
 def summary(status: GPUNodeStatus) -> str:
-    """A node's devices in one line for the log, or why they cannot be read. Load is left out."""
+    """Describe a node's devices in one line for the log, or why they cannot be read. Omits load."""
     ready = find_condition(status.conditions, READY)
     if ready is not None and ready.status != "True":
         return ready.message
@@ -102,19 +105,19 @@ def summary(status: GPUNodeStatus) -> str:
 
 
 def facts(device: Device) -> dict[str, object]:
-    """One device for the log."""
+    """A device's fields for the log."""
     return _without_none(msgspec.structs.asdict(device))
 
 
 def timestamp(now: datetime) -> str:
-    """RFC 3339 to the second, in UTC."""
+    """Format a time in RFC 3339 to the second, in UTC."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def foreign_mib(sample: DeviceSample, *, promised: dict[str, int]) -> int:
-    """Memory in use beyond what was promised: max(0, used - sum of min(used by tenant, promised to it)).
+    """Return the MiB in use beyond promises: max(0, used - sum of min(use, promise) by tenant).
 
-    Where processes cannot be told apart each tenant counts with all that it was promised.
+    Where processes cannot be matched to pods, each tenant counts with its full promise.
     """
     if sample.used_mib is None:
         return 0
@@ -150,13 +153,13 @@ def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]
 
 
 def _uses(sample: DeviceSample, *, promised: dict[str, int]) -> list[TenantUse]:
-    """What each tenant of the device uses; none where processes cannot be told apart."""
+    """Return the memory that each tenant of the device uses; empty if unavailable."""
     used = sample.used_by_tenant_mib or {}
     return [TenantUse(uid=uid, used_mib=used[uid]) for uid in sorted(promised.keys() & used.keys())]
 
 
 def _quantised(ratio: float | None) -> float:
-    """In hundredths: finer steps are noise that would be written into etcd."""
+    """Round to hundredths: finer steps are noise that would be written into etcd."""
     return 0.0 if ratio is None else round(min(1.0, max(0.0, ratio)), _RATIO_DIGITS)
 
 
@@ -169,7 +172,7 @@ def condition(
     previous: GPUNodeStatus | None,
     now: datetime,
 ) -> Condition:
-    """A condition; `previous` keeps the time at which it changed."""
+    """Build a condition; `previous` keeps the time at which it changed."""
     before = find_condition(previous.conditions, type_) if previous else None
     changed = before is None or before.status != status
     return Condition(

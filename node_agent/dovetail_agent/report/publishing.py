@@ -1,7 +1,7 @@
-"""Whether a report is worth a write: at once, on a change of load beyond the threshold, or as a heartbeat. Pure.
+"""Decides whether to write a report: on a change, on a load change, or as a heartbeat. Pure.
 
-Every write goes into etcd and out to everyone who watches. At 5,000 nodes a report every 10 s is hundreds of megabytes
-a minute; on change plus a heartbeat it is a few.
+Every write goes into etcd and to all watchers. At 5,000 nodes, a report every 10 s is hundreds of megabytes a minute.
+On change plus a heartbeat, it is a few.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.api.gpunode import Device, GPUNodeStatus
 
-# Ratios are in hundredths, and the difference of two floats is not: 0.55 - 0.5 is above 0.05.
+# Ratios are in hundredths, but the difference of two floats is not: 0.55 - 0.5 is above 0.05.
 _ROUNDING: Final = 1e-9
 
 
@@ -28,10 +28,10 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much a load must change (a ratio of the whole), and how long silence may last.
+    """The load change (a ratio of the whole) that triggers a write, and the longest silence.
 
-    `between` passes at least from one report to the next that tells no more than another load: workers that start one
-    after the other are told of together.
+    `between` is the shortest time between two reports that differ only in load: it combines workers that start one
+    after the other.
     """
 
     threshold: float
@@ -39,14 +39,14 @@ class Pace:
     between: timedelta = timedelta()
 
     def wait_seconds(self, why: Why | None, report: GPUNodeStatus, *, published: GPUNodeStatus | None) -> float:
-        """How long a report that is worth a write for that reason may wait; 0 for now."""
+        """How many seconds a report with this reason may wait; 0 for now."""
         if why is not Why.LOAD or published is None:
             return 0.0
         return max(0.0, (self.between - (_time(report) - _time(published))).total_seconds())
 
 
 def worth_publishing(report: GPUNodeStatus, *, published: GPUNodeStatus | None, pace: Pace) -> Why | None:
-    """Why `report` should replace what the API server has, or None when it may wait."""
+    """Return why `report` should replace the published one, or None if it may wait."""
     if published is None or published.observed_at is None:
         return Why.FIRST
     if _lasting(report) != _lasting(published):
@@ -63,7 +63,10 @@ def _time(status: GPUNodeStatus) -> datetime:
 
 
 def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
-    """The report without what moves all the time; whatever else it says is news."""
+    """Return the report without the figures that change all the time.
+
+    Any other difference is a change.
+    """
     return msgspec.structs.replace(
         status,
         observed_at=None,
@@ -79,7 +82,7 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
                 utilization=0.0,
                 temperature_celsius=None,
                 power_watts=None,
-                # Errors come in storms: that one came again is told with the next write.
+                # Errors come in bursts: a repeated error is reported with the next write.
                 faults=[msgspec.structs.replace(fault, at="") for fault in device.faults],
             )
             for device in status.devices
@@ -102,7 +105,10 @@ def _load_moved(report: GPUNodeStatus, published: GPUNodeStatus, *, threshold: f
 
 
 def _tenant_grew(now: Device, before: Device, *, threshold: float) -> bool:
-    """Whether a tenant uses more than was told, by that part of it: what a job needs is learned from its peak."""
+    """Whether a tenant's use has grown by more than `threshold` of the published use.
+
+    The operator learns a job's memory needs from its peak.
+    """
     told = {tenant.uid: tenant.used_mib for tenant in before.tenants}
     return any(tenant.used_mib > told.get(tenant.uid, 0) * (1 + threshold) for tenant in now.tenants)
 

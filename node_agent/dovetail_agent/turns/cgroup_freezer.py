@@ -1,8 +1,8 @@
-"""The kernel's freezer, cgroup v1 and v2: where a pod's cgroup is, and how it stands still.
+"""The kernel's freezer, cgroup v1 and v2: finds a pod's cgroup, freezes and thaws it.
 
-Nothing but the standard library, for the watchdog is to be small and to start whatever else is broken.
+It uses only the standard library, because the watchdog must be small and start whatever else is broken.
 
-NoFreezer   the machine has none that we may use: what is missing
+NoFreezer   the machine has no usable freezer: names what is missing
 """
 
 import os
@@ -13,69 +13,78 @@ from typing import Final, Literal, Protocol
 
 State = Literal["thawed", "freezing", "frozen"]
 MOUNT: Final = Path("/sys/fs/cgroup")
-# A pod's cgroup, as both of kubelet's drivers name it; no other pod's is below it.
+# A pod's cgroup, as both of kubelet's drivers name it. No other pod's cgroup is below it.
 _ANY_POD: Final = re.compile(r"(^|-)pod[0-9a-f]{8}[-_]")
 _PROBE: Final = "dovetail-probe"
 
 
 class NoFreezer(Exception):  # noqa: N818 - says what is the matter, as the tree above reads
-    """There is no freezer that may be used. The text is one sentence for people."""
+    """There is no usable freezer. The text is one sentence for people."""
 
 
 class Freezing(Protocol):
-    """One version of the freezer. `root` is where its hierarchy is mounted; groups are folders below it."""
+    """One version of the freezer.
+
+    `root` is the mount of its hierarchy; groups are folders below it.
+    """
 
     root: Path
 
     def freeze(self, group: Path) -> None:
-        """Ask that all processes of a group and below stand still; `state` says when they do. Raises `OSError`."""
+        """Request a freeze of all processes of a group and below; see `state`. Raises `OSError`."""
         ...
 
     def thaw(self, group: Path) -> None:
-        """Let them go on. Raises `OSError`."""
+        """Thaw the group. Raises `OSError`."""
         ...
 
     def state(self, group: Path) -> State:
-        """How a group stands. Raises `OSError`."""
+        """Return the group's state. Raises `OSError`."""
         ...
 
 
 class FreezerV1:
-    """cgroup v1: `freezer.state`. A group that gets new processes while it freezes may linger in FREEZING."""
+    """cgroup v1: `freezer.state`.
+
+    A group that gets new processes while it freezes can stay in FREEZING.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def freeze(self, group: Path) -> None:
-        """As the protocol says. Repeated, it takes in what was forked meanwhile."""
+        """Implement `Freezing.freeze`.
+
+        A repeated call includes processes that were forked meanwhile.
+        """
         _write(group / "freezer.state", "FROZEN")
 
     def thaw(self, group: Path) -> None:
-        """As the protocol says."""
+        """Implement `Freezing.thaw`."""
         _write(group / "freezer.state", "THAWED")
 
     def state(self, group: Path) -> State:
-        """As the protocol says."""
+        """Implement `Freezing.state`."""
         states: dict[str, State] = {"THAWED": "thawed", "FREEZING": "freezing", "FROZEN": "frozen"}
         return states[(group / "freezer.state").read_text(encoding="ascii").strip()]
 
 
 class FreezerV2:
-    """cgroup v2: `cgroup.freeze` says what is wanted, `cgroup.events` what is."""
+    """cgroup v2: `cgroup.freeze` has the wanted state, `cgroup.events` the actual one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def freeze(self, group: Path) -> None:
-        """As the protocol says."""
+        """Implement `Freezing.freeze`."""
         _write(group / "cgroup.freeze", "1")
 
     def thaw(self, group: Path) -> None:
-        """As the protocol says."""
+        """Implement `Freezing.thaw`."""
         _write(group / "cgroup.freeze", "0")
 
     def state(self, group: Path) -> State:
-        """As the protocol says."""
+        """Implement `Freezing.state`."""
         if (group / "cgroup.freeze").read_text(encoding="ascii").strip() != "1":
             return "thawed"
         events = dict(line.split(" ", 1) for line in (group / "cgroup.events").read_text(encoding="ascii").splitlines())
@@ -83,9 +92,9 @@ class FreezerV2:
 
 
 def freezer_at(mount: Path = MOUNT) -> Freezing:
-    """The freezer of the hierarchies mounted below `mount`. Raises `NoFreezer`.
+    """Return the freezer of the hierarchies below `mount`. Raises `NoFreezer`.
 
-    Where v1 and v2 are mounted side by side kubelet uses v1.
+    Where v1 and v2 are both mounted, kubelet uses v1.
     """
     if (mount / "cgroup.controllers").exists():
         return FreezerV2(mount)
@@ -95,9 +104,10 @@ def freezer_at(mount: Path = MOUNT) -> Freezing:
 
 
 def probe(freezing: Freezing) -> None:
-    """Freeze and thaw a group of our own, beside those of pods. Raises `NoFreezer` with what did not work.
+    """Freeze and thaw a group of our own next to the pods' groups. Raises `NoFreezer`.
 
-    Not at the root, where only a capability lets one make groups; and where there is no pod there is nobody to freeze.
+    It is not at the root, where creating groups needs a capability. Without a pod on the node, there is nothing to
+    freeze.
     """
     pod = next(pod_groups(freezing.root), None)
     if pod is None:
@@ -118,12 +128,15 @@ def probe(freezing: Freezing) -> None:
 
 
 def group_of_pod(root: Path, *, uid: str) -> Path | None:
-    """The cgroup of a pod, wherever kubelet keeps its own; None where there is none (any more)."""
+    """Return the cgroup of a pod, wherever kubelet keeps it; None if there is none."""
     return next((group for group in pod_groups(root) if _is_of(group.name, uid=uid)), None)
 
 
 def pod_groups(root: Path) -> Iterator[Path]:
-    """Every pod's cgroup: `pod<uid>` by the cgroupfs driver, `…-pod<uid with underscores>.slice` by systemd's."""
+    """Yield every pod's cgroup.
+
+    Its name is `pod<uid>` with the cgroupfs driver, `…-pod<uid with underscores>.slice` with systemd's.
+    """
     for folder, children, _ in os.walk(root):
         pods = [child for child in children if _ANY_POD.search(child)]
         yield from (Path(folder) / pod for pod in pods)
@@ -135,7 +148,7 @@ def _is_of(name: str, *, uid: str) -> bool:
 
 
 def _write(file: Path, text: str) -> None:
-    # Without O_CREAT: a group that is gone must not come back as a folder of plain files.
+    # Without O_CREAT: a deleted group must not reappear as a folder of plain files.
     descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(descriptor, text.encode("ascii"))

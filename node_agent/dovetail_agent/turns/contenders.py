@@ -1,4 +1,4 @@
-"""Which tenants of a node want turns, from what one look saw. Pure."""
+"""Finds the tenants of a node that want turns, from one look. Pure."""
 
 from collections.abc import Collection, Iterator
 
@@ -11,12 +11,12 @@ from dovetail_agent.turns.schedule import Contender
 def contenders(
     seen: Seen, *, away: Collection[str] = (), resting: Collection[str] = ()
 ) -> Iterator[tuple[Contender, Tenant]]:
-    """TimeShared tenants that run and have work on their devices.
+    """Yield the TimeShared tenants that run and have work on their devices.
 
-    Who starts is left to start, who was told to leave is left to leave: neither could answer while it stands still. A
-    tenant without a process on its devices rests: it runs, and nobody waits for it. Where processes cannot be told
-    apart everybody is taken to have work. Who is `away`, its memory on the host, is on no device and wants one. Who is
-    `resting` has processes there that compute nothing.
+    A pod that starts or terminates is left alone: it could not do either while frozen. A tenant without a process on
+    its devices rests: it runs, and nothing waits for it. Where processes cannot be matched to pods, every tenant counts
+    as having work. A tenant in `away` has its memory on the host, is on no device and wants one. A tenant in `resting`
+    has processes that compute nothing.
     """
     samples = _samples(seen)
     for tenant in seen.tenants:
@@ -31,7 +31,10 @@ def contenders(
 
 
 def at_rest(seen: Seen, *, judged: Collection[str]) -> frozenset[str]:
-    """Those of `judged` whose processes were measured to compute nothing. Only who could compute may be judged."""
+    """Return the UIDs in `judged` whose processes were measured to compute nothing.
+
+    Pass only tenants that were able to compute.
+    """
     busy: dict[str, set[bool | None]] = {}
     for sample in _samples(seen).values():
         for process in sample.processes or ():

@@ -1,7 +1,8 @@
-"""Turns at work: looks tell who wants them, the clock whose they are, a suspender does it.
+"""Runs turns: looks find the tenants, the clock decides, a suspender freezes and thaws.
 
-Nobody stands still unless three things hold: a cgroup of our own was frozen and thawed, a watchdog is there to thaw
-when we are not, and our own sign of life is written. `GPUNode.status.enforcement.turns` says just that.
+No tenant is frozen unless three conditions hold: a cgroup of our own was frozen and thawed, a watchdog is present to
+thaw if the agent ends, and the agent's own heartbeat is written. `GPUNode.status.enforcement.turns` reports exactly
+that.
 """
 
 import asyncio
@@ -31,17 +32,20 @@ from dovetail_agent.turns.watchdog import AGENT, WATCHDOG
 log = get_logger(__name__)
 
 BEAT_SECONDS: Final = 1.0
-# While nobody has rivals there is only to see whether turns could be had.
+# Without rivals, the loop only checks whether turns are possible.
 _IDLE_SECONDS: Final = 10.0
-# Moving a whole card to the host and another back takes a minute or two; beyond this it hangs, we fall silent, and the
-# watchdog thaws.
+# Moving the memory of a whole device to the host and another's back takes 1-2 minutes. After this limit the move hangs:
+# the agent stops its heartbeat, and the watchdog thaws.
 _LONGEST_CHANGE_SECONDS: Final = 180
 
 
 class TurnsFeature(Feature):
-    """Turns on one node. `around` builds what stops tenants around the freezer; `away` are those whose memory that has
-    moved to the host, and `shortest_turn` is how long their turns last at least. Who is `in_the_way` with its memory
-    does not rest on a device, whatever it computes."""
+    """Turns on one node.
+
+    `around` wraps the freezer in the suspender to use. `away` returns the tenants whose memory it has moved to the
+    host, and `shortest_turn` the shortest length of their turns in seconds. A tenant that is `in_the_way` with its
+    memory never rests on a device, whatever it computes.
+    """
 
     name = "turns"
 
@@ -81,10 +85,11 @@ class TurnsFeature(Feature):
         self._refusals: Counter[str] = Counter()
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-        """Whether turns can be had here; and on the way, who wants them."""
+        """Report whether turns are possible, and update the tenants that want them."""
         self._judge(seen)
         resting = {each.uid for each in seen.tenants if each.uid in self._resting and not self._in_the_way(each)}
-        # What somebody takes on a crowded card must not meet another's memory: it has a turn before it has a process.
+        # On a crowded device, a new allocation must not meet another tenant's memory: a tenant gets a turn before it
+        # has a process.
         crowding = {each.uid for each in seen.tenants if each.mode == "TimeShared" and self._in_the_way(each)}
         wanting = contenders(seen, away=crowding | set(self._away()), resting=resting)
         wanted = {contender.uid: (contender, tenant) for contender, tenant in wanting}
@@ -94,7 +99,7 @@ class TurnsFeature(Feature):
         return said(status, "turns", holds=self._problem is None, why=self._problem or "")
 
     def _judge(self, seen: Seen) -> None:
-        """With each new measurement, who computes nothing though it had a turn, or was let go on since."""
+        """Find, at each new measurement, the tenants that computed nothing although they could."""
         measured_at = seen.sample.measured_at or seen.now if seen.sample else None
         if measured_at in {None, self._measured_at}:
             return
@@ -102,7 +107,7 @@ class TurnsFeature(Feature):
         self._measured_at, self._had_turn = measured_at, frozenset()
 
     async def run(self, wake: Wake) -> None:
-        """Deal turns until cancelled, and leave nobody standing."""
+        """Schedule turns until cancelled, and leave no tenant frozen."""
         self._ending = False
         try:
             while True:
@@ -124,7 +129,7 @@ class TurnsFeature(Feature):
         wake()
 
     def _trouble(self) -> str | None:
-        """Why nobody may be stopped; None where all is well."""
+        """Return why no tenant may be frozen; None if turns are possible."""
         try:
             if self._suspender is None:
                 self._prepare()
@@ -164,17 +169,20 @@ class TurnsFeature(Feature):
 
     async def _until_something_is_due(self) -> None:
         beat = BEAT_SECONDS if self._stopped else _IDLE_SECONDS
-        # Until the watchdog is up we ask more often: pods are waiting for turns.
+        # Check more often until the watchdog is up: pods are waiting for turns.
         idle = BEAT_SECONDS if self._problem and self._wanted else beat
         seconds = min(idle, max(0.0, self._turns.next_at - self._clock()))
-        # Not wait_for: in Python 3.11 it loses a cancellation that comes with the event.
+        # Not wait_for: in Python 3.11 it loses a cancellation that arrives with the event.
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
         self._changed.clear()
 
     def _apply(self, waiting: Iterable[Tenant]) -> None:
-        """First those stop whose turn is over, then the others go on. In a thread: both may block."""
+        """Freeze the tenants whose turn is over, then thaw the others.
+
+        Runs in a thread: both can block.
+        """
         suspender, keep = self._suspender, {tenant.uid: tenant for tenant in waiting}
         assert suspender is not None, "turns are dealt once there is a way to stop somebody"
         for tenant in keep.values():
@@ -188,7 +196,7 @@ class TurnsFeature(Feature):
                     self._go_on(suspender, tenant)
 
     def _stop(self, suspender: Suspender, tenant: Tenant) -> None:
-        # Also who stands still already: a watchdog may have thawed it while this process hung.
+        # Includes tenants that are already frozen: a watchdog may have thawed them while this process hung.
         new = tenant.uid not in self._stopped
         self._stopped[tenant.uid] = tenant
         refusal = suspender.suspend(tenant)
@@ -228,7 +236,7 @@ class TurnsFeature(Feature):
         self._turns, self._problem = Turns(), "ended"
 
     def metrics(self) -> Iterable[Metric]:
-        """Whether turns can be had, who stands still, and what did not work."""
+        """Whether turns are possible, how many tenants are frozen, and what failed."""
         yield GaugeMetricFamily(
             "dovetail_turns_live", "1 where turns are enforced.", value=float(self._problem is None)
         )

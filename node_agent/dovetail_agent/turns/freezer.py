@@ -1,4 +1,4 @@
-"""Stops and wakes pods by the kernel's freezer: memory, sockets and devices stay as they are."""
+"""Freezes and thaws pods with the kernel's freezer; memory, sockets and devices stay."""
 
 import time
 from collections.abc import Callable
@@ -10,15 +10,16 @@ from dovetail_agent.turns.cgroup_freezer import Freezing, group_of_pod
 from dovetail_agent.turns.state_files import Marks
 from dovetail_agent.turns.suspender import Refusal
 
-# A process in an uninterruptible call of a driver freezes when that returns.
+# A process in an uninterruptible driver call freezes when the call returns.
 DEADLINE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.002
-# cgroup v1 can stay FREEZING over processes that were forked meanwhile; let go for a moment it takes them in.
+# cgroup v1 can stay FREEZING because of processes that were forked meanwhile. A short thaw lets the next freeze include
+# them.
 _AGAIN_EVERY: Final = 50
 
 
 class Freezer:
-    """A `Suspender` by cgroups. What stood frozen before, by somebody else's hand, is left alone."""
+    """A `Suspender` by cgroups. A pod that something else has frozen is left alone."""
 
     name = "freezer"
 
@@ -37,7 +38,7 @@ class Freezer:
         self._groups: dict[str, Path] = {}
 
     def suspend(self, tenant: Tenant) -> Refusal | None:
-        """As the protocol says; it takes milliseconds, and `DEADLINE_SECONDS` at most."""
+        """Implement `Suspender.suspend`. Takes milliseconds, and at most `DEADLINE_SECONDS`."""
         group = self._group(tenant.uid)
         if group is None:
             return None
@@ -58,7 +59,7 @@ class Freezer:
         return Refusal(reason="FreezeTimedOut", message=late)
 
     def resume(self, tenant: Tenant) -> Refusal | None:
-        """As the protocol says."""
+        """Implement `Suspender.resume`."""
         group = self._group(tenant.uid)
         if group is None:
             self.forget(tenant.uid)
@@ -75,12 +76,12 @@ class Freezer:
         return None
 
     def forget(self, uid: str) -> None:
-        """The pod is gone, and its cgroup with it."""
+        """Drop the state of a pod that is gone, with its cgroup."""
         self._groups.pop(uid, None)
         self._marks.drop(uid)
 
     def thaw_all(self) -> list[str]:
-        """Thaw whatever is marked, whoever has frozen it before us. Returns what could not be, in sentences."""
+        """Thaw every marked pod, whichever agent froze it. Return a sentence for each failure."""
         failed = []
         for mark in self._marks.all():
             try:

@@ -1,12 +1,13 @@
-"""Whose turn it is on each device: tenants in, who runs and who stands still out. Pure; the clock is an argument.
+"""Decides whose turn it is on each device. Pure: the clock is an argument.
 
-A tenant on several devices runs on all of them or on none, so tenants are rivals when they share a device, and who is
-tied to whom by rivals forms one circle. A circle's turns all begin and end together: a tenant on two devices would
-otherwise wait for ever for both to be free at once.
+A tenant on several devices runs on all of them or on none. Tenants that share a device are rivals, and all tenants that
+rivalry connects form one circle. The turns of a circle begin and end together: otherwise a tenant on two devices would
+wait for ever for both to be free at once.
 
-Within a circle the next turn is for who has had least for its weight (stride scheduling: time run, divided by weight),
-and then for all others in that order who share no device with those before. Whoever has waited for `LONGEST_WAIT_TURNS`
-goes before all, so that no weight starves anybody: at most as many turns later as the circle has tenants it runs.
+Within a circle, the next turn goes to the tenant with the least run time for its weight (stride scheduling: time run,
+divided by weight), and then in that order to all others that share no device with those before. A tenant that has
+waited for `LONGEST_WAIT_TURNS` comes first, so that no weight starves another: it runs at most as many turns later as
+the circle has tenants.
 """
 
 import math
@@ -15,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-# With turns of 2 s half a minute: leases, readiness and NCCL's time-outs outlast that.
+# 30 s with turns of 2 s: leases, readiness probes and NCCL's time-outs are longer.
 LONGEST_WAIT_TURNS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A tenant that wants to compute, on which devices (UUIDs) and with which weight."""
+    """A tenant that wants to compute, its devices (UUIDs) and its weight."""
 
     uid: str
     devices: frozenset[str]
@@ -30,9 +31,9 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a contender stands: time run for its weight; the end of its turn, or since when it waits for one.
+    """A contender's state: seconds run for its weight, end of its turn or start of its wait.
 
-    Without rivals its turn has no end, and it is not charged.
+    Without rivals, its turn has no end and it is not charged.
     """
 
     contender: Contender
@@ -55,17 +56,20 @@ class Turns:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """Who must stand still."""
+        """UIDs of the tenants to keep frozen."""
         return frozenset(uid for uid, each in self.standings.items() if each.turn_ends is None)
 
     @property
     def next_at(self) -> float:
-        """When the first turn ends; infinite while nobody has rivals."""
+        """When the first turn ends; infinite while no tenant has rivals."""
         return min((each.turn_ends for each in self.standings.values() if each.turn_ends is not None), default=math.inf)
 
 
 def step(turns: Turns, *, contenders: Iterable[Contender], now: float, turn_seconds: float) -> Turns:
-    """The turns as they are at `now` with these contenders. Whoever is not among them any more is nobody's rival."""
+    """Return the turns at `now` with these contenders.
+
+    A tenant that is missing is no longer a rival.
+    """
     charged = _charged(turns, now=now)
     found = {each.uid: each for each in contenders}
     rivals = _rivals(found.values())
@@ -111,7 +115,10 @@ def _circles(rivals: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def _entering(contender: Contender, *, known: Mapping[str, Standing], rivals: set[str]) -> Standing:
-    """Its standing so far. Who begins to contend starts level with its least served rival: idle time earns nothing."""
+    """Return its state so far.
+
+    A tenant that begins to contend starts level with its least served rival: idle time earns nothing.
+    """
     before = known.get(contender.uid, Standing(contender=contender, turn_ends=math.inf))
     standing = replace(before, contender=contender)
     if before.contends or not rivals:
@@ -125,7 +132,7 @@ def _entering(contender: Contender, *, known: Mapping[str, Standing], rivals: se
 def _dealt(
     members: Mapping[str, Standing], *, rivals: Mapping[str, set[str]], now: float, turn_seconds: float
 ) -> dict[str, Standing]:
-    """A circle's standings: turns that go on, and where these have ended, or a device is free, the next ones."""
+    """Return a circle's states: turns that continue, and the next ones where a device is free."""
     ends = min((each.turn_ends for each in members.values() if each.turn_ends is not None), default=now)
     goes_on = {uid for uid, each in members.items() if each.turn_ends is not None} if ends > now else set[str]()
     ends = ends if goes_on else now + turn_seconds
@@ -142,7 +149,7 @@ def _dealt(
 
 
 def _order(members: Mapping[str, Standing], *, now: float, turn_seconds: float) -> Sequence[str]:
-    """Who has waited too long first, the longest before all; then by what each has had for its weight."""
+    """Sort: overdue tenants first, the longest wait leading; then by run time for their weight."""
 
     def key(uid: str) -> tuple[bool, float, str]:
         each = members[uid]

@@ -1,4 +1,5 @@
-"""Kubelet's gRPC APIs as they go over the wire: the `.proto` files, and what protoc makes of them. Data only.
+"""Wire formats of kubelet's gRPC APIs: `.proto` files and the code generated from them.
 
-PodResources (who holds which devices), plugin registration, and what a volume driver's node service is asked (CSI).
+Data only. They cover PodResources (who holds which devices), plugin registration, and the node service of a volume
+driver (CSI).
 """
