@@ -1,6 +1,7 @@
 """The sandbox: a real control plane out of local processes, for demo and tests.
 
-Here lives what it takes to have a cluster on one machine, and nothing of Dovetail itself: that comes out of the chart,
-as for any cluster. `bringup.up` makes a sandbox, `cluster.get` is a handle to one, `supervisor` runs its processes, and
-what a sandbox consists of is data: `data/tools.toml`, `data/stages.yaml`, `data/nodes.yaml` and the modules of `gomod`.
+This package has what a cluster on one machine needs, and nothing of Dovetail itself: that comes from the chart, as for
+any cluster. `bringup.up` creates a sandbox, `cluster.get` returns a handle to one, and `processes.supervisor` runs its
+programs. The content of a sandbox is data: `data/tools.toml`, `data/stages.yaml`, `data/nodes.yaml` and the modules of
+`gomod`.
 """

@@ -1,4 +1,4 @@
-"""The API server of a sandbox: whom it lets in, and what it is filled with. The one place here that talks to it."""
+"""A sandbox's API server: its users and its content. The only module here that talks to it."""
 
 import asyncio
 import base64
@@ -22,11 +22,11 @@ TOKEN_SECONDS: Final = 365 * 24 * 3600
 _AT_ONCE: Final = 32
 _POLL_SECONDS: Final = 0.5
 _READY_SECONDS: Final = 60.0
-_READY_PER_SECOND: Final = 10.0  # by far the least that was seen, on a busy machine
+_READY_PER_SECOND: Final = 10.0  # far below the slowest rate seen, on a busy machine
 
 
 def write_admin_kubeconfig(path: Path, *, name: str, pki: Path, port: int) -> None:
-    """An administrator's kubeconfig that needs no other file; its context is `dovetail-<name>`."""
+    """Write a self-contained administrator's kubeconfig; its context is `dovetail-<name>`."""
     user = {
         "client-certificate-data": _base64(pki / "admin.crt"),
         "client-key-data": _base64(pki / "admin.key"),
@@ -37,25 +37,28 @@ def write_admin_kubeconfig(path: Path, *, name: str, pki: Path, port: int) -> No
 def write_account_kubeconfig(
     path: Path, *, account: str, token: str, pki: Path, port: int, namespace: str = NAMESPACE
 ) -> None:
-    """The kubeconfig of a service account, by default of the chart's namespace."""
+    """Write the kubeconfig of a service account, by default in the chart's namespace."""
     _write_kubeconfig(path, context=account, ca=pki / "ca.crt", port=port, user={"token": token}, namespace=namespace)
 
 
 def create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
-    """Creates Node objects, many at a time, and returns when kwok has made all of them Ready.
+    """Create Node objects, up to 32 at a time, and return when kwok has made all of them Ready.
 
-    Raises `SandboxError` when it does not.
+    Raises `SandboxError` if they are not Ready in time.
     """
     asyncio.run(_create_nodes(kubeconfig, manifests=manifests))
 
 
 def tokens(kubeconfig: Path, *, accounts: Iterable[str], namespace: str = NAMESPACE) -> dict[str, str]:
-    """A token for each service account of a namespace, by default of the chart's."""
+    """Return a token for each service account of a namespace, by default the chart's."""
     return asyncio.run(_tokens(kubeconfig, accounts=sorted(set(accounts)), namespace=namespace))
 
 
 def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path, namespace: str = NAMESPACE) -> None:
-    """Server-side apply of the namespace and all but the workloads. Raises `ChartError` with the API server's words."""
+    """Apply the namespace and all objects but the workloads, server-side.
+
+    Raises `ChartError` with the API server's message.
+    """
     around = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     listed = {"apiVersion": "v1", "kind": "List", "items": [around, *rendered.objects]}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""How a sandbox comes up: programs, control plane, nodes, what the chart installs, deployables, and the real node."""
+"""Creates a sandbox: programs, control plane, nodes, chart objects, deployables, real node."""
 
 import os
 import shutil
@@ -27,22 +27,23 @@ from dovetail_sandbox.progress import Reporter
 from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
 from dovetail_sandbox.state import Component, Desired, State
 
-# Values of the chart that are ports; each sandbox has its own.
+# Values of the chart that are ports. Each sandbox has its own.
 PORT_VALUES: Final = (
     "operator.metricsPort", "operator.livenessPort", "extender.port", "extender.metricsPort", "agent.metricsPort",
     "scheduler.securePort", "webhook.port", "webhook.metricsPort", "certificates.metricsPort",
 )  # fmt: skip
 _KWOKCTL: Final = "kwokctl"
 _CONTROL_PLANE_SECONDS: Final = 120.0
-_NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than ours do
+_NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
 _POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sandbox shall be. `without`: components of the chart that somebody runs by hand; `beside`: neighbours.
+    """The content of a sandbox.
 
-    `request_log`: the API server records each request of the chart's accounts.
+    `without` names components of the chart that the user runs by hand, `beside` the neighbours. With `request_log`, the
+    API server records each request of the chart's accounts.
     """
 
     nodes: Sequence[SimulatedNode]
@@ -65,9 +66,10 @@ def up(
     with_: Collection[str] = (),
     request_log: bool = False,
 ) -> Cluster:
-    """Brings a sandbox up, and returns when everything in it is ready. One that is up already stays as it is.
+    """Create a sandbox, and return when everything in it is ready.
 
-    When it fails its processes end, and its folder stays for `logs` until the next `up` or `down`.
+    A running sandbox stays unchanged. If it fails, its processes end, and its folder stays for `logs` until the next
+    `up` or `down`. Raises `SandboxError`.
     """
     cluster = get(name)
     nodes = node_sets.read(nodes_file, limit=limit_nodes)
@@ -102,7 +104,10 @@ def up(
 
 
 def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter) -> list[str]:
-    """Bring what a sandbox runs, and `programs` besides, into the cache. Returns the names of all that is there."""
+    """Put a sandbox's programs and `programs` into the cache.
+
+    Return the names of all that are there. Raises `InvalidInputError` for an unknown program.
+    """
     unknown = sorted(set(programs) - set(catalog.table()))
     if unknown:
         raise InvalidInputError("program", value=unknown[0], allowed=f"one of {', '.join(sorted(catalog.table()))}")
@@ -123,7 +128,10 @@ def _programs(*more: str, real_node: bool, report: Reporter) -> dict[str, Path]:
 
 
 def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
-    """Whether it runs already. Remains of one that does not are removed; one that is half well is an error."""
+    """Whether it already runs. Removes what an ended sandbox left.
+
+    Raises `SandboxError` for a sandbox that is starting or only partly running.
+    """
     if not cluster.folder.exists():
         return False
     known = state.read(cluster.folder)
@@ -141,7 +149,7 @@ def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
 
 
 def _begin(cluster: Cluster, *, plan: Plan) -> None:
-    """Makes the folder and takes the ports; from here on the name and the ports are ours."""
+    """Create the folder and choose the ports. From here on, the name and the ports are reserved."""
     with state.locked():
         others = [found for name in state.names() if (found := state.read(state.directory(name)))]
         taken = [port for other in others for port in other.ports.values()]
@@ -169,7 +177,7 @@ class _Bringup:
     report: Reporter
 
     def run(self) -> None:
-        # First: both are quick, and refuse wrong values.
+        # First: both are quick, and reject wrong values.
         rendered = self._render()
         workloads.check_names(rendered, names=self.plan.without, option="without")
         with self.report.task("Control plane: etcd, kube-apiserver, controllers, kwok"):
@@ -190,7 +198,7 @@ class _Bringup:
         self._note(phase="ready", starter=None)
 
     def _start_control_plane(self) -> None:
-        """The supervisor, with kwokctl as the first thing that it runs."""
+        """Start the supervisor, with kwokctl as its first program."""
         cluster, folder = self.cluster, self.cluster.kwok_folder
         known = cluster.state()
         configuration = kwok.configuration(
@@ -261,7 +269,7 @@ class _Bringup:
         cluster = self.cluster
         values: dict[str, object] = {key: cluster.state().ports[key] for key in PORT_VALUES}
         values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(self._kubeconfig("kube-scheduler"))}
-        # The API server is a process beside it.
+        # Here the API server is a local process and reaches the webhook by an address.
         values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}
         rendered = chart.render(helm=self.programs["helm"], values=values, overrides=self.plan.overrides)
         (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
@@ -277,7 +285,10 @@ class _Bringup:
         self.cluster.wait_ready(self._start_deployables(rendered, namespace=namespace), seconds=_NEIGHBOUR_SECONDS)
 
     def _start_deployables(self, rendered: Rendered, *, namespace: str = chart.NAMESPACE) -> list[str]:
-        """Files, accounts and processes for the chart's containers; returns the names of those that now start."""
+        """Write files and accounts and start processes for the chart's containers.
+
+        Return their names.
+        """
         cluster = self.cluster
         place = workloads.Place(folder=cluster.folder, program=self._program, kubeconfig=self._kubeconfig)
         for path, text in workloads.files(rendered, place=place).items():
@@ -305,7 +316,7 @@ class _Bringup:
         return [component.name for _, component in found]
 
     def _secret_volume(self, mounted: workloads.MountedSecret, *, namespace: str) -> Component:
-        """What kubelet does for a mounted Secret; the administrator's rights stand for the node's."""
+        """Do what kubelet does for a mounted Secret, but with the administrator's rights."""
         module, name = "dovetail_sandbox.installed.secret_volume", f"volume-{mounted.name}"
         options = [f"--secret={mounted.name}", f"--namespace={namespace}", f"--folder={mounted.folder}"]
         return Component(
@@ -330,7 +341,10 @@ class _Bringup:
         return self.cluster.folder / "kubeconfigs" / component
 
     def _program(self, command: str) -> Path:
-        """One of the sandbox's programs, else one installed beside this Python, else one on PATH."""
+        """Find a program of the sandbox, then one next to this Python, then one on PATH.
+
+        Raises `ChartError` if there is none.
+        """
         beside = Path(sys.executable).parent / command
         found = self.programs.get(command) or (beside if beside.exists() else shutil.which(command))
         if found is None:

@@ -1,4 +1,4 @@
-"""`dovetail sandbox`: up, down, status, fetch, logs, restart. Words and tables only; the work is done elsewhere."""
+"""`dovetail sandbox`: up, down, status, fetch, logs, restart. Only texts and tables."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can be
 
 
 class Output(StrEnum):
-    """How `status` answers."""
+    """The output formats of `status`."""
 
     text = "text"
     json = "json"
@@ -153,7 +153,7 @@ def restart(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors of the sandbox as those of every command: one text, and an exit status by their kind."""
+    """Convert the sandbox's errors to those of every command: one text, exit status by kind."""
     try:
         yield
     except InvalidInputError as error:

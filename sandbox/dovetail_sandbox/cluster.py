@@ -1,4 +1,7 @@
-"""A sandbox that is there: what runs in it, how it is doing, and how it ends. `bringup` makes one."""
+"""A handle to a sandbox: its components, their state and its end.
+
+`bringup` creates sandboxes.
+"""
 
 import shutil
 import signal
@@ -27,7 +30,7 @@ _SUPERVISOR_GRACE_SECONDS: Final = 12.0
 
 
 class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One program: `log_tail` is there when it does not run."""
+    """One program. `log_tail` is set if the program does not run."""
 
     name: str
     state: str
@@ -39,7 +42,18 @@ class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A sandbox as `status` shows it. `Degraded`: it came up, but not all of it runs now."""
+    """A sandbox as `status` shows it.
+
+    - `name`: the sandbox's name.
+    - `phase`: `Degraded` means that it came up, but a part of it does not run now.
+    - `message`: why it failed or does not run; empty otherwise.
+    - `kubeconfig`: path of the administrator's kubeconfig.
+    - `context`: that kubeconfig's context.
+    - `nodes`: number of simulated nodes.
+    - `devices`: number of their devices.
+    - `real_node`: whether a real node runs.
+    - `components`: its programs.
+    """
 
     name: str
     phase: Literal["Ready", "Starting", "Degraded", "Failed"]
@@ -54,24 +68,27 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A handle on a sandbox by name; it holds nothing but its folder, so it is always as true as the files are."""
+    """A handle to a sandbox by name.
+
+    It holds only the folder, so it is always as current as the files.
+    """
 
     name: str
     folder: Path
 
     @property
     def kubeconfig(self) -> Path:
-        """An administrator's."""
+        """The administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
     def kwok_folder(self) -> Path:
-        """Where kwokctl keeps the control plane's files."""
+        """The folder of the control plane's files, which kwokctl writes."""
         return self.folder / "kwok" / "clusters" / KWOK_CLUSTER
 
     @property
     def request_log(self) -> Path:
-        """Each request of the chart's accounts to the API server, where it was asked for: audit events, one a line."""
+        """The API server's record of the chart's accounts, if requested: one audit event per line."""
         return self.folder / "logs" / "requests.log"
 
     @property
@@ -80,14 +97,17 @@ class Cluster:
         return self.kwok_folder / "pki"
 
     def state(self) -> State:
-        """What is written down. Raises `NotRunningError` where nothing is."""
+        """Return the recorded state. Raises `NotRunningError` if there is none."""
         found = state.read(self.folder)
         if found is None:
             raise NotRunningError(self.name)
         return found
 
     def observed(self) -> dict[str, Observed]:
-        """What runs, by name: the supervisor's word; without a supervisor, what is still there of it."""
+        """Return the components by name, as the supervisor reports them.
+
+        If the supervisor has ended, only components that still run count as running.
+        """
         told = state.read_observed(self.folder)
         known = state.read(self.folder)
         if known is None or processes.alive(known.supervisor):
@@ -95,7 +115,10 @@ class Cluster:
         return {name: each if processes.alive(each.process) else _gone(each) for name, each in told.items()}
 
     def pid(self, component: str) -> int:
-        """The process number of a component that runs. Raises `ComponentFailedError` for one that does not."""
+        """Return the PID of a running component.
+
+        Raises `InvalidInputError` for an unknown component, and `ComponentFailedError` for one that does not run.
+        """
         self.state()
         found = self.observed().get(component)
         if found is None:
@@ -105,7 +128,7 @@ class Cluster:
         return found.process.pid
 
     def status(self) -> Status:
-        """How it is doing."""
+        """Return the sandbox's status. Raises `NotRunningError`."""
         known = self.state()
         observed = [each for each in self.observed().values() if each.state != "done"]
         missing = [name for name in CONTROL_PLANE if known.phase == "ready" and name not in self.observed()]
@@ -130,32 +153,32 @@ class Cluster:
         )
 
     def restart(self, component: str) -> None:
-        """Ends a component and starts it again; returns when it is ready."""
+        """End a component and start it again. Return when it is ready."""
         self._change(component, lambda each: msgspec.structs.replace(each, epoch=each.epoch + 1, stopped=False))
         self._wait(lambda: self._is_current(component), what=f"{component} does not restart")
         self.wait_ready([component])
 
     def stop(self, component: str) -> None:
-        """Ends a component; it stays away until `start`."""
+        """End a component. It does not run until `start`."""
         self._change(component, lambda each: msgspec.structs.replace(each, stopped=True))
         self._wait(lambda: self.observed()[component].state == "stopped", what=f"{component} does not end")
 
     def start(self, component: str) -> None:
-        """Starts a component that `stop` ended; returns when it is ready."""
+        """Start a component that `stop` ended. Return when it is ready."""
         self._change(component, lambda each: msgspec.structs.replace(each, stopped=False))
         self.wait_ready([component])
 
     def desire(self, desired: Desired) -> None:
-        """Says what shall run, and wakes the supervisor."""
+        """Set the wanted components, and wake the supervisor. Raises `ComponentFailedError`."""
         state.write_desired(self.folder, desired)
         supervisor = self.state().supervisor
         if supervisor is None or not processes.send(supervisor, signal.SIGHUP):
             raise self._unsupervised()
 
     def wait_ready(self, components: Iterable[str], *, seconds: float = 60.0) -> None:
-        """Returns when components run and say that they are ready.
+        """Return when the components run and report that they are ready.
 
-        Raises `ComponentFailedError` for one that keeps crashing, or is not ready in time.
+        Raises `ComponentFailedError` for a component that keeps crashing, or is not ready within `seconds`.
         """
         specs = {each.name: each for each in state.read_desired(self.folder).components}
         limit = time.monotonic() + seconds
@@ -171,13 +194,13 @@ class Cluster:
                 time.sleep(_POLL_SECONDS)
 
     def failure(self, observed: Observed) -> ComponentFailedError:
-        """How a component failed, with the tail of its log."""
+        """Describe how a component failed, with the tail of its log."""
         times = f" after {observed.restarts} restarts" if observed.restarts else ""
         what = f"ended with {observed.last_exit}{times}"
         return ComponentFailedError(observed.name, what=what, log=Path(observed.log), tail=tail(Path(observed.log)))
 
     def log_file(self, component: str) -> Path:
-        """Where a component writes. Raises `InvalidInputError` for one that there is not."""
+        """Return a component's log file. Raises `InvalidInputError` for an unknown component."""
         self.state()
         logs = {name: Path(each.log) for name, each in self.observed().items()}
         logs |= {path.stem: path for path in (self.folder / "logs").glob("*.log")}
@@ -187,17 +210,17 @@ class Cluster:
         return logs[component]
 
     def end_processes(self) -> None:
-        """Ends everything that belongs to the sandbox, whoever started it."""
+        """End every process of the sandbox, whatever started it."""
         realnode.stop(self.folder)
         known = state.read(self.folder)
         if known and known.supervisor:
             processes.end([known.supervisor], grace_seconds=_SUPERVISOR_GRACE_SECONDS)
             processes.forget(known.supervisor)
-        # Nothing is left by a supervisor that ended by itself; after kill -9, or half a start, there may be.
+        # A supervisor that ended by itself leaves no process. After kill -9, or an incomplete start, there can be some.
         processes.end(processes.marked(self.folder), grace_seconds=2.0)
 
     def down(self) -> bool:
-        """Ends everything and removes every file. False when there was nothing."""
+        """End everything and remove every file. Return False if there was nothing."""
         was_there = self.folder.exists()
         self.end_processes()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -241,12 +264,15 @@ class Cluster:
 
 
 def get(name: str = state.DEFAULT_NAME) -> Cluster:
-    """The handle of a sandbox, whether it is there or not."""
+    """Return the handle of a sandbox, whether the sandbox exists or not."""
     return Cluster(name=name, folder=state.directory(name))
 
 
 def answers(url: str) -> bool:
-    """Whether a readiness address says 200. Certificates are not looked at: it is a loopback address of ours."""
+    """Whether a readiness URL returns 200.
+
+    Certificates are not verified: it is a loopback address of the sandbox.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -256,7 +282,7 @@ def answers(url: str) -> bool:
 
 
 def tail(log: Path, *, lines: int = TAIL_LINES) -> str:
-    """The end of a log; empty where there is none."""
+    """Return the end of a log; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 32_768))

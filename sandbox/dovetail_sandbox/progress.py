@@ -1,4 +1,4 @@
-"""What a person sees while something takes its time: bars on a terminal, plain lines elsewhere."""
+"""Shows progress: bars on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -15,24 +15,24 @@ _WORTH_TELLING_SECONDS: Final = 10.0
 
 
 class Task(Protocol):
-    """One thing that is under way."""
+    """A task in progress."""
 
     def detail(self, text: str) -> None:
-        """What it is at right now; shown on a terminal only."""
+        """Show the current step; on a terminal only."""
 
 
 class Reporter(Protocol):
-    """Where progress is told."""
+    """Receives progress."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
 
     def task(self, text: str, *, usual_seconds: float | None = None) -> AbstractContextManager[Task]:
-        """Something that takes a while; `usual_seconds` is how long it took the last time."""
+        """Show a task; `usual_seconds` is its last duration."""
 
 
 def reporter(stream: TextIO | None = None) -> Reporter:
-    """Bars if the stream (stderr) is a terminal, else lines."""
+    """Return bars if the stream (by default stderr) is a terminal, otherwise lines."""
     stream = stream or sys.stderr
     return Bars(Console(file=stream)) if stream.isatty() else Lines(stream)
 
@@ -58,7 +58,7 @@ class Lines:
 
 
 class Bars:
-    """Bars that fill in the time that the same thing took before."""
+    """Bars that fill in the time that the same task took before."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -95,7 +95,7 @@ class Bars:
 
 
 class _Usual(BarColumn):
-    """A bar by the clock: full when the time has passed that it took before."""
+    """A bar by the clock: full after the time that the task took before."""
 
     def render(self, task: RichTask) -> ProgressBar:
         usual = task.fields["usual"]
@@ -123,7 +123,7 @@ class _Shown:
 
 
 def duration(seconds: float) -> str:
-    """`0.8 s`, `47 s` or `3 min 16 s`."""
+    """Format a duration as `0.8 s`, `47 s` or `3 min 16 s`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

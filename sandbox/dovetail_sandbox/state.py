@@ -1,13 +1,13 @@
-"""What is remembered of a sandbox, and where: paths and the files in its folder. Nothing here starts or ends anything.
+"""The paths and files in a sandbox's folder. Nothing here starts or ends anything.
 
 A sandbox is a folder, `${XDG_STATE_HOME:-~/.local/state}/dovetail/sandboxes/<name>/`:
 
-    kubeconfig      an administrator's, context `dovetail-<name>`
-    state.json      ports, phase and who is supervising; written by `up`
-    desired.json    what the supervisor shall run; written by `up`, `restart`, `stop`
-    observed.json   what it runs, and how things ended; written by the supervisor
+    kubeconfig      the administrator's, context `dovetail-<name>`
+    state.json      ports, phase and supervisor; written by `up`
+    desired.json    what the supervisor runs; written by `up`, `restart`, `stop`
+    observed.json   what runs, and how programs ended; written by the supervisor
     rendered.yaml   the chart as this sandbox uses it
-    logs/           one file a component
+    logs/           one file for each component
 """
 
 import fcntl
@@ -31,14 +31,26 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """A process for certain: its number, and the clock ticks since boot at which it began."""
+    """A process, identified by its PID and its start time in clock ticks since boot."""
 
     pid: int
     started: int
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What `up` knows of its sandbox. `starter` is the `up` itself, as long as it is at work."""
+    """The state of a sandbox, as `up` writes it.
+
+    - `name`: its name.
+    - `phase`: starting, ready or failed.
+    - `created_at`: its creation time, in ISO 8601 and UTC.
+    - `ports`: port numbers by component or chart value.
+    - `starter`: the process of `up`, as long as it runs.
+    - `supervisor`: the supervisor's process.
+    - `nodes`: number of simulated nodes.
+    - `devices`: number of their devices.
+    - `real_node`: whether it has a real node.
+    - `error`: why it failed; empty otherwise.
+    """
 
     name: str
     phase: Phase = "starting"
@@ -55,8 +67,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 class Component(msgspec.Struct, frozen=True, kw_only=True):
     """A program that the supervisor runs.
 
-    `once`: it is done when it ends with 0. `epoch` grows with each restart.
-    `stopped`: it is kept from running for now.
+    With `once`, it is done when it ends with 0. `epoch` increases with each restart. `stopped` keeps it from running.
     """
 
     name: str
@@ -70,7 +81,10 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall run. `adopt` is a folder of PID files: programs that a component starts and leaves behind."""
+    """The wanted components.
+
+    `adopt` is a folder of PID files of programs that a component leaves behind.
+    """
 
     components: list[Component] = []
     adopt: str = ""
@@ -78,14 +92,14 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one component. `waiting`: it ended and is started again after a while."""
+    """A component's observed state. `waiting`: it ended and restarts after a delay."""
 
     name: str
     state: Literal["running", "waiting", "stopped", "done", "exited"]
     process: ProcessId | None = None
     epoch: int = 0
     restarts: int = 0
-    crashes: int = 0  # one after the other
+    crashes: int = 0  # in a row
     last_exit: str = ""
     log: str = ""
 
@@ -97,44 +111,44 @@ def root() -> Path:
 
 
 def directory(name: str = DEFAULT_NAME) -> Path:
-    """The folder of one sandbox, there or not. Raises `InvalidInputError` for a name that cannot be one."""
+    """Return the folder of one sandbox, whether it exists or not. Raises `InvalidInputError`."""
     if not _NAME.fullmatch(name):
         raise InvalidInputError("name", value=name, allowed="at most 30 of a-z, 0-9 and - (not at an end)")
     return root() / name
 
 
 def kubeconfig_path(name: str = DEFAULT_NAME) -> Path:
-    """Where the administrator's kubeconfig of a sandbox lies while it is up."""
+    """The path of the administrator's kubeconfig while a sandbox is up."""
     return directory(name) / "kubeconfig"
 
 
 def names() -> list[str]:
-    """Every sandbox that has a state file."""
+    """The names of all sandboxes with a state file."""
     return sorted(path.parent.name for path in root().glob("*/state.json"))
 
 
 def read(folder: Path) -> State | None:
-    """The state in a sandbox's folder; None where there is none, or only a broken one."""
+    """Return the state in a sandbox's folder; None if it is missing or unreadable."""
     return _read(folder / "state.json", shape=State)
 
 
 def write(folder: Path, state: State) -> None:
-    """Replaces the state at once: a reader sees the old or the new one."""
+    """Replace the state atomically: a reader sees the old or the new one."""
     _write(folder / "state.json", state)
 
 
 def read_desired(folder: Path) -> Desired:
-    """What shall run; nothing as long as nobody has said."""
+    """Return the wanted components; none before the first write."""
     return _read(folder / "desired.json", shape=Desired) or Desired()
 
 
 def write_desired(folder: Path, desired: Desired) -> None:
-    """Says what shall run; the supervisor looks when it gets SIGHUP."""
+    """Write the wanted components. The supervisor reads them at SIGHUP."""
     _write(folder / "desired.json", desired)
 
 
 def read_observed(folder: Path) -> dict[str, Observed]:
-    """What the supervisor runs, by name."""
+    """Return what the supervisor runs, by name."""
     try:
         listed = decode((folder / "observed.json").read_bytes(), as_type=list[Observed])
     except (OSError, UnreadableError):
@@ -143,13 +157,13 @@ def read_observed(folder: Path) -> dict[str, Observed]:
 
 
 def write_observed(folder: Path, observed: list[Observed]) -> None:
-    """The supervisor's word on what runs."""
+    """Write what the supervisor runs."""
     _write(folder / "observed.json", observed)
 
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Only one process at a time chooses ports and makes a sandbox's folder."""
+    """Lock: only one process at a time chooses ports and creates a sandbox's folder."""
     root().mkdir(parents=True, exist_ok=True)
     lock = os.open(root(), os.O_RDONLY)  # the folder itself, so that no file is left
     try:

@@ -1,4 +1,4 @@
-"""`dovetail-mps-csi`: the volume driver for MPS's pipes and shared memory in Fractional pods.
+"""`dovetail-mps-csi`: the volume driver for MPS's pipes and shared memory in a node's pods.
 
 It has no service account and no port. It reads the list of tenants that the supervisor writes (`pod_modes`) and answers
 only kubelet, on a Unix socket. Its mounts stay when it ends.

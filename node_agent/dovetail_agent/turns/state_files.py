@@ -1,11 +1,11 @@
-"""What the agent and its watchdog tell each other, as files of a folder on the node: who was frozen, and who lives.
+"""Files that the agent and its watchdog share on the node: frozen pods and heartbeats.
 
-`frozen/<pod UID>` holds the path of the pod's cgroup below the freezer's root. It is there before the pod is frozen and
-until it was thawed, so that whatever we have frozen is marked at every moment; while there is such a cgroup the agent
-alone removes it. `agent` and `watchdog` hold the kernel's monotonic clock, the same in all containers, as it was when
-each was last seen to work.
+`frozen/<pod UID>` holds the path of the pod's cgroup below the freezer's root. The file exists before the pod is frozen
+and until the pod is thawed, so that every frozen pod is marked at every moment. As long as the cgroup exists, only the
+agent removes the file. `agent` and `watchdog` hold the time of the last heartbeat, on the kernel's monotonic clock,
+which is the same in all containers.
 
-Nothing but the standard library: the watchdog reads it too.
+This module uses only the standard library: the watchdog reads the files too.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Both beat every second; who was silent for this long is dead, or hangs.
+# Both send a heartbeat every second: after this silence the process has ended or hangs.
 SILENT_SECONDS: Final = 5.0
 _FROZEN: Final = "frozen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A pod that we have frozen, or are about to. `written` differs between two freezes of one pod."""
+    """A pod that the agent has frozen or is about to freeze.
+
+    `written` (ns) distinguishes two freezes of one pod.
+    """
 
     uid: str
     group: Path
@@ -28,30 +31,30 @@ class Mark:
 
 
 class Marks:
-    """The folder. `clock` is the kernel's monotonic one."""
+    """The folder of marks and heartbeats. `clock` is the kernel's monotonic clock, in seconds."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float]) -> None:
         self._folder = folder
         self._clock = clock
 
     def prepare(self) -> None:
-        """Make the folder, for whoever comes first. Raises `OSError`."""
+        """Create the folder; the agent and the watchdog both do so. Raises `OSError`."""
         (self._folder / _FROZEN).mkdir(parents=True, exist_ok=True)
 
     def put(self, uid: str, *, group: Path) -> None:
-        """Mark a pod as frozen by us. Raises `OSError`."""
+        """Mark a pod as frozen by the agent. Raises `OSError`."""
         self._replace(f"{_FROZEN}/{uid}", text=str(group))
 
     def drop(self, uid: str) -> None:
-        """Mark it no more."""
+        """Remove a pod's mark."""
         (self._folder / _FROZEN / uid).unlink(missing_ok=True)
 
     def has(self, uid: str) -> bool:
-        """Whether it is marked."""
+        """Whether a pod is marked."""
         return (self._folder / _FROZEN / uid).exists()
 
     def all(self) -> list[Mark]:
-        """Every mark. One that vanishes meanwhile is left out."""
+        """Return every mark. A mark that disappears meanwhile is left out."""
         marks = []
         for file in sorted((self._folder / _FROZEN).glob("[!.]*")):
             try:
@@ -61,15 +64,18 @@ class Marks:
         return marks
 
     def beat(self, who: str) -> None:
-        """Say that `who` works. Raises `OSError`."""
+        """Write a heartbeat of `who`. Raises `OSError`."""
         self._replace(who, text=repr(self._clock()))
 
     def leave(self, who: str) -> None:
-        """Say that `who` is going."""
+        """Remove the heartbeat of `who`, which is ending."""
         (self._folder / who).unlink(missing_ok=True)
 
     def alive(self, who: str) -> bool:
-        """Whether `who` has beaten of late. A clock that stands before the beat is another boot's."""
+        """Whether `who` has a recent heartbeat.
+
+        A heartbeat in the future of the clock is from before a reboot.
+        """
         try:
             age = self._clock() - float((self._folder / who).read_text())
         except (OSError, ValueError):
@@ -77,7 +83,7 @@ class Marks:
         return 0 <= age < SILENT_SECONDS
 
     def _replace(self, name: str, *, text: str) -> None:
-        # In one step: a reader never sees half of it.
+        # Atomically: a reader never sees half a file.
         file = self._folder / name
         new = file.with_name(f".{file.name}.new")
         new.write_text(text)

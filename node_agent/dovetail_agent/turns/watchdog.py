@@ -1,10 +1,10 @@
-"""`python -m dovetail_agent.turns.watchdog`: thaws what the agent has frozen when the agent works no more.
+"""`python -m dovetail_agent.turns.watchdog`: thaws what an ended agent has frozen.
 
-It runs in a pod of its own, for kubelet ends all containers of a pod together, and it needs nothing: no API server, no
-device, no library but Python's own. Both ways are covered: when the agent dies it thaws, and when it goes itself it
-thaws and takes its sign of life away, without which the agent freezes nobody.
+It runs in a pod of its own, because kubelet ends all containers of a pod together. It depends on no API server, device
+or library other than Python's own. It covers both failures: if the agent ends, the watchdog thaws; if the watchdog
+ends, it thaws and removes its own heartbeat, without which the agent freezes no pod.
 
-A pod is thawed once for each time that it was frozen, so that a pod which somebody else freezes later stays so.
+The watchdog thaws a pod once for each freeze, so that a pod that something else freezes later stays frozen.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class Watchdog:
-    """One look at a time, so that its tests need no clock."""
+    """Takes one look at a time, so that its tests need no clock."""
 
     def __init__(self, freezing: Freezing, *, marks: Marks) -> None:
         self._freezing = freezing
@@ -33,12 +33,15 @@ class Watchdog:
         self._thawed: set[Mark] = set()
 
     def look(self) -> list[str]:
-        """Say that we watch, and thaw what is marked if the agent is silent. Returns what was done, in sentences."""
+        """Write a heartbeat, and thaw every marked pod if the agent is silent.
+
+        Return a sentence for each.
+        """
         self._marks.beat(WATCHDOG)
         return [] if self._marks.alive(AGENT) else self._thaw_all("the agent is silent")
 
     def leave(self) -> list[str]:
-        """Nobody watches from here on: nobody may stand still."""
+        """Remove the heartbeat and thaw every marked pod: without a watchdog none may stay frozen."""
         self._marks.leave(WATCHDOG)
         return self._thaw_all("the watchdog ends")
 
@@ -50,7 +53,7 @@ class Watchdog:
     def _thaw(self, mark: Mark, *, why: str) -> str:
         try:
             self._freezing.thaw(self._freezing.root / mark.group)
-        except FileNotFoundError:  # a UID never comes back: nobody freezes it again
+        except FileNotFoundError:  # a UID is never reused: no agent freezes it again
             self._marks.drop(mark.uid)
             return ""
         except OSError as error:
@@ -60,9 +63,9 @@ class Watchdog:
 
 
 def main() -> None:
-    """Watch until SIGTERM. Exits 1 with one sentence where there is nothing to thaw with."""
+    """Watch until SIGTERM. Exits 1 with one sentence if there is no freezer."""
     args = _parser().parse_args()
-    # Taken by waiting for them: a handler that sets an event can meet the very lock that waiting for it holds.
+    # Waits for blocked signals: a handler that sets an event can meet the lock that the waiter holds.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
         marks = Marks(args.marks, clock=time.monotonic)
@@ -73,7 +76,10 @@ def main() -> None:
 
 
 def watch(watchdog: Watchdog, *, is_told_to_end: Callable[[float], bool]) -> None:
-    """Look every second until told to end, and leave nobody behind. `is_told_to_end` waits that long for it."""
+    """Look every second until the end is requested, then leave no pod frozen.
+
+    `is_told_to_end` waits that long.
+    """
     try:
         while True:
             _say(watchdog.look())

@@ -1,4 +1,4 @@
-"""The Helm chart as the sandbox uses it: where it is, rendered by the real Helm, and taken apart."""
+"""The Helm chart: finds it, renders it with the real Helm, and splits its manifests."""
 
 import base64
 import json
@@ -21,14 +21,17 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """What the chart makes: `workloads` run as processes here, the `objects` go to the API server."""
+    """The chart's manifests: `workloads` run as local processes, `objects` go to the API server."""
 
     text: str
     workloads: tuple[Manifest, ...]
     objects: tuple[Manifest, ...]
 
     def files_of(self, kind: Literal["ConfigMap", "Secret"], *, name: str) -> dict[str, str]:
-        """The files of a ConfigMap or a Secret. Raises `ChartError` for one that the chart does not have."""
+        """Return the files of a ConfigMap or Secret.
+
+        Raises `ChartError` if the chart does not have it.
+        """
         for manifest in self.objects:
             if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
                 data: dict[str, str] = manifest.get("data") or {}
@@ -36,7 +39,7 @@ class Rendered:
         raise ChartError(f"The chart mounts {kind} {name}, but has none of that name.")
 
     def has(self, kind: str, *, name: str) -> bool:
-        """Whether the chart makes such an object."""
+        """Whether the chart creates such an object."""
         return any(each["kind"] == kind and each["metadata"]["name"] == name for each in self.objects)
 
     def service_accounts(self) -> set[str]:
@@ -45,7 +48,10 @@ class Rendered:
 
 
 def folder() -> Path:
-    """The chart: of the checkout that this runs from, else of the installed package. Raises `ChartError`."""
+    """Return the chart's folder in the checkout, or in the installed package.
+
+    Raises `ChartError`.
+    """
     package = Path(str(resources.files("dovetail_sandbox")))
     for candidate in (package.parents[1] / "helm" / "dovetail", package / "chart"):
         if (candidate / "Chart.yaml").exists():
@@ -62,9 +68,9 @@ def render(
     namespace: str = NAMESPACE,
     source: Path | None = None,
 ) -> Rendered:
-    """The chart with these values, and with a user's `--set` on top: ours, or the one in the folder `source`.
+    """Render our chart, or the one in `source`, with these values and a user's `--set` options.
 
-    Raises `ChartError` with Helm's words.
+    Raises `ChartError` with Helm's message.
     """
     settings = [argument for key, value in values.items() for argument in ("--set-json", f"{key}={json.dumps(value)}")]
     settings += [argument for override in overrides for argument in ("--set", override)]
@@ -89,7 +95,7 @@ def render(
 
 
 def split(text: str) -> Rendered:
-    """Rendered manifests, taken apart."""
+    """Split rendered manifests."""
     manifests = [manifest for manifest in yaml.safe_load_all(text) if manifest]
     return Rendered(
         text=text,

@@ -1,4 +1,4 @@
-"""A neighbour made ready to run beside Dovetail: a certificate for its webhooks, and its chart as it runs here."""
+"""Prepares a neighbour to run next to Dovetail: its webhooks' certificate, and its chart."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,10 @@ _VALID_DAYS: Final = 365
 
 
 def prepared(neighbour: Neighbour, *, cluster: Cluster, programs: Mapping[str, Path]) -> Rendered:
-    """What its chart makes on this machine. Raises `ChartError`; `ToolUnavailableError` where there is no openssl."""
+    """Render a neighbour's chart for this machine.
+
+    Raises `ChartError`, and `ToolUnavailableError` without openssl.
+    """
     folder, known = cluster.folder / "certificates" / neighbour.name, cluster.state()
     certificate, key = _certificate(folder, names=neighbour.host_names)
     local = Local(
@@ -38,13 +41,16 @@ def prepared(neighbour: Neighbour, *, cluster: Cluster, programs: Mapping[str, P
 
 
 def _certificate(folder: Path, *, names: Sequence[str]) -> tuple[str, str]:
-    """Writes `tls.crt`, which signs itself for 127.0.0.1 and these host names, and `tls.key`; both as text."""
+    """Write `tls.crt`, self-signed for 127.0.0.1 and these host names, and `tls.key`.
+
+    Return both texts. Raises `ToolUnavailableError` without openssl.
+    """
     if shutil.which("openssl") is None:
         raise ToolUnavailableError(["openssl"], reason="it is not installed, and a webhook needs a certificate")
     folder.mkdir(parents=True)
     certificate, key = folder / "tls.crt", folder / "tls.key"
     alternatives = ",".join([*(f"DNS:{name}" for name in names), "IP:127.0.0.1"])
-    # PKCS #1, the only form in which Kueue reads the key of its authority.
+    # PKCS #1 is the only form in which Kueue reads the key of its authority.
     call("openssl", "genrsa", "-traditional", "-out", key, "2048")
     call(
         *("openssl", "req", "-x509", "-new", "-key", key, "-out", certificate, "-days", _VALID_DAYS),

@@ -1,7 +1,7 @@
-"""Controllers of other projects that a sandbox runs beside Dovetail, by their own Helm charts. Pure.
+"""Other projects' controllers that a sandbox runs next to Dovetail, from their charts. Pure.
 
-Their charts are written for a cluster, and are left as they are but for what no process of this machine can have: the
-API server reaches their webhooks by an address instead of a Service, and nobody but the sandbox signs certificates.
+The charts are written for a cluster. They change only where a local process cannot have the original: the API server
+reaches their webhooks by an address instead of a Service, and only the sandbox signs certificates.
 """
 
 import base64
@@ -22,10 +22,10 @@ _PORT_USES: Final = ("webhook", "health")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """One controller. Its name is that of its program, of its chart's release and of its process in the sandbox.
+    """One controller. Its program, its chart's release and its process all have its name.
 
-    `own_certificate`: it cannot do without looking after its certificate itself, and keeps one that it finds good:
-    one that names, besides its Service, this authority.
+    `own_certificate` is the name of the authority of a controller that must manage its certificate itself. It keeps a
+    valid certificate that names this authority in addition to its Service.
     """
 
     name: str
@@ -34,23 +34,26 @@ class Neighbour:
 
     @property
     def namespace(self) -> str:
-        """Where its chart is installed."""
+        """The namespace of its chart."""
         return f"{self.name}-system"
 
     @property
     def service(self) -> str:
-        """By which name it takes its webhooks to be called."""
+        """The host name that it expects for calls to its webhooks."""
         return f"{self.name}-webhook-service.{self.namespace}.svc"
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """What its certificate has to name."""
+        """The names in its certificate."""
         return tuple(name for name in (self.service, self.own_certificate) if name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """Where a neighbour is on this machine. `certificates` has `tls.crt`, `tls.key`; the certificate signs itself."""
+    """A neighbour's place on this machine.
+
+    `certificates` has `tls.crt` and `tls.key`; the certificate is self-signed.
+    """
 
     webhook_port: int
     health_port: int
@@ -59,11 +62,11 @@ class Local:
     key: str
 
     def url(self, path: str) -> str:
-        """Where the API server calls a webhook."""
+        """The URL at which the API server calls a webhook."""
         return f"https://127.0.0.1:{self.webhook_port}{path}"
 
 
-# In the order in which they start: Kueue looks for JobSets when it does.
+# In the order of their start: Kueue looks for JobSets when it starts.
 NEIGHBOURS: Final = {
     each.name: each
     for each in (
@@ -71,7 +74,7 @@ NEIGHBOURS: Final = {
         Neighbour(
             name="kueue",
             own_certificate="kueue-ca",
-            # An API of its own behind the API server's, which would need a Service that can be reached.
+            # An aggregated API would need a reachable Service.
             values={"controllerManager.featureGates": [{"name": "VisibilityOnDemand", "enabled": False}]},
         ),
     )
@@ -79,7 +82,10 @@ NEIGHBOURS: Final = {
 
 
 def chosen(names: Collection[str]) -> list[Neighbour]:
-    """The neighbours of these names, in the order of their start. Raises `InvalidInputError` for an unknown one."""
+    """Return the named neighbours in the order of their start.
+
+    Raises `InvalidInputError` if unknown.
+    """
     if unknown := [name for name in names if name not in NEIGHBOURS]:
         raise InvalidInputError("with", value=unknown[0], allowed=", ".join(NEIGHBOURS))
     return [each for each in NEIGHBOURS.values() if each.name in names]
@@ -96,9 +102,10 @@ def port_name(neighbour: Neighbour, use: str) -> str:
 
 
 def adapted(rendered: Rendered, *, neighbour: Neighbour, local: Local) -> Rendered:
-    """The chart as it runs on this machine."""
+    """Adapt the chart to this machine."""
     workloads = tuple(_as_process(each, neighbour=neighbour, local=local) for each in rendered.workloads)
-    # Nothing could answer for an API service, and one that does not answer keeps namespaces from going.
+    # No process can serve an aggregated API here, and an API service without an answer blocks the deletion of
+    # namespaces.
     kept = [each for each in rendered.objects if each["kind"] != "APIService"]
     objects = tuple(_placed(each, neighbour=neighbour, local=local) for each in kept)
     return Rendered(text=rendered.text, workloads=workloads, objects=objects)
@@ -140,7 +147,7 @@ def _configured(told: Mapping[str, Any], *, neighbour: Neighbour, local: Local) 
         "health": {"healthProbeBindAddress": f"127.0.0.1:{local.health_port}"},
         "metrics": {"bindAddress": "0"},
         "webhook": {"host": "127.0.0.1", "port": local.webhook_port, "certDir": str(local.certificates)},
-        # One process, and outside a pod it would not know where to keep its Lease.
+        # There is only one process, and outside a pod it does not know the namespace of its Lease.
         "leaderElection": {**told.get("leaderElection", {}), "leaderElect": False},
         "internalCertManagement": {**told["internalCertManagement"], "enable": bool(neighbour.own_certificate)},
     }

@@ -1,7 +1,8 @@
-"""A mounted Secret as kubelet has it: a folder that follows the Secret. A component of the sandbox runs this module.
+"""Keeps a folder in sync with a Secret, as kubelet does for a mount.
 
-Kubelet polls too. It swaps a link, so that a reader never sees one file of the old Secret and one of the new; here the
-key is written before the certificate, and the webhook keeps its old pair while the two do not match.
+Runs as a sandbox component. Kubelet polls too. It swaps a link, so that a reader never sees one file of the old Secret
+and one of the new. Here the key is written before the certificate, and the webhook keeps its old pair while the two do
+not match.
 """
 
 import argparse
@@ -26,7 +27,10 @@ class _Secret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> None:
-    """Write the Secret's files whenever they change, until cancelled. Those of one that is gone stay, as on a node."""
+    """Write the Secret's files at each change, until cancelled.
+
+    The files of a deleted Secret stay, as on a node.
+    """
     written: dict[str, bytes] = {}
     while True:
         try:
@@ -43,7 +47,7 @@ async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> 
 
 
 def _write(files: dict[str, bytes], *, folder: Path) -> None:
-    # tls.key after tls.crt in the alphabet: in reverse the key is first.
+    # Alphabetically, tls.key follows tls.crt: the reverse order writes the key first.
     for name, text in sorted(files.items(), reverse=True):
         beside = folder / f".{name}.new"
         beside.write_bytes(text)

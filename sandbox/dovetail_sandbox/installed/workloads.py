@@ -1,7 +1,7 @@
-"""The containers of the chart's workloads as local processes, with the command lines that they have in a cluster. Pure.
+"""Runs the chart's containers as local processes with their own command lines. Pure.
 
-What a kubelet would provide is mapped to this machine: files of mounted ConfigMaps and Secrets to copies of them, empty
-volumes to folders, the service account to a kubeconfig, the downward API to values that fit.
+What kubelet provides is mapped to this machine: files of mounted ConfigMaps and Secrets to copies, empty volumes to
+folders, the service account to a kubeconfig, the downward API to suitable values.
 """
 
 import re
@@ -19,7 +19,10 @@ _REFERENCE: Final = re.compile(r"\$\((\w+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where things are on this machine. `program` finds a command, `kubeconfig` that of a container."""
+    """Places on this machine.
+
+    `program` returns the path of a command, `kubeconfig` that of a container's kubeconfig.
+    """
 
     folder: Path
     program: Callable[[str], Path]
@@ -28,14 +31,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountedSecret:
-    """A Secret that a workload mounts and the chart does not make, and the folder for its files."""
+    """A mounted Secret that the chart does not create, and the folder for its files."""
 
     name: str
     folder: Path
 
 
 def secrets_of_others(rendered: Rendered, *, place: Place) -> list[MountedSecret]:
-    """The mounted Secrets that come into being while the sandbox runs."""
+    """Return the mounted Secrets that are created while the sandbox runs."""
     return [
         MountedSecret(name=secret["secretName"], folder=_volume_folder(workload, volume["name"], place=place))
         for workload in rendered.workloads
@@ -45,7 +48,7 @@ def secrets_of_others(rendered: Rendered, *, place: Place) -> list[MountedSecret
 
 
 def files(rendered: Rendered, *, place: Place) -> dict[Path, str]:
-    """Every file of every ConfigMap and Secret of the chart that a workload mounts, and where its copy goes."""
+    """Return each file of the chart's mounted ConfigMaps and Secrets, by the path of its copy."""
     found: dict[Path, str] = {}
     for workload in rendered.workloads:
         for volume in _pod(workload).get("volumes") or []:
@@ -61,13 +64,19 @@ def files(rendered: Rendered, *, place: Place) -> dict[Path, str]:
 
 
 def service_account(workload: Manifest, *, container: str, known: set[str]) -> str:
-    """Whom a container acts as. A pod has one account for all; here each has its own where the chart has one for it."""
+    """Return a container's service account.
+
+    A pod has one account for all containers. Here each container has its own if the chart has one for it.
+    """
     own = f"dovetail-{container}"
     return own if own in known else str(_pod(workload).get("serviceAccountName") or "default")
 
 
 def components(rendered: Rendered, *, place: Place, without: Collection[str] = ()) -> Iterator[tuple[str, Component]]:
-    """Each container as a component, with its service account. Raises `ChartError` for what has no match here."""
+    """Yield each container as a component with its service account.
+
+    Raises `ChartError` for a part without an equivalent here.
+    """
     accounts = rendered.service_accounts()
     for workload, container in _containers(rendered):
         if container["name"] not in without:
@@ -76,7 +85,7 @@ def components(rendered: Rendered, *, place: Place, without: Collection[str] = (
 
 
 def check_names(rendered: Rendered, *, names: Collection[str], option: str) -> None:
-    """Raises `InvalidInputError` for a name that no container of the chart has."""
+    """Raise `InvalidInputError` for a name that no container of the chart has."""
     present = [container["name"] for _, container in _containers(rendered)]
     if unknown := [name for name in names if name not in present]:
         raise InvalidInputError(option, value=unknown[0], allowed=", ".join(present))
@@ -134,7 +143,10 @@ def _value(entry: Mapping[str, Any], *, workload: Manifest, container: str) -> s
 
 
 def _mounts(workload: Manifest, *, container: Mapping[str, Any], place: Place) -> dict[str, Path]:
-    """Mount paths and the folders or files that stand for them; paths of the machine itself stay as they are."""
+    """Return mount paths and their local folders or files.
+
+    Paths of the machine itself stay as they are.
+    """
     own = {volume["name"] for volume in _pod(workload).get("volumes") or [] if "hostPath" not in volume}
     return {
         mount["mountPath"].rstrip("/"): _volume_folder(workload, mount["name"], place=place) / mount.get("subPath", "")

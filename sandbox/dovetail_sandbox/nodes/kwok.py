@@ -1,4 +1,4 @@
-"""Simulated nodes as Kubernetes has them, and the configuration that kwokctl makes a control plane of. Pure."""
+"""Node objects of simulated nodes, and kwokctl's configuration of the control plane. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -13,16 +13,20 @@ from dovetail import names
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
 
 FAKE_NODE: Final = "kwok.x-k8s.io/node"
-SERVICE_ADDRESS: Final = "10.0.0.1"  # the first of kube-apiserver's default service range, by which pods reach it
+# the first of kube-apiserver's default service range; pods reach the API server there
+SERVICE_ADDRESS: Final = "10.0.0.1"
 PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok")
 _MAX_PODS: Final = "110"
-# Go's collector of garbage takes a fifth of what a busy API server computes: while their memory is small, it and those
-# that it keeps busy are told to run it seldom.
+# Go's garbage collector takes a fifth of a busy API server's CPU time. While their memory is small, these settings make
+# it and its clients collect less often.
 _SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
 
 
 def manifest(node: SimulatedNode) -> dict[str, Any]:
-    """The Node object. The agent's simulated provider reads the devices from its annotation."""
+    """Build the Node object.
+
+    The agent's simulated provider reads the devices from its annotation.
+    """
     resources_ = {
         "cpu": f"{node.cpu_milli}m",
         "memory": f"{node.memory_mib}Mi",
@@ -39,7 +43,7 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
     if node.devices:
         labels |= {names.LABEL_MODEL: node.model}
         if node.resource:
-            # The plugin of a real node would advertise this; here nobody else does.
+            # On a real node the vendor's plugin advertises this.
             resources_[node.resource] = str(node.devices)
             labels |= _discovered(node)
         else:
@@ -62,7 +66,7 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
 
 
 def _discovered(node: SimulatedNode) -> dict[str, str]:
-    """The labels of NVIDIA's feature discovery; other vendors have none that say as much."""
+    """Return the labels of NVIDIA's feature discovery. Other vendors have no comparable ones."""
     if node.vendor != "nvidia":
         return {}
     return {
@@ -74,7 +78,7 @@ def _discovered(node: SimulatedNode) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
-    """Where the API server's audit policy is, and where it writes one line of JSON for each request."""
+    """The API server's audit policy and its log, with one line of JSON for each request."""
 
     policy: Path
     log: Path
@@ -89,7 +93,10 @@ def configuration(
     real_node: bool,
     requests: RequestLog | None = None,
 ) -> str:
-    """kwokctl's configuration with our stages: every port and program is said, so that it chooses none."""
+    """Build kwokctl's configuration with our stages.
+
+    It sets every port and program: kwokctl chooses none.
+    """
     options = {
         "runtime": "binary",
         "kubeVersion": kube_version,
@@ -122,9 +129,10 @@ def configuration(
 
 
 def audit_policy(*, namespace: str) -> str:
-    """An audit policy that records the requests of one namespace's service accounts: who asked what, and the answer.
+    """Return an audit policy that records the requests of one namespace's service accounts.
 
-    A watch is recorded when it starts: its end may come after everybody has stopped reading.
+    Each record has the requester, the request and the answer. A watch is recorded at its start: its end can come after
+    the log was read.
     """
     policy = {
         "apiVersion": "audit.k8s.io/v1",
@@ -143,24 +151,24 @@ def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list
         _argument("kubelet-client-certificate", str(pki / "admin.crt")),
         _argument("kubelet-client-key", str(pki / "admin.key")),
         _argument("kubelet-preferred-address-types", "InternalIP"),
-        # Holds a kubelet to its own node and pods; kwokctl leaves it out.
+        # Restricts a kubelet to its own node and pods; kwokctl leaves it out.
         _argument("enable-admission-plugins", "NodeRestriction"),
-        # Webhooks are reached by the address of a pod, as there is no kube-proxy beside the API server.
+        # The API server reaches webhooks by a pod's address, because it has no kube-proxy.
         _argument("enable-aggregator-routing", "true"),
     ]
     if requests is not None:
         api_server.append(_argument("audit-policy-file", str(requests.policy)))
         api_server.append(_argument("audit-log-path", str(requests.log)))
     if real_node:
-        # The node comes in over a network interface of its own; everything else listens on loopback only.
+        # The node connects through a network interface of its own; everything else listens on loopback only.
         api_server.append(_argument("bind-address", "0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
-    # One of each is all there is: on a busy machine it would lose a Lease to nobody, end, and stay away.
+    # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
     alone = _argument("leader-elect", "false")
     return [
-        # What is lost when the machine fails is thrown away anyway.
+        # Data that a machine failure loses is temporary anyway.
         {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", "true")], "extraEnvs": _SELDOM_COLLECTED},
         {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _SELDOM_COLLECTED},
-        # As clusters run it: each controller has an account of its own, by which policies know the Job controller.
+        # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
             "name": "kube-controller-manager",
             "extraArgs": [alone, _argument("use-service-account-credentials", "true")],

@@ -1,11 +1,10 @@
-"""Simulated nodes: read from a declaration or from a trace's list of nodes, and checked. Data only.
+"""Simulated nodes from a declaration or from a trace's list of nodes, validated. Data only.
 
-A declaration (YAML) is a list; this adds four nodes `v100-0` … `v100-3` with eight cards each:
-
+A declaration (YAML) is a list. This entry adds four nodes `v100-0` … `v100-3` with eight devices each:
     - {name: v100, count: 4, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}
 
-With `resource: nvidia.com/gpu` a vendor's device plugin serves the nodes, else Dovetail manages them; a vendor other
-than NVIDIA always serves its own.
+With `resource: nvidia.com/gpu` a vendor's device plugin serves the nodes, otherwise Dovetail manages them. Vendors
+other than NVIDIA always serve their own.
 
 A trace's list (CSV) has the columns sn, cpu_milli, memory_mib, gpu and model.
 """
@@ -25,7 +24,7 @@ from dovetail.gpu import models
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_sandbox.errors import InvalidInputError
 
-UNKNOWN_MODEL_MIB: Final = 16384  # memory of a card whose model the table does not know, as the smallest common one
+UNKNOWN_MODEL_MIB: Final = 16384  # memory of a device of an unknown model: that of the smallest common one
 DEFAULT_CPU_MILLI: Final = 64_000
 DEFAULT_MEMORY_MIB: Final = 262_144
 _FIELDS: Final = ("name", "count", "model", "devices", "memory_mib", "cpu", "memory", "vendor", "resource")
@@ -37,7 +36,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One node, with `devices` cards of one model (0: a node without GPUs, `model` is "").
+    """One node with `devices` devices of one model; 0 is a node without GPUs and with no model.
 
     `resource` is what a vendor's plugin advertises there; empty on a node that Dovetail manages.
     """
@@ -53,9 +52,10 @@ class SimulatedNode:
 
 
 def read(path: Path | None, *, limit: int | None = None) -> list[SimulatedNode]:
-    """The nodes of a file (`.csv`: a trace's list; else a declaration), or the built-in ones; at most `limit`.
+    """Read the nodes of a file, or the built-in ones; at most `limit`.
 
-    Raises `InvalidInputError` that names the file's entry, the field and the value.
+    A `.csv` file is a trace's list, any other a declaration. Raises `InvalidInputError` with the file's entry, the
+    field and the value.
     """
     if limit is not None and limit < 1:
         raise InvalidInputError("limit-nodes", value=limit, allowed="a whole number from 1 up")
@@ -72,7 +72,7 @@ def read(path: Path | None, *, limit: int | None = None) -> list[SimulatedNode]:
 
 
 def declared(text: str) -> list[SimulatedNode]:
-    """The nodes of a YAML declaration."""
+    """Parse the nodes of a YAML declaration. Raises `InvalidInputError`."""
     try:
         sets = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -84,7 +84,10 @@ def declared(text: str) -> list[SimulatedNode]:
 
 
 def traced(text: str) -> list[SimulatedNode]:
-    """The nodes of a trace's CSV. A model that the table does not know has `UNKNOWN_MODEL_MIB` a card."""
+    """Parse the nodes of a trace's CSV. Raises `InvalidInputError`.
+
+    Devices of an unknown model have `UNKNOWN_MODEL_MIB` of memory each.
+    """
     lines = csv.DictReader(text.splitlines())
     if missing := [column for column in _COLUMNS if column not in (lines.fieldnames or ())]:
         raise InvalidInputError("columns", value=lines.fieldnames, allowed=f"a header with {', '.join(missing)} too")
@@ -139,7 +142,10 @@ def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
 
 
 def _resource(value: object, *, vendor: str, devices: int, field: str) -> str:
-    """What a vendor's plugin advertises on the nodes; empty where Dovetail manages them, as it may NVIDIA's alone."""
+    """Return what a vendor's plugin advertises; empty where Dovetail manages the nodes.
+
+    Dovetail manages only NVIDIA's.
+    """
     if value is None:
         return _RESOURCES_BY_VENDOR[vendor] if devices and vendor != "nvidia" else ""
     if not isinstance(value, str) or not _RESOURCE.fullmatch(value) or not devices:

@@ -1,4 +1,4 @@
-"""Ports for the components of a sandbox: free ones, and never another sandbox's."""
+"""Chooses free ports for the components of a sandbox that no other sandbox has."""
 
 import random
 import socket
@@ -7,17 +7,17 @@ from typing import Final
 
 from dovetail_sandbox.errors import SandboxError
 
-# Below the range from which Linux takes ports for outgoing connections (32768 and up), above the well-known ones.
+# Below Linux's range for outgoing connections (32768 and up), above the well-known ports.
 RANGE: Final = range(21000, 32000)
 
 
 def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]:
-    """A port for each component. `taken` are those of other sandboxes, also while nobody listens there yet.
+    """Choose a port for each component. `taken` has other sandboxes' ports, used or not.
 
-    The caller holds `state.locked` until the choice is written down.
+    The caller holds `state.locked` until the choice is recorded. Raises `SandboxError` if too few are free.
     """
     used = set(taken)
-    # From anywhere: another user's sandboxes are not among `taken`, and may be starting at this moment.
+    # A random start: another user's sandboxes are not in `taken`, and can be starting at this moment.
     first = random.SystemRandom().randrange(len(RANGE))
     free = (port for port in (*RANGE[first:], *RANGE[:first]) if port not in used and _bindable(port))
     chosen = dict(zip(components, free, strict=False))

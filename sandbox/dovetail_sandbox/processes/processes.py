@@ -1,7 +1,7 @@
-"""Processes of this machine: which is which, whether it lives, and how it is ended. Linux, through /proc.
+"""Identifies, signals and ends processes of this machine. Linux only, through /proc.
 
-A number alone names nobody: numbers are used again. A process is known here by its number and its start time, and a
-signal goes through a pidfd, so that it cannot reach a later process of the same number.
+A PID alone identifies no process: PIDs are reused. Here a PID and a start time identify a process, and a signal goes
+through a pidfd, so that it cannot reach a later process with the same PID.
 """
 
 import os
@@ -21,24 +21,24 @@ _ENDED: Final = frozenset("ZX")
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has this number now; None when there is none, or only its remains."""
+    """Return the process that has this PID now; None if there is none, or only a zombie."""
     fields = _stat(pid)
     return None if not fields or fields[0] in _ENDED else ProcessId(pid, int(fields[19]))
 
 
 def exit_status(pid: int) -> int | None:
-    """How a process ended whose remains are there (its parent has not looked yet), as waitpid would tell it."""
+    """Return the exit status of a zombie, in waitpid's format; None if it is not a zombie."""
     fields = _stat(pid)
     return int(fields[49]) if fields and fields[0] in _ENDED else None
 
 
 def alive(process: ProcessId | None) -> bool:
-    """Whether this very process still runs."""
+    """Whether this process still runs."""
     return process is not None and identify(process.pid) == process
 
 
 def send(process: ProcessId, signal_number: int) -> bool:
-    """Sends a signal to this very process. False when it is gone."""
+    """Send a signal to this process. Return False if it is gone."""
     with suppress(ProcessLookupError):
         handle = os.pidfd_open(process.pid)
         try:
@@ -52,7 +52,7 @@ def send(process: ProcessId, signal_number: int) -> bool:
 
 
 def output_to(log: str) -> list[tuple[int, int, str, int, int] | tuple[int, int, int]]:
-    """What `posix_spawn` does with a new program's files: nothing to read, and all that it writes goes to a log."""
+    """File actions for `posix_spawn`: no input, and all output appended to a log."""
     return [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
@@ -61,7 +61,7 @@ def output_to(log: str) -> list[tuple[int, int, str, int, int] | tuple[int, int,
 
 
 def marked(folder: Path) -> list[ProcessId]:
-    """Every process of the sandbox in that folder, however it came to be. Not the caller itself."""
+    """Return every process of the sandbox in that folder, except the caller."""
     wanted = f"{MARK}={folder}".encode()
     found = []
     for entry in _PROC.iterdir():
@@ -75,7 +75,10 @@ def marked(folder: Path) -> list[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
-    """Ends processes: asks, and after the grace period (0: at once) does not ask. Returns when they are gone."""
+    """End processes: SIGTERM, then SIGKILL after the grace period (0: at once).
+
+    Return when all are gone.
+    """
     first = signal.SIGTERM if grace_seconds else signal.SIGKILL
     rest = [process for process in processes if send(process, first)]
     rest = _wait_gone(rest, seconds=grace_seconds)
@@ -85,18 +88,18 @@ def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
 
 
 def forget(process: ProcessId) -> None:
-    """Takes leave of a process that has ended, if it was a child of ours; else its remains stay until we end."""
+    """Reap an ended process if it is a child of ours. Otherwise it stays a zombie until we end."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third, the state, on; empty when there is none."""
+    """The fields of /proc/<pid>/stat from the third, the state, on; empty without a process."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return []
-    # The second field is the name in brackets and may hold anything, so count from the last bracket.
+    # The second field, the name in brackets, can contain anything: count from the last bracket.
     return stat[stat.rindex(")") + 2 :].split()
 
 

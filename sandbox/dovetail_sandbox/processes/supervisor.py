@@ -1,9 +1,10 @@
-"""The one process that runs a sandbox's programs: `python -m dovetail_sandbox.processes.supervisor <folder>`.
+"""The process that runs a sandbox's programs.
 
-It reads desired.json (again at every SIGHUP), starts what shall run, starts again what ended, later and later as
-kubelet does, and writes observed.json. It is a subreaper: what kwokctl starts and leaves behind becomes its child, so
-that it learns how each of them ends. SIGTERM ends everything. It is single-threaded and waits in sigtimedwait, where
-no signal can be missed between a look and a sleep.
+Start it with `python -m dovetail_sandbox.processes.supervisor <folder>`.
+It reads desired.json (again at every SIGHUP), starts the wanted programs, restarts those that end, with a growing delay
+as kubelet does, and writes observed.json. It is a subreaper: processes that kwokctl leaves behind become its children,
+so that it learns how each of them ends. SIGTERM ends everything. It is single-threaded and waits in sigtimedwait, where
+no signal can be missed between a check and a sleep.
 """
 
 import ctypes
@@ -21,23 +22,35 @@ from dovetail_sandbox.processes import processes
 from dovetail_sandbox.state import Component, Observed, ProcessId
 
 GRACE_SECONDS: Final = 5.0
-STEADY_SECONDS: Final = 60.0  # who ran this long is forgiven: its next start is at once
+STEADY_SECONDS: Final = 60.0  # after this time a program counts as stable: its next restart is immediate
 MAX_BACKOFF_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 3600.0
-_STARTING_SECONDS: Final = 0.5  # between looks while kwokctl is at work
+_STARTING_SECONDS: Final = 0.5  # between checks while kwokctl runs
 _SIGNALS: Final = (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """A component and what became of it. Times are those of the monotonic clock."""
+    """A component and its process.
+
+    - `spec`: the component.
+    - `adopted`: another program started it, and it is not restarted.
+    - `process`: its process; None if it does not run.
+    - `restarts`: number of restarts.
+    - `crashes`: number of crashes in a row.
+    - `last_exit`: how it last ended; empty if it has not.
+    - `done`: a `once` program that ended with 0.
+    - `started_at`: its last start, in seconds of the monotonic clock.
+    - `start_at`: earliest next start, in seconds of the monotonic clock.
+    - `kill_at`: when SIGKILL follows SIGTERM, on the same clock; None if no end was requested.
+    """
 
     spec: Component
     adopted: bool = False
     process: ProcessId | None = None
     restarts: int = 0
-    crashes: int = 0  # one after the other
+    crashes: int = 0
     last_exit: str = ""
     done: bool = False
     started_at: float = 0.0
@@ -45,7 +58,7 @@ class Child:
     kill_at: float | None = None
 
     def observed(self) -> Observed:
-        """As it is told to others."""
+        """The component's state for observed.json."""
         if self.process is not None:
             word = "running"
         elif self.done:
@@ -66,7 +79,7 @@ class Child:
         )
 
     def ended(self, how: str, *, success: bool, now: float) -> None:
-        """Takes note of the end, and of when to start again."""
+        """Record the end, and when to start again."""
         asked = self.kill_at is not None
         steady = now - self.started_at >= STEADY_SECONDS
         self.process, self.kill_at = None, None
@@ -77,18 +90,18 @@ class Child:
 
     @property
     def startable(self) -> bool:
-        """Whether it is one that is started whenever it does not run."""
+        """Whether the supervisor starts it when it does not run."""
         once_over = self.spec.once and bool(self.last_exit)
         return self.process is None and not (self.adopted or self.spec.stopped or once_over)
 
 
 def backoff_seconds(crashes: int) -> float:
-    """How long after the n-th crash in a row a component is started again: 0, 1, 2, 4 … 30 s."""
+    """Return the delay after the n-th crash in a row: 0, 1, 2, 4 … 30 s."""
     return 0.0 if crashes <= 1 else min(MAX_BACKOFF_SECONDS, 2.0 ** (crashes - 2))
 
 
 def describe_exit(status: int) -> str:
-    """How a process ended, in words, from waitpid's status."""
+    """Describe how a process ended, from waitpid's status."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit code {code}"
@@ -99,15 +112,15 @@ def describe_exit(status: int) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Supervisor:
-    """The children, and the folder that says what they shall be."""
+    """The children, and the folder that says which ones to run."""
 
     folder: Path
     children: dict[str, Child] = field(default_factory=dict)
     _reported: list[Observed] | None = None
-    _unclaimed: dict[int, str] = field(default_factory=dict)  # how children ended that nobody had adopted yet
+    _unclaimed: dict[int, str] = field(default_factory=dict)  # how children ended before they were adopted
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT; then nothing of the sandbox runs any more."""
+        """Run until SIGTERM or SIGINT. At the end, no process of the sandbox runs."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         _become_subreaper()
         while True:
@@ -121,13 +134,16 @@ class Supervisor:
         self._end_all()
 
     def _end_all(self) -> None:
-        """Deployables get time to take leave; the control plane's data is thrown away, so it gets none."""
+        """End all processes.
+
+        Deployables get a grace period; the control plane gets none: its data is temporary.
+        """
         ours = [child.process for child in self.children.values() if child.process and not child.adopted]
         processes.end(ours, grace_seconds=GRACE_SECONDS)
         processes.end(processes.marked(self.folder), grace_seconds=0)
 
     def reconcile(self, *, now: float) -> None:
-        """One look at what shall run: starts, and asks to end, what differs."""
+        """Compare the wanted with the running programs once; start, or ask to end, what differs."""
         desired = state.read_desired(self.folder)
         wanted = {component.name: component for component in desired.components}
         for name, child in list(self.children.items()):
@@ -147,7 +163,7 @@ class Supervisor:
             self._adopt(Path(desired.adopt), logs=Path(desired.adopt_logs), now=now)
 
     def reap(self) -> None:
-        """Takes leave of every child that ended, known or not."""
+        """Reap every child that has ended, known or not."""
         now = time.monotonic()
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -160,7 +176,7 @@ class Supervisor:
                     child.ended(how, success=status == 0, now=now)
                     _tell(f"{child.spec.name} ended: {how}")
         for child in self.children.values():
-            # What kwokctl started is kwokctl's child as long as that runs, so nobody tells us.
+            # As long as kwokctl runs, what it started is its child, so we get no signal.
             if child.adopted and child.process and not processes.alive(child.process):
                 child.ended(self._how_ended(child.process.pid), success=False, now=now)
 
@@ -168,7 +184,7 @@ class Supervisor:
         spec = child.spec
         Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
         try:
-            # The children start with no signal blocked, unlike us.
+            # Unlike us, the children start with no signal blocked.
             pid = os.posix_spawn(
                 spec.argv[0],
                 spec.argv,
@@ -224,7 +240,7 @@ class Supervisor:
             self._reported = observed
 
 
-# The control plane's own scheduler, for pods of other schedulers than ours, goes by its schedulerName.
+# The control plane's own scheduler, for pods of other schedulers than ours. Its name here is its schedulerName.
 _ADOPTED_NAMES: Final = {"kube-scheduler": "default-scheduler"}
 
 
@@ -240,8 +256,8 @@ def _tell(text: str) -> None:
 
 
 def main() -> None:
-    """The entry point; the folder is the only argument."""
-    os.chdir("/")  # whatever folder `up` was called in may be removed
+    """Run the supervisor; the folder is the only argument."""
+    os.chdir("/")  # the folder in which `up` was called can be removed
     Supervisor(folder=Path(sys.argv[1])).run()
 
 

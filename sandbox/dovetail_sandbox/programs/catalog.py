@@ -1,4 +1,4 @@
-"""The programs of a sandbox as data: their versions, where they come from and how they are built."""
+"""The programs of a sandbox as data: versions, sources and build options."""
 
 import hashlib
 import platform
@@ -16,47 +16,63 @@ _MACHINES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "ar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One program. `release`, `checksum` and `digests` are addresses; "" for what the project does not publish."""
+    """One program.
+
+    - `name`: its name.
+    - `version`: its version, as its project writes it.
+    - `os`: operating system, as Go names it.
+    - `arch`: architecture, as Go names it.
+    - `folder`: folder of its Go module, in gomod/.
+    - `package`: its Go package.
+    - `ldflags`: linker flags.
+    - `release`: URL of its release; empty if its project publishes none.
+    - `checksum`: URL of a text with the release's SHA-256; empty if there is none.
+    - `digests`: URL of GitHub's API about the release, if there is no such text.
+    - `member`: its path in the release's archive; empty if the release is the program itself.
+    - `modules`: start of the SHA-256 of its Go module's files.
+    - `chart`: its project's Helm chart, a folder of its Go module that is kept next to the program.
+    - `version_arguments`: arguments with which it prints its version; empty if a copy on PATH does not count.
+    """
 
     name: str
     version: str
     os: str
     arch: str
-    folder: str  # of its Go module, in gomod/
+    folder: str
     package: str
     ldflags: str = ""
     release: str = ""
-    checksum: str = ""  # of a text that names the release's SHA-256
-    digests: str = ""  # of GitHub's API about the release, where there is no such text
-    member: str = ""  # in the release's archive; "": the release is the program itself
-    modules: str = ""  # the start of the SHA-256 of its Go module's files
-    chart: str = ""  # the project's Helm chart, a folder of its Go module that is kept beside the program
+    checksum: str = ""
+    digests: str = ""
+    member: str = ""
+    modules: str = ""
+    chart: str = ""
     version_arguments: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """The name of its folder in the cache: a program of other module files is another program."""
+        """The name of its folder in the cache. Other module files mean another program."""
         return f"{self.unpinned_key}-{self.modules}" if self.modules else self.unpinned_key
 
     @property
     def unpinned_key(self) -> str:
-        """The name of its folder in a cache of Dovetail 0.1, whatever its module files were."""
+        """The name of its folder in a cache of Dovetail 0.1, for any module files."""
         return f"{self.name}-{self.version}-{self.os}-{self.arch}"
 
 
 def machine() -> tuple[str, str]:
-    """This machine as Go names it: operating system and architecture."""
+    """Return this machine's operating system and architecture, as Go names them."""
     return platform.system().lower(), _MACHINES.get(platform.machine().lower(), platform.machine().lower())
 
 
 def tool(name: str) -> Tool:
-    """The program of that name, for this machine. Raises KeyError for one that is not in the table."""
+    """Return the named program for this machine. Raises `KeyError` if it is not in the table."""
     return table()[name]
 
 
 @cache
 def table() -> dict[str, Tool]:
-    """All programs, for this machine."""
+    """All programs for this machine, by name."""
     text = resources.files("dovetail_sandbox").joinpath("data/tools.toml").read_text(encoding="utf-8")
     modules = tomllib.loads(text)["module"]
     return {
@@ -68,7 +84,7 @@ def table() -> dict[str, Tool]:
 
 @cache
 def module_digest(folder: str) -> str:
-    """The first 12 hexadecimal digits of the SHA-256 of a Go module's files, their names included."""
+    """The first 12 hexadecimal digits of the SHA-256 of a Go module's files, with their names."""
     digest = hashlib.sha256()
     for path in sorted(resources.files("dovetail_sandbox").joinpath("gomod", folder).iterdir(), key=lambda p: p.name):
         content = path.read_bytes()

@@ -1,4 +1,7 @@
-"""Official releases, each verified by the SHA-256 that its project publishes, or that GitHub computed at its upload."""
+"""Downloads official releases and verifies each by a published SHA-256.
+
+The project publishes the digest, or GitHub computed it at the upload.
+"""
 
 import hashlib
 import http.client
@@ -19,7 +22,7 @@ from dovetail_sandbox.programs.catalog import Tool
 
 CONNECT_SECONDS: Final = 4.0
 _READ_SECONDS: Final = 30.0
-# Some hosts refuse a request that names no program, or Python's own name.
+# Some hosts reject a request without a user agent, or with Python's default one.
 _HEADERS: Final = {"User-Agent": "dovetail-sandbox"}
 _SHA256: Final = re.compile(r"\b[0-9a-fA-F]{64}\b")
 
@@ -38,7 +41,10 @@ class Release(msgspec.Struct, frozen=True):
 
 
 def fetch(tool: Tool, *, target: Path, first_answer_seconds: float = CONNECT_SECONDS) -> None:
-    """Writes the program of a release to `target`. Raises `DownloadError`, quickly where there is no network."""
+    """Write the program of a release to `target`.
+
+    Raises `DownloadError`, quickly without a network.
+    """
     file = PurePosixPath(tool.release).name
     published = _first_answer(tool.digests or tool.checksum, seconds=first_answer_seconds)
     checksum = asset_digest(published, file=file) if tool.digests else published_checksum(published, file=file)
@@ -51,7 +57,10 @@ def fetch(tool: Tool, *, target: Path, first_answer_seconds: float = CONNECT_SEC
 
 
 def published_checksum(published: bytes, *, file: str) -> str:
-    """The SHA-256 of `file` in a published text: the line that names the file, or the only one there is."""
+    """Return the SHA-256 of `file` from a published text: its line, or the only line.
+
+    Raises `DownloadError`.
+    """
     lines = [line for line in published.decode(errors="replace").splitlines() if _SHA256.search(line)]
     named = [line for line in lines if file in line.replace("*", " ").split()]
     chosen = named or (lines if len(lines) == 1 else [])
@@ -63,7 +72,7 @@ def published_checksum(published: bytes, *, file: str) -> str:
 
 
 def asset_digest(answer: bytes, *, file: str) -> str:
-    """The SHA-256 of `file` in the answer of GitHub's API about a release. Raises `DownloadError`."""
+    """Return the SHA-256 of `file` from the answer of GitHub's API. Raises `DownloadError`."""
     try:
         assets = decode(answer, as_type=Release).assets
     except ValueError as error:
@@ -76,7 +85,10 @@ def asset_digest(answer: bytes, *, file: str) -> str:
 
 
 def _first_answer(url: str, *, seconds: float) -> bytes:
-    """The first request to a host, with a limit on everything: also on a name server that does not answer."""
+    """Send the first request to a host with a limit on everything, including name resolution.
+
+    Raises `DownloadError`.
+    """
     answers: list[bytes | DownloadError] = []
 
     def ask() -> None:
@@ -100,7 +112,7 @@ def _get(url: str, *, seconds: float) -> bytes:
         with urllib.request.urlopen(urllib.request.Request(url, headers=_HEADERS), timeout=seconds) as response:
             return bytes(response.read())
     except urllib.error.HTTPError as error:
-        # It is the open response too.
+        # The error is also the open response.
         with error:
             raise DownloadError(f"{url}: {error}") from error
     except (OSError, http.client.HTTPException) as error:

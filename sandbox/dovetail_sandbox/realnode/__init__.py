@@ -1,7 +1,7 @@
-"""One real Kubernetes node next to the simulated ones: kubelet, containerd and runc on this machine.
+"""One real Kubernetes node next to the simulated ones: kubelet, containerd and runc.
 
-Here lives all that knows how such a node is made, and nothing that knows of GPUs beyond the devices it claims.
-The rest of the sandbox calls `capable`, `start`, `stop`, `running`, `trouble` and `import_images`.
+This package knows how to create such a node, and nothing of GPUs except the devices that the node declares. The rest of
+the sandbox calls `capable`, `start`, `stop`, `running`, `trouble` and `import_images`.
 """
 
 from dovetail_sandbox.realnode.capability import capable

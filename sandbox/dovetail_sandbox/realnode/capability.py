@@ -1,4 +1,4 @@
-"""Can this machine run a real node? Looks, and changes nothing."""
+"""Checks whether this machine can run a real node, without changing anything."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dovetail_sandbox.realnode.commands import succeeds
 
-# Program, and the Debian package that brings it.
+# A program, and the Debian package that has it.
 PROGRAMS = {
     "runc": "runc",
     "nft": "nftables",
@@ -25,12 +25,12 @@ CAP_SYS_ADMIN = 21
 
 
 def capable() -> str | None:
-    """None if a real node can run here, else one sentence that says why not and what mends it."""
+    """Return None if a real node can run here, otherwise a sentence with reason and fix."""
     return _wrong_system() or _missing_packages() or _missing_in_kernel()
 
 
 def cni_plugins() -> Path | None:
-    """The folder that has every CNI plugin the node uses."""
+    """Return the folder with every CNI plugin that the node uses."""
     for folder in CNI_PLUGIN_FOLDERS:
         if all((folder / plugin).exists() for plugin in CNI_PLUGINS):
             return folder
@@ -65,7 +65,7 @@ def _missing_packages() -> str | None:
 
 
 def is_static(program: Path) -> bool:
-    """Whether an ELF program runs without libraries, so that it can be all there is in an image."""
+    """Whether an ELF program runs without libraries, so that an image can consist of it alone."""
     return program.exists() and b"/ld-linux" not in program.read_bytes() and b"/ld-musl" not in program.read_bytes()
 
 

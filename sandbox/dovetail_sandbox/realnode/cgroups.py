@@ -1,7 +1,6 @@
-"""The cgroup that holds all of a node: its own programs in `node`, its pods in what kubelet makes beside it.
+"""A node's cgroup: its own programs in `node`, its pods in cgroups that kubelet creates.
 
-Which processes belong to a node is asked of the kernel here and kept nowhere else, so that a node can be
-ended however far its start had come.
+Only the kernel records which processes belong to a node, so that a node can be ended at any point of its start.
 """
 
 import os
@@ -17,14 +16,14 @@ PROGRAMS = "node"
 
 
 def hierarchies() -> list[Path]:
-    """The root of each mounted hierarchy: one for cgroup v2, one per controller for v1."""
+    """The root of each mounted hierarchy: one for cgroup v2, one for each controller of v1."""
     if (MOUNT / CONTROLLERS).exists():
         return [MOUNT]
     return [path for path in sorted(MOUNT.iterdir()) if (path / "cgroup.procs").exists() and not path.is_symlink()]
 
 
 def create(name: str) -> None:
-    """Makes the cgroup in every hierarchy, ready to take processes and kubelet's own cgroups."""
+    """Create the cgroup in every hierarchy, ready for processes and kubelet's own cgroups."""
     for hierarchy in hierarchies():
         top = hierarchy / name
         programs = top / PROGRAMS
@@ -37,25 +36,25 @@ def create(name: str) -> None:
 
 
 def join(name: str) -> None:
-    """Puts the calling process, and so its children, among the node's programs."""
+    """Add the calling process, and so its children, to the node's programs."""
     for hierarchy in hierarchies():
         (hierarchy / name / PROGRAMS / "cgroup.procs").write_text("0")
 
 
 def pids(name: str) -> list[int]:
-    """Every process of the node, its containers included, as the caller's PID namespace numbers them."""
+    """PIDs of all processes of the node and its containers, in the caller's PID namespace."""
     found: set[int] = set()
     for group in _groups(name):
         with suppress(FileNotFoundError):
             found.update(int(line) for line in (group / "cgroup.procs").read_text().split())
-    return sorted(found - {0})  # 0: a process that this PID namespace does not see
+    return sorted(found - {0})  # 0: a process outside this PID namespace
 
 
 def end(name: str, *, deadline_s: float = 20.0) -> None:
-    """Kills every process of the node and removes its cgroups.
+    """Kill every process of the node and remove its cgroups.
 
     Raises:
-        TimeoutError: a process did not die in time.
+        TimeoutError: a process did not end in time.
     """
     limit = time.monotonic() + deadline_s
     while alive := pids(name):
@@ -87,7 +86,10 @@ def _remove(group: Path, *, limit: float) -> None:
 
 
 def _copy_cpuset(parent: Path, child: Path) -> None:
-    """A v1 cpuset starts empty and takes no process before it names CPUs and memory nodes."""
+    """Copy the cpuset.
+
+    In v1 it starts empty, and takes no process before it has CPUs and memory nodes.
+    """
     for name in ("cpuset.cpus", "cpuset.mems"):
         file = child / name
         if not (parent / CONTROLLERS).exists() and file.exists() and not file.read_text().strip():
@@ -95,7 +97,7 @@ def _copy_cpuset(parent: Path, child: Path) -> None:
 
 
 def _delegate(group: Path) -> None:
-    """A v2 cgroup's children have the controllers that it names."""
+    """Enable all controllers for a v2 cgroup's children."""
     for controller in (group / CONTROLLERS).read_text().split():
-        with suppress(OSError):  # some hold processes or real-time tasks; kubelet says which it misses
+        with suppress(OSError):  # some hold processes or real-time tasks; kubelet reports those that it misses
             (group / "cgroup.subtree_control").write_text(f"+{controller}")

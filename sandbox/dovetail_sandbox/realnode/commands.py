@@ -1,4 +1,4 @@
-"""Calls of other programs. The only place that starts one and waits for it."""
+"""Runs other programs and waits for them. The only module that does."""
 
 import subprocess
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from dovetail_sandbox.realnode.errors import CommandError
 
 
 def call(*argv: object, stdin: str | BinaryIO | None = None, timeout_s: float = 120.0) -> str:
-    """The program's standard output.
+    """Run a program and return its standard output.
 
     Raises:
-        CommandError: it ended with another status than 0, or not in time.
+        CommandError: its exit status is not 0, or it did not end in time.
     """
     words = [str(word) for word in argv]
     text = stdin if isinstance(stdin, str) else None

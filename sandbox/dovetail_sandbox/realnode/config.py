@@ -1,6 +1,6 @@
 """The configuration files of the node's programs, as text. Pure: values in, files out.
 
-Everything that a machine with cgroup v1, swap or missing privileges needs is set here, with its reason.
+They include everything that a machine with cgroup v1, swap or missing privileges needs, with the reason.
 """
 
 import json
@@ -18,8 +18,8 @@ from dovetail_sandbox.realnode.layout import (
 )
 from dovetail_sandbox.realnode.objects import TAINT
 
-# What kubelet would write to the host's kernel, which is not ours to change. The node reads these values from
-# files mounted over /proc/sys, finds them as it wants them, and writes nothing.
+# What kubelet would write to the host's kernel, which must stay unchanged. The node reads these values from files
+# mounted over /proc/sys, finds them as it wants them, and writes nothing.
 KERNEL_SETTINGS: Mapping[str, int] = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -33,7 +33,7 @@ KERNEL_SETTINGS: Mapping[str, int] = {
 def files(
     *, network: NodeNetwork, cgroup: str, cni_plugins: Path, sandbox_image: str, snapshotter: str
 ) -> dict[str, str]:
-    """Every configuration file by its path below `etc`."""
+    """Return every configuration file by its path below `etc`."""
     return {
         "containerd.toml": containerd(cni_plugins=cni_plugins, sandbox_image=sandbox_image, snapshotter=snapshotter),
         "cni/10-dovetail.conflist": _json(cni(network)),
@@ -46,7 +46,10 @@ def files(
 
 
 def containerd(*, cni_plugins: Path, sandbox_image: str, snapshotter: str) -> str:
-    """containerd's TOML: `nvidia` is a runtime class that runs plain runc, for devices that are simulated."""
+    """Return containerd's TOML.
+
+    The runtime class `nvidia` runs plain runc: the devices are simulated.
+    """
     runtime = "plugins.'io.containerd.cri.v1.runtime'"
     runtimes = "\n".join(
         f"[{runtime}.containerd.runtimes.{name}]\nruntime_type = 'io.containerd.runc.v2'\n"
@@ -72,10 +75,10 @@ conf_dir = '{INNER}/etc/cni'
 
 
 def cni(network: NodeNetwork) -> dict[str, Any]:
-    """The pod network: one routed link per pod.
+    """Return the pod network: one routed link per pod.
 
-    `ptp` rather than `bridge`: every packet passes the node's routing, where kube-proxy's rules are, also between
-    two pods; a bridge needs br_netfilter loaded for that.
+    `ptp` rather than `bridge`: every packet passes through the node's routing with kube-proxy's rules, also between two
+    pods. A bridge needs br_netfilter for that.
     """
     return {
         "cniVersion": "1.0.0",
@@ -95,7 +98,7 @@ def cni(network: NodeNetwork) -> dict[str, Any]:
 
 
 def kubelet(network: NodeNetwork, *, cgroup: str) -> dict[str, Any]:
-    """kubelet's configuration: the API server's authority decides who may ask it for logs or an exec."""
+    """Return kubelet's configuration. The API server authorises requests for logs and exec."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -112,7 +115,7 @@ def kubelet(network: NodeNetwork, *, cgroup: str) -> dict[str, Any]:
         "clusterDomain": CLUSTER_DOMAIN,
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "resolvConf": f"{INNER}/etc/resolv.conf",
-        "maxPods": 100,  # host-local hands out the addresses of a /25
+        "maxPods": 100,  # host-local assigns the addresses of a /25
         "registerWithTaints": [TAINT],
         "failCgroupV1": False,
         "failSwapOn": False,
@@ -124,7 +127,7 @@ def kubelet(network: NodeNetwork, *, cgroup: str) -> dict[str, Any]:
 
 
 def kube_proxy(network: NodeNetwork) -> dict[str, Any]:
-    """kube-proxy's configuration: nftables, in the node's own network namespace."""
+    """Return kube-proxy's configuration: nftables, in the node's own network namespace."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -136,7 +139,7 @@ def kube_proxy(network: NodeNetwork) -> dict[str, Any]:
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         "oomScoreAdj": 0,
-        # The connection table is the host's: left as it is.
+        # The connection table belongs to the host and stays unchanged.
         "conntrack": {
             "maxPerCore": 0,
             "min": 0,
@@ -147,7 +150,10 @@ def kube_proxy(network: NodeNetwork) -> dict[str, Any]:
 
 
 def corefile(network: NodeNetwork) -> str:
-    """CoreDNS answers for the cluster alone: the node has no way to the outside."""
+    """Return CoreDNS' configuration.
+
+    It answers only for the cluster: the node has no route to the outside.
+    """
     return f"""{CLUSTER_DOMAIN}:53 in-addr.arpa:53 {{
     bind {network.node_address}
     errors

@@ -1,7 +1,7 @@
-"""Client certificates of the node's programs, signed by the sandbox's CA, and their kubeconfigs.
+"""Client certificates and kubeconfigs of the node's programs, signed by the sandbox's CA.
 
-Each program is a user of its own: kubelet is `system:node:real-0`, which the Node authorizer and
-NodeRestriction hold to its own node and pods; kube-proxy and CoreDNS have what their ClusterRoles say.
+Each program is a user of its own. kubelet is `system:node:real-0`, which the Node authorizer and NodeRestriction
+restrict to its own node and pods. kube-proxy and CoreDNS have the rights of their ClusterRoles.
 """
 
 import json
@@ -13,10 +13,10 @@ from dovetail_sandbox.realnode.objects import COREDNS_USER
 
 VALID_DAYS = 365
 API_SERVER_NAME = (
-    "kubernetes.default.svc"  # the sandbox's serving certificate names it, but not the host's link address
+    "kubernetes.default.svc"  # a name in the sandbox's serving certificate, which does not have the host's link address
 )
 
-# Program, and the subject of its certificate: O is the group, CN the user.
+# A program, and the subject of its certificate: O is the group, CN the user.
 SUBJECTS = {
     "kubelet": f"/O=system:nodes/CN=system:node:{NODE_NAME}",
     "kube-proxy": "/CN=system:kube-proxy",
@@ -25,7 +25,7 @@ SUBJECTS = {
 
 
 def write(etc: Path, *, ca_cert: Path, ca_key: Path, server: str) -> None:
-    """A key, a certificate and a kubeconfig for each program, and the CA's certificate, into `etc`."""
+    """Write each program's key, certificate and kubeconfig, and the CA's certificate, to `etc`."""
     (etc / "ca.crt").write_bytes(ca_cert.read_bytes())
     for program, subject in SUBJECTS.items():
         _sign(etc, program=program, subject=subject, ca_cert=ca_cert, ca_key=ca_key)

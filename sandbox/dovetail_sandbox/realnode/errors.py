@@ -1,10 +1,10 @@
-"""What can go wrong with a real node.
+"""The errors of a real node.
 
 SandboxError
 └── RealNodeError
     ├── NotCapableError     this machine cannot run one, and why
-    ├── CommandError        a program we called said no
-    └── NodeFailedError     the node did not come up, or ended
+    ├── CommandError        a program failed
+    └── NodeFailedError     the node did not start, or ended
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class RealNodeError(SandboxError):
 
 
 class NotCapableError(RealNodeError):
-    """The machine lacks something; the text names it and the mend."""
+    """The machine lacks something; the text names it and the fix."""
 
 
 class CommandError(RealNodeError):
@@ -31,7 +31,7 @@ class CommandError(RealNodeError):
 
 
 class NodeFailedError(RealNodeError):
-    """The node is not what it should be; the text ends with the last lines of the log that tells most."""
+    """The node has failed; the text ends with the last lines of the most relevant log."""
 
     def __init__(self, what: str, *, log: Path) -> None:
         lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []

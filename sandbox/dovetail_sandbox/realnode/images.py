@@ -1,7 +1,7 @@
-"""The one image that every node needs, made here because there is no registry: busybox alone.
+"""The image that every node needs, built here because there is no registry: busybox alone.
 
-It holds a pod's namespaces (the `pause` container) and serves as the small image for trying things out.
-The product's own images are built by `images/build.sh`.
+It holds a pod's namespaces (the `pause` container) and is the small image for experiments. `images/build.sh` builds the
+product's own images.
 """
 
 import shutil
@@ -16,8 +16,11 @@ BUILDAH = ("buildah", "--storage-driver=vfs")
 
 
 def write_busybox_archive(archive: Path) -> None:
-    """Writes the image to `archive`, in the form that `ctr images import` reads. Its command is to wait."""
-    # Storage of its own, so that nothing is left in the user's and two builds never meet.
+    """Write the image to `archive` in the format of `ctr images import`.
+
+    Its command only sleeps.
+    """
+    # Storage of its own: nothing stays in the user's storage, and two builds cannot conflict.
     with tempfile.TemporaryDirectory(prefix="dovetail-image-") as folder:
         tree = Path(folder) / "tree"
         _write_tree(tree)

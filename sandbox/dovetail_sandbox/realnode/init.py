@@ -1,7 +1,7 @@
-"""The node's first process: prepares its namespaces, starts its programs, and ends when one of them ends.
+"""The node's first process: prepares namespaces, starts the programs, ends with the first.
 
-Runs as PID 1 of a PID namespace (`python -m dovetail_sandbox.realnode.init ROOT CGROUP FOLDERS ADDRESS`), so
-whatever ends it takes every process, mount and interface of the node along.
+It runs as PID 1 of a PID namespace (`python -m dovetail_sandbox.realnode.init ROOT CGROUP FOLDERS ADDRESS`), so its end
+also ends every process, mount and interface of the node.
 """
 
 import logging
@@ -20,7 +20,7 @@ from dovetail_sandbox.realnode.layout import CONTAINERD_SOCKET, INNER, NODE_NAME
 
 log = logging.getLogger("real-node")
 
-# Folders of the node below its root, and where its programs expect them.
+# Folders of the node below its root, and the paths where its programs expect them.
 BOUND = {"containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet", "pods": "/var/log/pods"}
 PROGRAMS = {
     "containerd": ("containerd", f"--config={INNER}/etc/containerd.toml"),
@@ -42,7 +42,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))  # PID 1 has no default action for them
-    # After the mounts: whoever finds this process in its cgroup finds the namespaces complete.
+    # After the mounts: a process that finds this one in its cgroup finds complete namespaces.
     mount(root)
     cgroups.join(cgroup)
     call("hostname", NODE_NAME)
@@ -53,9 +53,12 @@ def main() -> None:
 
 
 def mount(root: Path) -> None:
-    """Standard paths of the node's own, in front of the host's; the rest of the host's files stay as they are."""
+    """Mount the node's own folders over the host's standard paths.
+
+    The host's other files stay visible.
+    """
     call("mount", "--make-rshared", "/")
-    call("mount", "--bind", root, "/mnt")  # keeps hold of the root, which what follows might cover
+    call("mount", "--bind", root, "/mnt")  # keeps the root reachable, which later mounts could cover
     call("mount", "-t", "tmpfs", "tmpfs", "/run")
     INNER.mkdir()
     call("mount", "--rbind", "/mnt", INNER)
@@ -71,7 +74,7 @@ def mount(root: Path) -> None:
 
 
 def _writable_copy(folder: str) -> None:
-    """What the node writes below `folder` goes into memory of its own, and not into the host's files."""
+    """Redirect the node's writes below `folder` from the host's files to its own memory."""
     upper, work = (Path("/run/overlay") / folder.strip("/").replace("/", "-") / part for part in ("upper", "work"))
     for path in (upper, work):
         path.mkdir(parents=True)
@@ -84,11 +87,11 @@ def connected() -> bool:
 
 
 def start_all(address: str) -> Iterator[tuple[int, str]]:
-    """Starts the programs in order, and yields each process with its name."""
-    # Without its address kubelet asks a name server of the host's, which this network does not reach.
+    """Start the programs in order, and yield each PID with its name."""
+    # Without its address, kubelet asks the host's name server, which this network does not reach.
     programs = PROGRAMS | {"kubelet": (*PROGRAMS["kubelet"], f"--node-ip={address}")}
     for name, argv in programs.items():
-        # Not as a Popen, which takes the status of a child that ends at once before `supervise` can.
+        # Not a Popen, which takes the status of a child that ends at once before `supervise` can.
         output = processes.output_to(str(INNER / "log" / f"{name}.log"))
         yield os.posix_spawnp(argv[0], argv, os.environ, file_actions=output, setsigdef=[signal.SIGPIPE]), name
         if name == "containerd":
@@ -102,7 +105,7 @@ def _containerd_answers() -> bool:
 
 
 def supervise(programs: dict[int, str]) -> int:
-    """Reaps what ends in this namespace; returns 1 as soon as one of the node's programs ends."""
+    """Reap processes of this namespace. Return 1 as soon as one of the node's programs ends."""
     while True:
         pid, status = os.wait()
         if name := programs.get(pid):

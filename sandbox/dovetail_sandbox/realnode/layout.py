@@ -1,7 +1,7 @@
-"""Where a real node keeps its files, and the addresses it uses. Data only.
+"""The files and addresses of a real node. Data only.
 
-The node lives in mount and network namespaces of its own, so inside it every path is the standard one
-(`/run/containerd`, `/var/lib/kubelet`, ...); on the host all of its files lie in `<state_dir>/realnode`.
+The node runs in mount and network namespaces of its own, so inside it every path is the standard one
+(`/run/containerd`, `/var/lib/kubelet`, ...). On the host all its files are in `<state_dir>/realnode`.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class Layout:
 
     @classmethod
     def of(cls, state_dir: Path) -> "Layout":
-        """The layout for a sandbox: the same state directory always gives the same names."""
+        """Return the layout of a sandbox. The same state directory always gives the same names."""
         path = state_dir.resolve()
         return cls(root=path / "realnode", ident=hashlib.sha256(str(path).encode()).hexdigest()[:8])
 
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def cgroup(self) -> str:
-        """The cgroup, below each hierarchy's root, that holds the node's processes and its pods."""
+        """The cgroup, below each hierarchy's root, of the node's processes and pods."""
         return f"dovetail-{self.ident}"
 
     @property

@@ -1,7 +1,7 @@
 """The link between host and node: a veth pair, and a route to the node's pods.
 
-The node's end, its rules and its pods' links live in the node's network namespace and end with it; the host's
-end goes with its peer. Nothing else of the host's network is touched.
+The node's end, its rules and its pods' links belong to the node's network namespace and end with it. The host's end
+disappears with its peer. Nothing else in the host's network changes.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ CANDIDATES = IPv4Network("10.213.0.0/16")  # one /24 for each real node on this 
 
 
 def choose(*, taken: Iterable[IPv4Network], first: int) -> NodeNetwork:
-    """A block that no route of the host covers: the candidate with the number `first`, or else the next that is free.
+    """Return a block that no route of the host covers: number `first`, or the next free one.
 
-    `first` is best another one at each start: the API server keeps connections, and one to the node that had this
-    address before would fail the first `kubectl logs`.
+    `first` should differ at each start: the API server keeps connections, and one to a former node with this address
+    would fail the first `kubectl logs`. Raises `RealNodeError` if none is free.
     """
     blocks = list(CANDIDATES.subnets(new_prefix=24))
     start = first % len(blocks)
@@ -33,14 +33,14 @@ def choose(*, taken: Iterable[IPv4Network], first: int) -> NodeNetwork:
 
 
 def host_routes() -> list[IPv4Network]:
-    """Where the host's routes lead, the default route aside."""
+    """The destinations of the host's routes, except the default route."""
     routes = decode(call("ip", "-json", "-4", "route", "show", "table", "all") or "[]", as_type=list[dict[str, Any]])
     destinations = [route["dst"] for route in routes if route["dst"] != "default"]
     return [IPv4Network(destination, strict=False) for destination in destinations]
 
 
 def connect(layout: Layout, *, network: NodeNetwork, node_pid: int) -> None:
-    """Makes the pair, gives one end to the node's namespace, and tells the host the way to the pods."""
+    """Create the pair, move one end to the node's namespace, add the host's route to the pods."""
     host = layout.host_interface
     call("ip", "link", "add", host, "type", "veth", "peer", "name", NODE_INTERFACE, "netns", node_pid)
     call("ip", "address", "add", f"{network.host_address}/{network.link_prefix}", "dev", host)
@@ -55,7 +55,7 @@ def connect(layout: Layout, *, network: NodeNetwork, node_pid: int) -> None:
 
 
 def disconnect(layout: Layout) -> None:
-    """Removes the host's end, which the node's end takes along when the kernel comes to it: now, before, or later."""
+    """Remove the host's end. The kernel removes it with the node's end too, earlier or later."""
     try:
         call("ip", "link", "delete", layout.host_interface)
     except CommandError:

@@ -1,7 +1,7 @@
 """Starts and stops a sandbox's real node: one detached process with namespaces of its own.
 
-Nothing is remembered about a running node: its names follow from the state directory (layout.py) and its
-processes are those in its cgroup (cgroups.py). So stopping works from any state, also after half a start.
+No state is kept about a running node. Its names follow from the state directory (layout.py), and its processes are
+those in its cgroup (cgroups.py). So a stop works from any state, also after an incomplete start.
 """
 
 import re
@@ -27,7 +27,7 @@ READY_DEADLINE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """What the node must know of the sandbox that it joins."""
+    """What the node needs of the sandbox that it joins."""
 
     kubeconfig: Path  # an administrator's
     ca_cert: Path
@@ -37,11 +37,11 @@ class ControlPlane:
 
 
 def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], None]) -> None:
-    """Brings the node up, and returns when it is Ready. Whatever an earlier start left is removed first.
+    """Start the node, and return when it is Ready. Removes what an earlier start left first.
 
     Raises:
         NotCapableError: this machine cannot run it.
-        RealNodeError: it did not come up; everything is removed again, and the text has the end of the log.
+        RealNodeError: it did not start. Everything is removed, and the text has the end of the log.
     """
     if reason := capability.capable():
         raise NotCapableError(reason)
@@ -56,14 +56,14 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
         pid = _spawn(layout, block=block, binaries=control_plane.binaries)
         network.connect(layout, network=block, node_pid=pid)
         _wait_until_ready(layout, control_plane=control_plane)
-    except BaseException:  # an interrupt too leaves nothing behind
+    except BaseException:  # an interrupt leaves nothing behind either
         stop(state_dir)
         raise
     say(f"real node: {NODE_NAME} is Ready")
 
 
 def stop(state_dir: Path) -> None:
-    """Ends the node and removes all that it had on the host; does nothing where there is none."""
+    """End the node and remove everything that it has on the host. Does nothing without a node."""
     layout = Layout.of(state_dir)
     cgroups.end(layout.cgroup)
     network.disconnect(layout)
@@ -72,12 +72,12 @@ def stop(state_dir: Path) -> None:
 
 
 def running(state_dir: Path) -> bool:
-    """Whether the node's first process, and with it all of its programs, is there."""
+    """Whether the node's first process, and so all its programs, runs."""
     return bool(cgroups.pids(Layout.of(state_dir).cgroup))
 
 
 def trouble(state_dir: Path) -> str | None:
-    """Why a node that was started runs no more, with the end of the log that tells most; None while it runs."""
+    """Return why a started node no longer runs, with the end of a log; None while it runs."""
     layout = Layout.of(state_dir)
     if cgroups.pids(layout.cgroup):
         return None
@@ -85,7 +85,10 @@ def trouble(state_dir: Path) -> str | None:
 
 
 def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
-    """Loads image archives (`docker save` form) into the running node's containerd."""
+    """Load image archives (`docker save` format) into the running node's containerd.
+
+    Raises `RealNodeError` if it does not run.
+    """
     pid = _any_pid(Layout.of(state_dir))
     for archive in archives:
         with archive.open("rb") as stream:
@@ -97,11 +100,11 @@ def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
 
 
 def _register(control_plane: ControlPlane, *, block: NodeNetwork) -> None:
-    """Writes the objects, the Node afresh: one that an earlier start left would still be called Ready."""
+    """Write the objects. The Node is recreated: an earlier start's Node would still be Ready."""
     kubectl = _kubectl(control_plane)
     call(*kubectl, "delete", "node", NODE_NAME, "--ignore-not-found")
     call(*kubectl, "apply", "--server-side", "--filename=-", stdin=objects.as_json(block))
-    # kube-proxy, which starts first, would otherwise ask for the address at ever longer intervals.
+    # kube-proxy starts first, and would otherwise ask for the address at growing intervals.
     call(*kubectl, "patch", "node", NODE_NAME, "--subresource=status", f"--patch={objects.node_status(block)}")
 
 
@@ -132,12 +135,18 @@ def _write_files(layout: Layout, *, block: NodeNetwork, control_plane: ControlPl
 
 
 def _snapshotter(root: Path) -> str:
-    """Layers are overlays where the disk allows; in a container, whose disk is one itself, plain copies."""
+    """Return the snapshotter: overlays where the disk allows, otherwise plain copies.
+
+    A container's disk is an overlay itself and does not allow them.
+    """
     return "native" if "overlay" in call("stat", "--file-system", "--format=%T", root) else "overlayfs"
 
 
 def _spawn(layout: Layout, *, block: NodeNetwork, binaries: Mapping[str, Path]) -> int:
-    """Starts the node's first process in namespaces of its own; returns its PID once these are complete."""
+    """Start the node's first process in its own namespaces.
+
+    Return its PID once they are complete.
+    """
     cgroups.create(layout.cgroup)
     folders = ":".join(str(binaries[name].parent) for name in BINARIES)
     arguments = [str(layout.root), layout.cgroup, folders, str(block.node_address)]
@@ -145,7 +154,7 @@ def _spawn(layout: Layout, *, block: NodeNetwork, binaries: Mapping[str, Path]) 
     namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
     log = layout.log / "init.log"
     with log.open("wb") as output:
-        # setsid --fork: the node is nobody's child, so it outlives the command that started it.
+        # setsid --fork: the node has no parent here, so it outlives the command that started it.
         subprocess.run(
             ["setsid", "--fork", "unshare", *namespaces, "--", *init],
             stdin=subprocess.DEVNULL,
@@ -175,13 +184,16 @@ def _wait_until_ready(layout: Layout, *, control_plane: ControlPlane) -> None:
 
 
 def _routes_services(layout: Layout) -> bool:
-    """Whether kube-proxy has written its rules: without them a container finds neither DNS nor the API."""
+    """Whether kube-proxy has written its rules.
+
+    Without them a container finds neither DNS nor the API.
+    """
     nft = ("nft", "list", "table", "ip", "kube-proxy")
     return any(succeeds(["nsenter", "--net", f"--target={pid}", *nft]) for pid in cgroups.pids(layout.cgroup)[:1])
 
 
 def _ended(layout: Layout) -> NodeFailedError:
-    """The program that ended first, as the node's first process named it, and its log; else that process' own."""
+    """Return the program that ended first, as logged by the first process, or that one's end."""
     own = layout.log / "init.log"
     for line in own.read_text().splitlines() if own.exists() else []:
         if named := ENDED.search(line):

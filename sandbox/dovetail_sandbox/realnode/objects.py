@@ -1,4 +1,4 @@
-"""The API objects that a real node brings with it, as plain dictionaries. Data only."""
+"""The API objects of a real node, as plain dictionaries. Data only."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from dovetail_sandbox.realnode.layout import CLUSTER_DNS, NODE_NAME, NodeNetwork
 COREDNS_USER = "dovetail:coredns"
 TAINT_KEY = f"{names.GROUP}/real-node"
 
-# The images of the simulated workloads do not exist: only pods that say so may come to a node that runs them.
+# The images of the simulated workloads do not exist: only pods with a toleration may run on a node that runs them.
 TAINT: dict[str, str] = {"key": TAINT_KEY, "value": "true", "effect": "NoSchedule"}
 
 # What the agent's simulated provider serves for this node.
@@ -23,7 +23,7 @@ def as_json(network: NodeNetwork) -> str:
 
 
 def node() -> dict[str, Any]:
-    """The Node before its kubelet takes it over, so that it never exists without taint, label and devices."""
+    """The Node before kubelet registers it: it never exists without taint, label and devices."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -41,7 +41,7 @@ def node() -> dict[str, Any]:
 
 
 def node_status(network: NodeNetwork) -> str:
-    """The address at which the API server finds kubelet; kubelet will report the same."""
+    """The address at which the API server finds kubelet. Kubelet will report the same."""
     return json.dumps({"status": {"addresses": [{"type": "InternalIP", "address": str(network.node_address)}]}})
 
 
@@ -80,7 +80,7 @@ def dns_role_binding() -> dict[str, Any]:
 
 
 def dns_service() -> dict[str, Any]:
-    """The address that every container finds in its resolv.conf; CoreDNS itself is a process of the node."""
+    """The address in every container's resolv.conf. CoreDNS itself is a process of the node."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
