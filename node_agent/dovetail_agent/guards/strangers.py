@@ -17,8 +17,8 @@ def strangers_on(
 ) -> Iterator[Stranger]:
     """Yield the processes on a device that was not given to them. `commands` has names by PID.
 
-    A device that a reservation holds has no strangers: it is kept for users outside the cluster. A pod that asked a
-    vendor's plugin is not judged before kubelet has reported its devices.
+    A device that a reservation holds has no strangers: it is kept for its users, who may be outside the cluster. A
+    pod that asked a vendor's plugin is not judged before kubelet has reported its devices.
     """
     holders = {tenant.uid for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)}
     if any(tenant.reservation for tenant in tenants if tenant.uid in holders):

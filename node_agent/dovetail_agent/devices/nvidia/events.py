@@ -44,7 +44,7 @@ _QUIET: Final = pynvml.NVML_ERROR_TIMEOUT
 class Events:
     """Subscribes to the events of all devices.
 
-    Recorded errors stay until this process ends. `faults` decides elsewhere whether they still count.
+    Recorded errors stay until this process ends. The module `devices.faults` decides whether they still count.
     """
 
     def __init__(self, ask: Caller, *, clock: Callable[[], datetime]) -> None:
