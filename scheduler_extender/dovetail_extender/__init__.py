@@ -1,17 +1,12 @@
-"""The scheduler extender: answers kube-scheduler, and is the only writer of device allocations.
+"""The scheduler extender: answers kube-scheduler and alone writes device allocations.
 
-wire         what kube-scheduler sends and reads, field for field
-pods         what a pod that is being scheduled asks, and which container its devices go to
-decisions    filter and prioritize over the ledger
-nominations  room for pods whose victims are leaving
-preempting   preempt: whose leaving makes room, chosen by device
-binding      bind: recheck, promise, one write
-settling     binds that the cache does not show yet
-waiting      pods that were refused, and which of them would fit by now
-waking       the wake-up of these
-watching     the picture of the cluster, kept true by watching
-service      the parts put together over one client
-metrics      what it counts
-app          the HTTP face
-main         the command line
+decide    filter, prioritize and preempt over the ledger, and which refused pods to wake
+holds     room that is held before a bind: planned workers, nominated pods, reservations
+bind      the check, the promise and the one write; binds that the cache does not show yet
+cluster   the informers that keep the ledger current, and the wake-up of unschedulable pods
+protocol  what kube-scheduler sends and reads, field for field
+server    the HTTP handlers of kube-scheduler's verbs
+service   one extender, assembled over one client
+metrics   the Prometheus metrics
+main      the command line
 """

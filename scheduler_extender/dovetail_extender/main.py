@@ -1,4 +1,4 @@
-"""`dovetail-extender`: the command line and the order in which things start and end."""
+"""`dovetail-extender`: the command line, and the order of start and shutdown."""
 
 import argparse
 import asyncio
@@ -25,12 +25,12 @@ from dovetail_extender.service import DEFAULT_NAMESPACE, LEASE, Extender, Option
 
 log = get_logger(__name__)
 
-# Learning computes in a thread beside the event loop: a request waits no longer than this for the interpreter.
+# Learning runs in its own thread. This bounds how long a request waits for that thread to release the interpreter.
 SWITCH_SECONDS: Final = 0.0005
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer kube-scheduler until told to stop; gives the exit code."""
+    """Answer kube-scheduler until a signal stops the process, and return the exit code."""
     return serving.run(_extend, args=_parser().parse_args(argv))
 
 
@@ -62,7 +62,7 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
     async with Client(connection, user_agent="dovetail-extender") as client:
         heir = True
         while not stop.is_set():
-            # What is in memory was true while we were in office: each time in office starts from what is there then.
+            # What is in memory was true only while this extender held the lease, so each term starts from fresh lists.
             leadership = Leadership(
                 client,
                 namespace=options.namespace,
@@ -80,7 +80,10 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
 
 
 async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.Event) -> None:
-    """Serve until told to stop, or until another extender is wanted. Raises `LeaseLostError`, in a group."""
+    """Serve until `stop` is set, or until another extender should take over.
+
+    Raises `LeaseLostError`, in an exception group.
+    """
     async with AsyncExitStack() as stack:
         if args.metrics_port is not None:
             health = web.Application()
@@ -91,7 +94,7 @@ async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.
         _add_health(verbs, extender)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(extender.run())
-            # First no new requests, then the binds that are under way end, then the watches, then the lease.
+            # The order of shutdown: stop accepting requests, finish running binds, stop the watches, release the lease.
             async with serving.listening(verbs, host=args.host, port=args.port):
                 await _first_of(stop.wait(), extender.until_wanted_elsewhere())
             await extender.drain()
@@ -109,12 +112,15 @@ async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 def identity_of(environ: Mapping[str, str]) -> str:
-    """Who holds the lease: the pod, whose containers run one after the other, or else the host."""
+    """The holder identity for the lease: the pod's name, or the host's name outside a pod.
+
+    A pod's name suffices, because the containers of a pod that restart never run at the same time.
+    """
     return environ.get("POD_NAME") or socket.gethostname()
 
 
 def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
-    """What the configuration and the environment say, in the extender's own terms."""
+    """The extender's options from the configuration and the environment."""
     return Options(
         rules=Rules(
             default_policy=settings.policy,
@@ -134,7 +140,7 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
 
 
 def times_of(options: Options) -> Times:
-    """A time in office that covers a bind's deadline at any moment, even where one renewal fails."""
+    """Lease times that cover a bind's deadline at any moment, even after one failed renewal."""
     times = Times()
     needed = options.bind_deadline_seconds + 2 * times.renew_seconds + 3 * times.look_seconds
     return replace(times, duration_seconds=max(times.duration_seconds, math.ceil(needed)))

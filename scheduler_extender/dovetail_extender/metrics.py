@@ -1,5 +1,8 @@
-"""What the extender counts. Labels are bounded: verbs, policies, kinds of refusals, results of binds,
-states of holds, kinds of objects."""
+"""The extender's Prometheus metrics.
+
+Every label has a bounded set of values: verbs, policies, kinds of refusal, results of binds, states of holds, kinds of
+objects.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +24,10 @@ _NODES: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is read off the extender's parts when someone scrapes.
+    """The extender's state at the time of a scrape.
 
-    `holds` counts by state: decided (prioritize chose a node), nominated (victims are leaving), planned (a worker of a
-    plan is not bound yet), reserved (kept for a job that waits), binding (sent, and not seen in the cache yet).
+    `holds` counts holds by state: decided (prioritize chose a node), nominated (victims are leaving), planned (a worker
+    of a plan is not bound yet), reserved (kept for a waiting job), binding (sent, and not in the cache yet).
     """
 
     in_office: bool = False
@@ -92,18 +95,18 @@ class Metrics:
 
 
 class _State(Collector):
-    """Gauges that are read off the state when someone scrapes."""
+    """Gauges that are computed from the state at each scrape."""
 
     def __init__(self, *, ledger: Ledger, read: Callable[[], Reading]) -> None:
         self._ledger = ledger
         self._read = read
 
     def describe(self) -> list[Metric]:
-        """Nothing: what is collected describes itself, and registering needs no state."""
+        """Return nothing, so that registering does not call `collect` before the state exists."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges as they are now."""
+        """Yield the gauges with their current values."""
         totals = self._ledger.totals()
         yield _gauge("devices", "Healthy devices of the cluster.", totals.devices)
         yield _gauge("share_milli", "Compute of these devices, in thousandths of one.", totals.milli)
@@ -129,7 +132,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _by(name: str, text: str, **values: Mapping[str, float]) -> Metric:
-    """A gauge with one label, whose name is that of the argument."""
+    """A gauge with one label, named after the keyword argument."""
     ((label, by_value),) = values.items()
     family = GaugeMetricFamily(f"dovetail_extender_{name}", text, labels=[label])
     for value, number in by_value.items():

@@ -1,6 +1,8 @@
-"""What kube-scheduler sends and reads (extender/v1), field for field as Go names them. Values and decoding only.
+"""kube-scheduler's extender protocol (extender/v1): types and decoding.
 
-WireError   a body that is no request of this protocol: what is wrong with it
+Values and decoding only, field for field. The names on the wire are those of the Go types.
+
+WireError   the body is not a request of this protocol; the message says why
 """
 
 from typing import Any, TypeVar
@@ -15,17 +17,17 @@ T = TypeVar("T")
 
 
 class WireError(ValueError):
-    """A body that is no request of the extender protocol."""
+    """The body is not a request of the extender protocol."""
 
 
 class NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    """Only whether there are preferences matters here; the requirements are kube-scheduler's."""
+    """Node preferences; only their presence counts. Requirements are left to kube-scheduler."""
 
     preferred_during_scheduling_ignored_during_execution: list[Any] = []
 
 
 class PodAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    """The same for affinity and anti-affinity between pods."""
+    """Preferences of affinity or anti-affinity between pods; only their presence counts."""
 
     preferred_during_scheduling_ignored_during_execution: list[Any] = []
 
@@ -39,13 +41,13 @@ class Affinity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
-    """Whether a topology spread constraint is a must or a wish."""
+    """Whether a topology spread constraint is required or preferred."""
 
     when_unsatisfiable: str = "DoNotSchedule"
 
 
 class SchedulingSpec(PodSpec, frozen=True, kw_only=True):
-    """A pod's spec with the wishes that only kube-scheduler weighs."""
+    """A pod's spec with the preferences that only kube-scheduler weighs."""
 
     affinity: Affinity | None = None
     topology_spread_constraints: list[SpreadConstraint] = []
@@ -69,20 +71,20 @@ class ScheduledPod(Pod, frozen=True, kw_only=True):
 
 class _ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
     pod: ScheduledPod | None = None
-    # Left undecoded: with nodeCacheCapable it is null, and without it a large cluster in full.
+    # Stays undecoded: null with nodeCacheCapable, and the full objects of all nodes without it.
     nodes: msgspec.Raw = msgspec.Raw(b"null")
     node_names: list[str] | None = None
 
 
 class FilterArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """What filter and prioritize are asked: a pod, and the nodes by name."""
+    """The request of filter and prioritize: a pod, and the names of the nodes."""
 
     pod: ScheduledPod
     nodes: list[str]
 
 
 class FilterResult(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """The answer to filter. `node_names` None means that none fits."""
+    """The answer to filter; `node_names` is None when no node fits."""
 
     node_names: list[str] | None
     failed_nodes: dict[str, str] = {}
@@ -92,27 +94,30 @@ class FilterResult(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
-    """One node's score; a float here would silently switch scoring off."""
+    """One node's score; kube-scheduler silently ignores all scores if one is a float."""
 
     host: str
     score: int
 
 
 class MetaPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod by its UID alone."""
+    """A pod, identified by its UID."""
 
     uid: str = field(name="UID")
 
 
 class MetaVictims(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is to leave a node, and how many disruption budgets that breaks."""
+    """The victims on a node, and how many disruption budgets their eviction violates."""
 
     pods: list[MetaPod] = field(name="Pods", default_factory=list)
     num_pdb_violations: int = field(name="NumPDBViolations", default=0)
 
 
 class PreemptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to preempt: the nodes that preemption helps on. A node without a victim would fail the attempt."""
+    """The answer to preempt: victims for each node on which preemption helps.
+
+    Each node must have a victim: kube-scheduler fails the attempt otherwise.
+    """
 
     victims: dict[str, MetaVictims] = field(name="NodeNameToMetaVictims")
 
@@ -129,20 +134,20 @@ class _MetaVictims(msgspec.Struct, frozen=True, rename="pascal"):
 
 class _PreemptArgs(msgspec.Struct, frozen=True, rename="pascal"):
     pod: ScheduledPod | None = None
-    # Which of the two it is depends on nodeCacheCapable.
+    # kube-scheduler sends one of the two: the second with nodeCacheCapable, the first without.
     node_name_to_victims: dict[str, _Victims] | None = None
     node_name_to_meta_victims: dict[str, _MetaVictims] | None = None
 
 
 class PreemptArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """What preempt is asked: a pod, and whom kube-scheduler would evict for it on which node."""
+    """The request of preempt: a pod, and the victims that kube-scheduler proposes on each node."""
 
     pod: ScheduledPod
     victims: dict[str, MetaVictims]
 
 
 class BindingArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """What bind is asked."""
+    """The request of bind. Raises `ValueError` for an empty field."""
 
     pod_name: str = field(name="PodName")
     pod_namespace: str = field(name="PodNamespace")
@@ -156,7 +161,7 @@ class BindingArgs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """The answer to bind. An empty `error` says that the pod is bound."""
+    """The answer to bind; an empty `error` means that the pod is bound."""
 
     error: str = ""
 
@@ -167,7 +172,7 @@ _BINDING = Decoder(BindingArgs)
 
 
 def read_filter_args(body: bytes) -> FilterArgs:
-    """The request of filter and prioritize. Raises `WireError`."""
+    """Decode a request of filter or prioritize. Raises `WireError`."""
     args = _decoded(_ARGS, body)
     if args.pod is None:
         raise WireError("Pod is missing")
@@ -180,7 +185,7 @@ def read_filter_args(body: bytes) -> FilterArgs:
 
 
 def read_preempt_args(body: bytes) -> PreemptArgs:
-    """The request of preempt. Raises `WireError`."""
+    """Decode a request of preempt. Raises `WireError`."""
     args = _decoded(_PREEMPT, body)
     if args.pod is None or not args.pod.metadata.uid:
         raise WireError("Pod.metadata.uid is missing")
@@ -196,7 +201,7 @@ def read_preempt_args(body: bytes) -> PreemptArgs:
 
 
 def read_binding_args(body: bytes) -> BindingArgs:
-    """The request of bind. Raises `WireError`."""
+    """Decode a request of bind. Raises `WireError`."""
     return _decoded(_BINDING, body)
 
 

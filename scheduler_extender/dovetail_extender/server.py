@@ -1,8 +1,8 @@
-"""The HTTP face: kube-scheduler's verbs. Reads a request, asks the decisions or the binder, writes the answer.
+"""HTTP handlers of kube-scheduler's verbs: decode, decide or bind, answer.
 
-Only status 200 counts for kube-scheduler; anything else fails the attempt, and the pod is tried again after its backoff
-(nothing is placed, nothing is lost). That is what happens while another extender holds the lease or the caches are not
-there yet (503), and for a body that cannot be read (400).
+kube-scheduler accepts only status 200. Any other status fails the attempt: nothing is placed, nothing is lost, and
+kube-scheduler retries the pod after its backoff. The status is 503 while another extender holds the lease or the
+caches are not listed yet, and 400 for an unreadable body.
 """
 
 import time
@@ -34,7 +34,7 @@ from dovetail_extender.protocol import (
 
 log = get_logger(__name__)
 
-# kube-scheduler sends a pod and the names of all nodes: 5,000 long ones are 300 kB.
+# kube-scheduler sends a pod and the names of all nodes: 5,000 long names are 300 kB.
 MAX_BODY_BYTES: Final = 32 << 20
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -42,8 +42,11 @@ Handler = Callable[[bytes], Awaitable[web.Response]]
 
 
 class Verbs:
-    """Answers filter, prioritize, preempt and bind. `obstacle` says why nothing can be answered now, if so;
-    `on_request` is called for each request, answered or not."""
+    """Answers filter, prioritize, preempt and bind.
+
+    `obstacle` returns why the extender cannot answer now, or an empty string. Each request calls `on_request`, whether
+    it is answered or not.
+    """
 
     def __init__(
         self,
@@ -65,13 +68,13 @@ class Verbs:
         self._metrics = metrics
 
     def add_to(self, app: web.Application) -> None:
-        """Serve the verbs under their names."""
+        """Add a route for each verb, under the verb's name."""
         for handler in (self.filter, self.prioritize, self.preempt, self.bind):
             verb = handler.__name__
             app.router.add_post(f"/{verb}", self._served(verb, handler))
 
     async def filter(self, body: bytes) -> web.Response:
-        """Nodes that the pod may go to."""
+        """Answer the nodes on which the pod fits. Raises `WireError`."""
         args = self._read(body, verb="filter")
         found = self._decisions.filter(args.pod, nodes=args.nodes)
         self._remember(args.pod.metadata.uid, found, nodes=args.nodes)
@@ -80,19 +83,19 @@ class Verbs:
         return _answer(_wire(found, nodes=args.nodes))
 
     async def prioritize(self, body: bytes) -> web.Response:
-        """A score for each node."""
+        """Answer a score for each node. Raises `WireError`."""
         args = self._read(body, verb="prioritize")
         scores = self._decisions.prioritize(args.pod, nodes=args.nodes)
         return _answer([HostPriority(host, score) for host, score in zip(args.nodes, scores, strict=True)])
 
     async def preempt(self, body: bytes) -> web.Response:
-        """Whom to evict on which node."""
+        """Answer the victims for each node on which preemption helps. Raises `WireError`."""
         args = read_preempt_args(body)
         self._metrics.nodes_in.labels("preempt").observe(len(args.victims))
         return _answer(PreemptResult(victims=self._preempting.preempt(args)))
 
     async def bind(self, body: bytes) -> web.Response:
-        """Bind the pod, or the sentence why not."""
+        """Bind the pod, or answer why not. Raises `WireError`."""
         args = read_binding_args(body)
         outcome = await self._binder.bind(args)
         self._metrics.binds.labels(outcome.result).inc()

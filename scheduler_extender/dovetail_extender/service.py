@@ -1,4 +1,4 @@
-"""The parts put together over one client: the picture, the decisions, the binds, and the chores between requests."""
+"""One extender, assembled over one client: cluster view, decisions, binds and periodic work."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ from dovetail_extender.server import Verbs
 log = get_logger(__name__)
 
 CHORES_SECONDS: Final = 1.0
-# Asked for that long by nobody, an extender makes way for another one that is asked.
+# After this time without a request, the extender yields the lease to another extender that receives requests.
 IDLE_SECONDS: Final = 5.0
 LEARNING_PAUSE_SECONDS: Final = 0.02
 DEFAULT_NAMESPACE: Final = "dovetail-system"
@@ -46,7 +46,18 @@ LEASE: Final = "dovetail-extender"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the configuration says, in the extender's own terms."""
+    """What the configuration sets for the extender.
+
+    rules                        how pods are decided: policies, fragmentation, time of a hold
+    limits                       how much of a device and of a node may be promised
+    weights                      the weights of the score's terms
+    smoothing_seconds            time constant of the smoothed utilization
+    measurement_max_age_seconds  age from which a measurement no longer counts
+    bind_deadline_seconds        how long one bind may take
+    vendors                      the resource names of device vendors, and how to read them
+    slices_absent_seconds        how long a DRA driver's ResourceSlices must be absent before its nodes open
+    namespace                    the namespace of the extender's own objects
+    """
 
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
@@ -55,14 +66,12 @@ class Options:
     measurement_max_age_seconds: float = 660.0
     bind_deadline_seconds: float = 4.0
     vendors: Vendors = DEFAULT_VENDORS
-    # How long a DRA driver's ResourceSlices must be absent before its nodes are ours alone.
     slices_absent_seconds: float = ABSENT_SECONDS
-    # Where the extender's own objects are.
     namespace: str = DEFAULT_NAMESPACE
 
 
 class Extender:
-    """One extender: serve its `verbs`, and keep `run()` going meanwhile."""
+    """One extender. The caller serves `verbs` while `run()` is running."""
 
     def __init__(
         self,
@@ -111,14 +120,17 @@ class Extender:
         )
 
     async def run(self) -> None:
-        """Take the lease, then watch and do the chores, until cancelled. Raises `LeaseLostError`, in a group."""
+        """Acquire the lease, then watch and do the periodic work until cancelled.
+
+        Raises `LeaseLostError`, in an exception group.
+        """
         await self._leadership.acquire()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leadership.keep(), name="lease")
             group.create_task(self._act(), name="acting")
 
     def obstacle(self) -> str:
-        """Why nothing can be answered now; empty when it can."""
+        """Why the extender cannot answer requests now; empty when it can."""
         leadership = self._leadership
         if leadership.term is None:
             return f"the lease {leadership.name} is held by {leadership.holder or 'nobody yet'}"
@@ -128,7 +140,7 @@ class Extender:
         return f"{', '.join(missing)} are not listed yet" if missing else ""
 
     def ready(self) -> dict[str, Check]:
-        """What must be well for this extender to bind."""
+        """The readiness checks: the lease is held, and requests can be answered."""
 
         def lease() -> str | None:
             return None if self._leadership.remaining_seconds else "the lease is not ours now"
@@ -136,17 +148,17 @@ class Extender:
         return {"lease": lease, "answers": lambda: self.obstacle() or None}
 
     async def until_wanted_elsewhere(self) -> None:
-        """Return when nobody asks us any more and another extender is asked.
+        """Return when this extender no longer receives requests and another extender does.
 
-        kube-scheduler asks the extender beside it: where several such pairs run, the one whose kube-scheduler leads has
-        to hold the lease.
+        Each kube-scheduler calls the extender in its own pod. Where several such pods run, the lease must move to the
+        extender whose kube-scheduler leads.
         """
         while not self._is_wanted_elsewhere():  # noqa: ASYNC110 - time passes, which has no event
             await asyncio.sleep(CHORES_SECONDS)
         log.info("making way", lease=self._leadership.name, wanted_by=self._leadership.wanted_by)
 
     async def resign(self) -> None:
-        """Let the next extender begin at once, if nothing of ours can still happen."""
+        """Release the lease, so that the next extender starts at once, unless a bind is unsettled."""
         if not self._binder.unsettled:
             await self._leadership.release()
 
@@ -202,12 +214,13 @@ class Extender:
 
     async def _act(self) -> None:
         if self._leadership.vacancy != "released":
-            # What an extender sent before us ends by its deadline: only then does a list show all that it did.
+            # The previous holder may still have binds in flight. They end by their deadline; only a list made after it
+            # shows all of them.
             await asyncio.sleep(self._bind_deadline_seconds)
         self._calm = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watching.run(), name="watching")
-            # Apart, for settling waits for the API server and the end of a hold must not.
+            # Separate tasks: settling waits for the API server, and the expiry of holds must not wait for that.
             group.create_task(repeat(self._let_time_pass, every_seconds=CHORES_SECONDS, what="time"), name="time")
             group.create_task(repeat(self.settle, every_seconds=CHORES_SECONDS, what="binds"), name="binds")
             group.create_task(self._waking.run(), name="waking")
@@ -217,7 +230,7 @@ class Extender:
 
     @property
     def quotas(self) -> PodQuotas:
-        """The quotas that bind pods of no plan."""
+        """The quotas over pods that belong to no plan."""
         return self._decisions.quotas
 
     @property
@@ -227,35 +240,35 @@ class Extender:
 
     @property
     def plans(self) -> Plans:
-        """The plans of jobs, and what is reserved for those that wait."""
+        """The plans of jobs, and the room that is reserved for waiting jobs."""
         return self._decisions.plans
 
     def expire_holds(self) -> None:
-        """Drop the holds whose time has come."""
+        """Release the holds that have expired, then review nominations and plans."""
         for claim in self.ledger.expire_holds(self._clock()):
             log.info("hold expired", pod_uid=claim.key, node=claim.node)
         self.nominations.review()
         self.plans.review()
 
     def age_measurements(self) -> None:
-        """Let the smoothed load follow the time, and stop counting what was measured too long ago."""
+        """Advance the smoothed utilization, and drop measurements that are too old."""
         for note in self._view.time_passes():
             log.warning("measurements do not count", why=note)
 
     def open_nodes(self) -> None:
-        """Open the nodes that a DRA driver has left."""
+        """Open the nodes whose DRA driver has been absent for `slices_absent_seconds`."""
         self._view.drivers_pass()
 
     async def settle(self) -> None:
-        """Find out what became of binds that the cache does not show."""
+        """Settle the binds that the cache does not show."""
         await self._binder.settle()
 
     async def wake(self) -> None:
-        """Wake waiting pods for which there is room by now."""
+        """Wake the unschedulable pods that would fit now."""
         await self._waking.look()
 
     async def drain(self) -> None:
-        """Let the binds that are under way end; each does by its deadline."""
+        """Wait for the running binds; each ends by its deadline."""
         await self._binder.drain()
 
     def _let_time_pass(self) -> None:
@@ -272,7 +285,7 @@ class Extender:
             await asyncio.sleep(CHORES_SECONDS)
 
     async def _learn_from_those_here(self) -> None:
-        """Who is here tells what is usual here: an extender that starts does not begin with an empty memory."""
+        """Learn the usual mix from the pods in the cluster, so that a restart keeps it."""
         await self._listed()
         with Guard("learning from the pods that are here").around():
             for _ in self._decisions.count_pods(list(self.watching.pods())):
@@ -282,13 +295,13 @@ class Extender:
         fragments = self._decisions.fragments
         if fragments.shortcoming:
             log.warning(fragments.shortcoming)
-        # In small steps: what computes in Python beside the event loop keeps it waiting.
+        # In small steps: Python code in another thread delays the event loop.
         guard = Guard("learning")
         while True:
             more = False
             with guard.around():
                 if not self.obstacle():
-                    # Nodes that come by the hundred are taken in here, and not while a request waits.
+                    # Take in new nodes here, not within a request: they can arrive by the hundred.
                     fragments.follow()
                 more = await asyncio.to_thread(fragments.work)
             await asyncio.sleep(LEARNING_PAUSE_SECONDS if more else CHORES_SECONDS)

@@ -1,1 +1,1 @@
-"""Checks again, promises the devices, and binds with one write."""
+"""The bind: check again, promise the devices, write once; and binds without an outcome."""

@@ -1,12 +1,12 @@
-"""Bind: recheck against the ledger, promise, and one write to the API server.
+"""Bind: check against the ledger again, promise the devices, and write once.
 
-From the recheck to the promise nothing awaits, so no two binds can be promised the same share. A write whose outcome is
-not known (deadline, broken connection, a fault of the API server) may have happened: its promise stands and the bind is
-unsettled until the cache or a fresh read shows what became of it. Meanwhile the pod may be bound to that same node
-again, with the same devices, and to no other.
+Nothing awaits between the check and the promise, so no two binds can be promised the same share. A write without a
+known outcome (deadline, broken connection, server error) may have happened: its promise remains, and the bind is
+unsettled until the cache or a fresh read shows the outcome. Until then the pod may be bound to that same node again,
+with the same devices, and to no other.
 
 Only the holder of the extenders' Lease binds, and only while the Lease covers the whole time that the write may take.
-The number of its term travels in the Binding, so that the API server can refuse what an earlier holder sent.
+The Binding carries the holder's term as a fencing token, so that the API server can refuse writes of earlier holders.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ Result = Literal["bound", "refused", "gone", "conflict", "failed", "unsettled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a bind. `error` is empty when the pod is bound as asked, and only then."""
+    """The outcome of a bind; `error` is empty if and only if the pod is bound as requested."""
 
     result: Result
     error: str = ""
@@ -72,16 +72,16 @@ class Binder:
 
     @property
     def unsettled(self) -> int:
-        """How many binds have an outcome that is not known yet."""
+        """The number of binds whose outcome is not known yet."""
         return self._settling.unsettled
 
     @property
     def unseen(self) -> int:
-        """How many binds were sent that the cache does not show yet."""
+        """The number of binds that were sent and that the cache does not show yet."""
         return self._settling.unseen
 
     async def bind(self, args: BindingArgs) -> Outcome:
-        """Bind the pod to the node. The same bind asked twice at a time is done once, and both get its outcome."""
+        """Bind the pod to the node; concurrent requests for the same bind share one write."""
         running = self._running.get(args.pod_uid)
         if running is None:
             task = asyncio.create_task(self._bind(args), name=f"bind {args.pod_namespace}/{args.pod_name}")
@@ -89,15 +89,15 @@ class Binder:
             task.add_done_callback(lambda _task: self._running.pop(args.pod_uid))
         elif running.node != args.node:
             return Outcome(result="refused", error=f"the pod is being bound to {running.node}")
-        # The bind goes on to its end even if the one who asked has left.
+        # The bind runs to its end even if the caller disconnects.
         return await asyncio.shield(running.task)
 
     async def drain(self) -> None:
-        """Wait for the binds that are under way; each ends by its deadline."""
+        """Wait for the running binds; each ends by its deadline."""
         await asyncio.gather(*(running.task for running in self._running.values()), return_exceptions=True)
 
     async def settle(self) -> None:
-        """Find out what became of the binds that the cache does not show; to be called every second or so."""
+        """Settle the binds that the cache does not show; call this about every second."""
         await self._settling.settle(running=self._running)
 
     async def _bind(self, args: BindingArgs) -> Outcome:
@@ -126,7 +126,7 @@ class Binder:
         )
 
     def _promise(self, pod: Pod, *, node: str) -> Claim | Outcome:
-        """The pod's claim on the node, from now on firm; or why not, and then nothing is held for it."""
+        """Commit the pod's claim on the node; on a refusal, release whatever the pod holds."""
         uid = pod.metadata.uid
         standing = self._ledger.claim(uid)
         if standing is not None and not self._ledger.is_hold(uid):
@@ -149,7 +149,7 @@ class Binder:
         return claim
 
     async def _write(self, pod: Pod, claim: Claim, *, deadline: float) -> Outcome:
-        # Where kubelet picks, the node may have told the devices before the bind is known: they are no allocation.
+        # Where kubelet picks the devices, the node may report them before the bind is known; they are no allocation.
         annotations = {}
         if claim.devices and not claim.resource:
             tenancy = self._decisions.tenancies.of(pod)
@@ -178,7 +178,7 @@ class Binder:
         return Outcome(result="bound")
 
     async def _after_conflict(self, pod: Pod, claim: Claim, *, error: Conflict, deadline: float) -> Outcome:
-        """Bound already, being deleted, gated, or another pod of that name: a fresh read tells."""
+        """Read the pod to find the cause: bound, being deleted, gated, or another pod of that name."""
         meta = pod.metadata
         try:
             now = await self._pods.read(
@@ -190,7 +190,7 @@ class Binder:
         except KubeError as reading:
             return self._unsettled(pod, error=reading)
         if now.metadata.uid == meta.uid and now.spec.node_name:
-            # Whatever it is bound to, the cache is about to put that in the place of our claim.
+            # Whatever the pod is bound to, the cache is about to replace our claim with that.
             self._settling.note(pod, known=True)
             return _of_bound(now, node=claim.node, expected=claim)
         self._settling.give_up(meta.uid)
@@ -217,7 +217,7 @@ class Binder:
 
 
 def _of_bound(pod: Pod, *, node: str, expected: Claim | None = None) -> Outcome:
-    """A pod that is bound already: as was asked, or else not ours to change."""
+    """The outcome for a pod that is already bound: bound as requested, or a conflict."""
     if pod.spec.node_name != node:
         return Outcome(result="conflict", error=f"the pod is bound to {pod.spec.node_name} already")
     ours = None if expected is None or expected.resource else expected

@@ -1,7 +1,7 @@
-"""Binds that the cache does not show yet: what became of them is found out, and their promises stand meanwhile.
+"""Binds that the cache does not show yet: keep their promises until the outcome is known.
 
-A write without an answer may have happened. A write that was confirmed shows in the cache within milliseconds, except
-that a pod may come and go while nobody watches; then no event will ever free its devices.
+A write without an answer may have happened. The cache shows a confirmed write within milliseconds. The exception is a
+pod that is bound and deleted while the watch is interrupted: no event ever frees its devices.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -17,38 +17,38 @@ log = get_logger(__name__)
 
 # The cache shows a bind within milliseconds; where it does not after this time, a read asks.
 READ_SECONDS: Final = 5.0
-# A read that finds the pod unbound settles the bind only after this time: until then the write may be on its way.
+# A read that finds the pod unbound settles the bind only after this time: until then the write may still arrive.
 SETTLE_SECONDS: Final = 30.0
 
 
 class PodsOfCluster(Protocol):
-    """The pods as the API server has them: the cache, fresh reads, and the one write."""
+    """Access to pods: the cache, fresh reads, and the one write."""
 
     def cached(self, *, namespace: str, name: str) -> Pod | None:
-        """The pod as last seen by watching."""
+        """The pod in the cache, or None."""
 
     async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
-        """The pod as it is now. Raises `KubeError`."""
+        """Read the pod from the API server. Raises `KubeError`."""
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
-        """The Binding. Raises `KubeError`."""
+        """Create the Binding with these annotations. Raises `KubeError`."""
 
 
 class Office(Protocol):
-    """The right to bind, as a Lease gives it."""
+    """The right to bind, which comes from holding the Lease."""
 
     @property
     def term(self) -> int | None:
-        """The number of our term; None when we are not in office."""
+        """The fencing token of this holder; None while the Lease is not held."""
 
     @property
     def remaining_seconds(self) -> float:
-        """For how long nobody else can be in office."""
+        """Seconds during which no other process can hold the Lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A bind that the cache has not shown. `known` says that the API server has confirmed it."""
+    """A bind that the cache does not show; `known` if the API server has confirmed it."""
 
     namespace: str
     name: str
@@ -57,7 +57,7 @@ class Unseen:
 
 
 class Settling:
-    """Keeps the binds that are not seen yet, by pod UID, and settles them one by one."""
+    """Keeps the unseen binds by pod UID, and settles them one by one."""
 
     def __init__(
         self, *, ledger: Ledger, pods: PodsOfCluster, deadline_seconds: float, clock: Callable[[], float]
@@ -70,31 +70,31 @@ class Settling:
 
     @property
     def unseen(self) -> int:
-        """How many binds the cache has not shown yet."""
+        """The number of binds that the cache does not show yet."""
         return len(self._unseen)
 
     @property
     def unsettled(self) -> int:
-        """How many binds have an outcome that nobody knows."""
+        """The number of binds whose outcome is unknown."""
         return sum(not bind.known for bind in self._unseen.values())
 
     def note(self, pod: Pod, *, known: bool) -> None:
-        """A bind was sent; `known` if the API server has confirmed it."""
+        """Record that a bind was sent; `known` if the API server has confirmed it."""
         meta = pod.metadata
         self._unseen[meta.uid] = Unseen(namespace=meta.namespace, name=meta.name, since=self._clock(), known=known)
 
     def release(self, uid: str) -> None:
-        """The pod is not bound by us and will not be: its promise goes."""
+        """Drop the promise of a pod that is not bound by us and will not be."""
         self._unseen.pop(uid, None)
         self._ledger.release(uid)
 
     def give_up(self, uid: str) -> None:
-        """Nothing came of this attempt; an earlier one whose outcome is not known keeps the promise."""
+        """End a failed attempt; the promise remains if an earlier attempt is still unsettled."""
         if uid not in self._unseen:
             self._ledger.release(uid)
 
     async def settle(self, *, running: Container[str]) -> None:
-        """Look after each bind that is not `running`; to be called every second or so."""
+        """Settle each bind that is not `running`, where possible; call this about every second."""
         for uid, bind in list(self._unseen.items()):
             if uid in running:
                 continue
@@ -102,20 +102,20 @@ class Settling:
                 self._unseen.pop(uid, None)
                 continue
             nothing = self._clock() - bind.since >= READ_SECONDS and await self._came_to_nothing(uid, bind)
-            # While the read went on the pod may have been bound once more.
+            # Another bind of the pod may have started or ended during the read.
             if nothing and uid not in running and self._unseen.get(uid) is bind:
                 log.info("not bound after all", namespace=bind.namespace, pod=bind.name, pod_uid=uid)
                 self.release(uid)
 
     def _is_seen(self, uid: str, bind: Unseen) -> bool:
-        """Whether the cache has taken over: the pod is bound there, or its promise went with it."""
+        """Whether the cache has taken over: it shows the pod as bound, or its claim is already gone."""
         if self._ledger.claim(uid) is None:
             return True
         pod = self._pods.cached(namespace=bind.namespace, name=bind.name)
         return pod is not None and pod.metadata.uid == uid and bool(pod.spec.node_name)
 
     async def _came_to_nothing(self, uid: str, bind: Unseen) -> bool:
-        # Taken before the read, which must not be counted as waiting.
+        # Computed before the read, because the time of the read must not count.
         late = self._clock() - bind.since >= SETTLE_SECONDS
         try:
             pod = await self._pods.read(

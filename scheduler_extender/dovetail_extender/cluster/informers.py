@@ -1,8 +1,7 @@
-"""The extender's picture of the cluster: nodes, GPUNodes, pods and the plans of GPUJobs, kept true by watching, and the
-one write.
+"""Informers that keep the cluster view current, and the bind, which is the one write.
 
-The picture is usable once all of them are listed. When the API server falls silent it stays as it was last seen, and
-grows old; the ages say so.
+They watch nodes, GPUNodes, pods, GPUJobs, GPUQuotas and ResourceSlices. The view is usable once all of them are listed.
+While the API server is silent the view keeps its last state, and `ages_seconds` grows.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Watching:
-    """Feeds a `ClusterView` from the API server, and gives binds the pods of the cluster."""
+    """Feeds a `ClusterView` from the API server, and serves pods to binds."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class Watching:
         on_job: Callable[[EventType, PlannedJob], None],
         on_quota: Callable[[EventType, GPUQuota], None],
     ) -> None:
-        """`on_pod` hears of each pod's changes after the picture has them, the others of GPUJobs and GPUQuotas."""
+        """Set up the informers; `on_pod` is called after the view has taken in the pod's change."""
         self._client = client
         self._nodes = Reflector(
             client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
@@ -70,28 +69,28 @@ class Watching:
 
     @property
     def missing(self) -> list[str]:
-        """What has not been listed yet; empty when the picture is usable."""
+        """The resources that are not listed yet; empty when the view is usable."""
         missing = [reflector.resource.plural for reflector in self._reflectors if not reflector.synced.is_set()]
         return missing if self._slices.settled.is_set() else [*missing, "resourceslices"]
 
     def ages_seconds(self) -> dict[str, float]:
-        """Since the API server last said anything about each kind."""
+        """Seconds since the API server last sent anything about each resource."""
         return {reflector.resource.plural: reflector.age_seconds for reflector in self._reflectors}
 
     def cached(self, *, namespace: str, name: str) -> Pod | None:
-        """The pod as last seen by watching."""
+        """The pod in the cache, or None."""
         return self._pods.store.get(f"{namespace}/{name}")
 
     def pods(self) -> Collection[Pod]:
-        """All pods as last seen by watching."""
+        """All pods in the cache."""
         return self._pods.store.values()
 
     async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
-        """The pod as it is now. Raises `KubeError`."""
+        """Read the pod from the API server. Raises `KubeError`."""
         return await self._client.get(PODS, name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds)
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
-        """The Binding. Raises `KubeError`."""
+        """Create the Binding with these annotations. Raises `KubeError`."""
         await self._client.bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)
 
     @property

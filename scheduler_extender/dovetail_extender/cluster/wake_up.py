@@ -1,9 +1,9 @@
-"""The wake-up: kube-scheduler looks at refused pods again when a certain object of ours changes.
+"""Wake-up of unschedulable pods: changing one object makes kube-scheduler retry them.
 
-Any change of a kind that kube-scheduler watches does that for all pods that an extender refused. Nodes and pods are of
-such a kind, but a right to change them is one to retaint nodes or to run other images. So is CSIStorageCapacity: the
-chart makes one for a storage class that nobody has, which no volume ever asks about, and the extender may patch that
-one object and nothing else.
+A change to any object that kube-scheduler watches requeues the pods that an extender refused. Nodes and pods would do,
+but the right to change them is also the right to retaint nodes or to run other images. CSIStorageCapacity is watched
+too: the chart creates one for a storage class that does not exist, so no volume depends on it, and the extender may
+patch that object and nothing else.
 """
 
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ DEADLINE_SECONDS: Final = 5.0
 
 
 class Waking:
-    """Wakes waiting pods while `run()` goes on."""
+    """Wakes unschedulable pods while `run()` is running."""
 
     def __init__(self, client: Client, *, waiting: Waiting, namespace: str, metrics: Metrics) -> None:
         self._client = client
@@ -36,11 +36,11 @@ class Waking:
         self._metrics = metrics
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Check every `LOOK_SECONDS` until cancelled."""
         await repeat(self.look, every_seconds=LOOK_SECONDS, what="waking pods")
 
     async def look(self) -> None:
-        """Wake the waiting pods if that is due."""
+        """Send a wake-up if one is due; a failed write is logged and retried later."""
         if not self._waiting.wake_due():
             return
         try:

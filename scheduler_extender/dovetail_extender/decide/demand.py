@@ -1,4 +1,4 @@
-"""What a pod that is being scheduled asks, and which of its containers the devices go to. Pure."""
+"""What a pod asks for, and which of its containers get which devices. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from dovetail.pods.containers import parts_of
 from dovetail.pods.demand import ask_of_pod
 from dovetail.pods.tenancy import Tenancy
 
-# Versions of pods of which the ask is remembered.
+# Pod versions whose request is cached.
 REMEMBERED: Final = 4096
 
 
 class Asks:
-    """What pods ask, read once for each version of a pod: filter, prioritize and bind all want it.
+    """Cache of pods' requests: filter, prioritize and bind all read the same pod version.
 
-    `namespace_policies` are the policies of namespaces whose pods name none, `default_policy` is that of all others.
+    A pod that names no policy gets its namespace's from `namespace_policies`, or else `default_policy`.
     """
 
     def __init__(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy], vendors: Vendors) -> None:
@@ -33,11 +33,14 @@ class Asks:
         self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
 
     def policy_of(self, namespace: str) -> Policy:
-        """The policy of a namespace's pods that name none."""
+        """The policy for the pods of a namespace that name none."""
         return self._namespace_policies.get(namespace, self._default_policy)
 
     def of(self, pod: Pod) -> Ask | None:
-        """What the pod asks, or None when it asks nothing of ours and of no vendor's. Raises `RequestError`."""
+        """The pod's request, or None when it asks for no GPU of Dovetail's or of a vendor's.
+
+        Raises `RequestError`.
+        """
         version = pod.metadata.uid, pod.metadata.resource_version
         if all(version) and version in self._known:
             return self._known[version]
@@ -57,7 +60,7 @@ def _read(pod: Pod, *, default_policy: Policy, vendors: Vendors) -> Ask | None:
 
 
 def allocation_of(claim: Claim, *, pod: Pod, tenancy: Tenancy) -> Allocation:
-    """The claim as the pod's annotations tell it: its devices, one part of the pod after the other."""
+    """The claim as the pod's annotations record it, its devices assigned to containers in order."""
     devices = (
         AllocatedDevice(
             uuid=device.uuid, index=device.index, share_milli=device.share_milli, memory_mib=device.memory_mib

@@ -1,10 +1,11 @@
-"""Filter and prioritize: what kube-scheduler asks, decided over the ledger. No I/O; the clock is an argument.
+"""Filter and prioritize, decided over the ledger. No I/O; the clock is an argument.
 
-A hold under the pod's UID stays on the best node, because kube-scheduler says nothing more until it binds, and other
-pods are decided meanwhile. Prioritize leaves it, or filter where a single node is left: kube-scheduler does not ask for
-the scores of one. To ask again changes nothing, for a pod's own hold is not in its way. A pod that already has a firm
-promise (its bind is under way, or its outcome is not known yet) is led back to the same node, where the bind may be
-repeated safely.
+Each decision leaves a hold under the pod's UID on the best node. kube-scheduler sends nothing more before it binds, and
+the extender decides other pods in between. Prioritize creates the hold, or filter when a single node is left, because
+kube-scheduler does not score a single node. Repeated requests are safe: a pod's own hold does not count against it.
+
+A pod with a firm promise has a bind that is running or whose outcome is unknown. Filter offers it only the same node,
+where repeating the bind is safe.
 """
 
 from collections import OrderedDict
@@ -32,14 +33,14 @@ from dovetail_extender.holds.nominations import Nominations
 from dovetail_extender.holds.planned_workers import ELSEWHERE, Place, Plans
 from dovetail_extender.protocol import ScheduledPod
 
-# kube-scheduler adds score x 10 to what its own plugins give: up to 1,200 in its default profile, 200 for preferred
-# node affinity. For a pod without wishes of its own the engine's order rules; the wishes of one that has them outweigh
-# differences of up to a fifth of the scale.
+# kube-scheduler adds score x 10 to the sum of its own plugins: up to 1,200 in its default profile, of which 200 for
+# preferred node affinity. With SCALE the engine's order decides. For a pod with preferences of its own, the smaller
+# scale lets these outweigh differences of up to a fifth of the scale.
 SCALE: Final = 10_000
 SCALE_BESIDE_WISHES: Final = 100
 
-# kube-scheduler's own scoring costs more a node than ours: the best few are enough for its ties and its plugins. Of
-# those only such as its plugins could still lift above the best: their 1,200 are 120 of our points, ten each.
+# kube-scheduler's own scoring costs more for each node than ours, so filter answers only the best few. _NEAR leaves out
+# nodes that its plugins cannot lift above the best one: their 1,200 points are 120 of ours, because ours count tenfold.
 FILTER_LIMIT: Final = 64
 NEAR: Final = 120 / SCALE
 
@@ -48,7 +49,11 @@ _UNSETTLED: Final = "the pod's bind to another node is not settled yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the configuration says about decisions."""
+    """The configuration of decisions.
+
+    A pod that names no policy gets its namespace's, or else `default_policy`. `filter_limit` bounds the nodes in an
+    answer, and a hold expires after `hold_ttl_seconds`.
+    """
 
     default_policy: Policy = "Balanced"
     namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
@@ -59,11 +64,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """The answer to filter: nodes to go on with, and why not the others.
+    """The answer to filter: the nodes to continue with, or the reasons against each node.
 
-    Nodes that fit but are not among the best few stand in neither, and while any fits the others get no reason.
-    `invalid` is the sentence for a pod whose request cannot be read: it fits nowhere. `ask` is what the pod asks, and
-    `place` is its place in the plan of its job.
+    Nodes that fit but are not among the best few appear in neither, and reasons exist only while no node fits.
+    `invalid` is the message for an unreadable request, which fits no node. `ask` is the pod's request, and `place` its
+    place in the plan of its job.
     """
 
     nodes: list[str] = field(default_factory=list)
@@ -75,7 +80,7 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Foreseen:
-    """What the pod would have of a node, found when the node had last changed at `changed_at`."""
+    """A pod's claim on a node, valid while the node's last change is `changed_at`."""
 
     ask: Ask
     claim: Claim
@@ -83,7 +88,7 @@ class _Foreseen:
 
 
 class Decisions:
-    """Filter and prioritize over one picture of the cluster."""
+    """Filter and prioritize over one cluster view."""
 
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
@@ -108,7 +113,10 @@ class Decisions:
         )
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
-        """Which of `nodes` the pod may go to; the best few of them, or all when the pod has wishes of its own."""
+        """The best few of `nodes` that the pod fits on; all that fit, if the pod has preferences.
+
+        Creates a hold when a single node is left.
+        """
         try:
             ask = self.ask(pod)
         except RequestError as error:
@@ -130,12 +138,12 @@ class Decisions:
         nodes, outside = self.quotas.allowed(pod, nodes)
         fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
         fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
-        # Reasons are for a pod that fits nowhere: beside nodes that fit, kube-scheduler has no use for them.
+        # Only a pod that fits nowhere needs reasons: kube-scheduler discards them when any node fits.
         refusals = {} if fits else self.fit_cache.refusals(ask, nodes=nodes, key=uid)
         return Filtered(nodes=fits, refusals={**refusals, **({} if fits else outside)}, ask=ask)
 
     def _planned(self, ask: Ask, place: Place | Refusal, *, nodes: Sequence[str]) -> Filtered:
-        """A worker of a plan goes to its own node, or waits until there is room."""
+        """The answer for a worker of a plan: its own node once it fits there, and no other."""
         if isinstance(place, Refusal):
             return Filtered(refusals=dict.fromkeys(nodes, place), ask=ask)
         found = self.plans.check(place, ask)
@@ -156,7 +164,7 @@ class Decisions:
         return found
 
     def _alone(self, ask: Ask, *, node: str, key: str) -> list[str]:
-        """The one node that is asked about, as a plan names it, if the pod fits there; its bind comes next."""
+        """The single node of the request, if the pod fits there; kube-scheduler binds it next."""
         found = self.fit_cache.check(ask, node=node, key=key)
         if isinstance(found, Refusal):
             return []
@@ -164,7 +172,11 @@ class Decisions:
         return [node]
 
     def prioritize(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> list[int]:
-        """A score for each of `nodes`, higher is better, and a hold for the pod on the best."""
+        """An integer score for each of `nodes`, higher is better; creates a hold on the best node.
+
+        The scores are all 0 where there is nothing to choose: the pod asks for no device, has a firm promise, or has a
+        place in a plan.
+        """
         uid = pod.metadata.uid
         try:
             ask = self.ask(pod)
@@ -177,13 +189,12 @@ class Decisions:
         self._hold(ask, node=nodes[best], key=uid)
         scale = SCALE_BESIDE_WISHES if pod.spec.has_wishes else SCALE
         scores: list[int] = np.rint(ranks * scale).astype(int).tolist()
-        # kube-scheduler draws among equals: the node that is held must not have one.
+        # kube-scheduler picks at random among equal scores: the node with the hold must win.
         scores[best] += 1
         return scores
 
     def count_pods(self, pods: Iterable[Pod]) -> Iterator[int]:
-        """Count the pods that are bound already as arrivals, in small steps; the others arrive when they are asked
-        about."""
+        """Count bound pods as arrivals, in small steps; filter counts the other pods."""
         bound = (pod for pod in pods if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"})
         return count_pods(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
 
@@ -194,13 +205,14 @@ class Decisions:
             return None
 
     def ask(self, pod: Pod) -> Ask | None:
-        """What a pod asks, by the policy of its namespace if it names none. Raises `RequestError`."""
+        """The pod's request, with its namespace's policy if it names none. Raises `RequestError`."""
         return self._asks.of(pod)
 
     def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
-        """What the pod would hold of the node, or why it cannot go there; nominated pods of lower priority make way.
+        """The pod's claim on the node, or why it does not fit.
 
-        Nothing has to be checked again where nothing of the node has changed since the pod was led there.
+        Takes the room of nominated pods of lower priority if the pod needs it. Skips the check when the node has not
+        changed since the decision.
         """
         place = self.plans.place_of(pod)
         if place is not None:
@@ -234,7 +246,7 @@ class Decisions:
             self._foresee(ask, claim=found.claim)
 
     def _foresee(self, ask: Ask, *, claim: Claim) -> None:
-        """Note what the pod would have, for its bind. Nothing is held by that."""
+        """Cache the claim for the pod's bind; this holds nothing."""
         self._foreseen[claim.key] = _Foreseen(ask=ask, claim=claim, changed_at=self._ledger.changed_at(claim.node))
         if len(self._foreseen) > REMEMBERED:
             self._foreseen.popitem(last=False)

@@ -1,10 +1,10 @@
-"""Preempt: whose leaving makes room, chosen by device. Pure.
+"""Preempt: choose victims by device. Pure.
 
-kube-scheduler counts sums: of eight halves on four devices it would evict any two for a pod that needs one whole one.
-For each node that it offers, the victims are chosen anew among the pods of lower priority there: first all of them
-count as gone, and then they are let stay one by one, the most important first, as long as the pod still fits. Those
-that kube-scheduler did not pick are let stay before those that it did, since it looked at disruption budgets. Pods of
-GPUJobs are never offered: among them preemption has one hand, the operator's (contracts §3.4).
+kube-scheduler counts sums: of eight half devices on four devices it would evict any two pods for a pod that needs one
+whole device. So the extender chooses the victims itself on each node that kube-scheduler offers. It first removes all
+pods of lower priority, then puts them back one by one, the most important first, as long as the preemptor still fits.
+Pods that kube-scheduler did not pick come back first, because its choice respects disruption budgets. Pods of GPUJobs
+are never victims here: only the operator preempts those (contracts §3.4).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,20 +20,20 @@ from dovetail.pods.tenancy import job_it_was_of
 from dovetail_extender.holds.nominations import Intended, Nominations, priority_of
 from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs
 
-# Nodes that are answered with. kube-scheduler takes one, and each costs a look at every pod on it.
+# Nodes in an answer. kube-scheduler takes one, and each costs a check for every pod on it.
 ENOUGH: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """How a pod gets onto a node: who leaves, and what it has then."""
+    """The victims on a node, and the claim that the pod gets once they are gone."""
 
     victims: list[Pod]
     claim: Claim
 
 
 class Preempting:
-    """Chooses victims over one picture of the cluster; `pods` gives all pods as last seen."""
+    """Chooses victims over one cluster view; `pods` returns all pods in the cache."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class Preempting:
         self._pods = pods
 
     def preempt(self, args: PreemptArgs) -> dict[str, MetaVictims]:
-        """Victims for the nodes where somebody's leaving makes room; the other nodes are left out, and all of them
-        while the victims of a moment ago are leaving."""
+        """The victims for each node on which evictions make room; other nodes are left out.
+
+        Empty while victims that were chosen for this pod moments ago are still leaving.
+        """
         try:
             ask = self._ask(args.pod)
         except RequestError:
@@ -78,7 +80,7 @@ class Preempting:
         scratch = self._nominations.without_lower(args.pod)
         tenants = self._evictable(args, scratch=scratch)
         found: dict[str, _Way] = {}
-        # Those first that kube-scheduler would prefer.
+        # kube-scheduler's order of preference, because only the first `ENOUGH` are answered.
         for node in sorted(args.victims, key=lambda name: _cost(args.victims[name])):
             victims = _victims(scratch, ask, node=node, tenants=tenants.get(node, []), args=args)
             if victims:
@@ -90,7 +92,7 @@ class Preempting:
         return found
 
     def _evictable(self, args: PreemptArgs, *, scratch: Ledger) -> Mapping[str, list[Pod]]:
-        """The pods that may be evicted for this one, by node."""
+        """The pods that may be evicted for the request's pod, by node."""
         priority = priority_of(args.pod)
         found: dict[str, list[Pod]] = {}
         for pod in self._pods():
@@ -103,12 +105,12 @@ class Preempting:
 
 
 def of_gpujob(pod: Pod) -> bool:
-    """Whether the pod belongs to a GPUJob; one that only says so may be evicted as any other."""
+    """Whether the pod belongs to a GPUJob; a label without the owner reference does not count."""
     return bool(job_it_was_of(pod))
 
 
 def _victims(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: PreemptArgs) -> list[Pod]:
-    """Whose leaving makes room on a node; nobody where that is of no use."""
+    """The pods to evict so that the request fits on the node; empty if evictions do not help."""
     picked = {pod.uid for pod in args.victims[node].pods}
     claims = {pod.metadata.uid: scratch.release(pod.metadata.uid) for pod in tenants if _concerns(pod, scratch, picked)}
     key = args.pod.metadata.uid
@@ -121,7 +123,7 @@ def _victims(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: 
             continue
         holds_devices = bool(claim.devices or claim.unnamed)
         scratch.commit(claim)
-        # One without devices was picked for another reason, which is kube-scheduler's to know.
+        # kube-scheduler picked a pod without devices for a reason of its own, so that pod stays a victim.
         if not holds_devices or not isinstance(check(scratch, ask, node=node, key=key), Fit):
             scratch.release(pod.metadata.uid)
             victims.append(pod)
@@ -134,7 +136,7 @@ def _concerns(pod: Pod, scratch: Ledger, picked: set[str]) -> bool:
 
 
 def _order_of_staying(pod: Pod, *, picked: set[str]) -> tuple[bool, bool, int, str]:
-    """Who is let stay first: one that is not leaving already, was not picked, is more important, runs for longer."""
+    """Sort key: keep pods that are not leaving, not picked, more important, and started earlier."""
     meta = pod.metadata
     leaving = meta.deletion_timestamp is not None
     return leaving, meta.uid in picked, -priority_of(pod), pod.status.start_time or "9"

@@ -1,7 +1,7 @@
-"""GPUQuotas over pods that belong to no plan: what their namespace may use, and the pools that it is kept to. Pure.
+"""GPUQuotas over pods that belong to no plan: limits and pools of their namespace. Pure.
 
-GPUJobs are held to the quotas by the queue, before there is a pod. Any other pod is held to them here, with what the
-pods of GPUJobs use and what is planned for them counted beside. A pod is nobody's: quotas of users do not bind it.
+The queue applies quotas to GPUJobs before a pod exists. This module applies them to all other pods, and counts what the
+pods of GPUJobs use and what is planned for them. A pod has no user, so quotas of users do not bind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,35 +24,39 @@ from dovetail.queue.model.gate import Refused
 
 @dataclass(slots=True)
 class PodQuotas:
-    """The quotas, and whose each claim of the ledger is. Feed it every change of quotas, pods and planned jobs."""
+    """The quotas, and the claims of each namespace.
+
+    The caller must pass on every change of quotas, pods and planned jobs.
+    """
 
     ledger: Ledger
     nodes: Mapping[str, Node]
     _quotas: dict[str, GPUQuota] = field(default_factory=dict)
-    # Keys of claims, by namespace: of pods their UIDs, of planned workers what `plans` holds their room under.
+    # Keys of claims in the ledger, by namespace: UIDs of pods, and for each job's UID the number of planned workers,
+    # whose holds have the key `UID/worker`.
     _pods: dict[str, set[str]] = field(default_factory=dict)
     _jobs: dict[str, dict[str, int]] = field(default_factory=dict)
 
     # --- changes -----------------------------------------------------------------------------------------------
 
     def quota_event(self, event: EventType, quota: GPUQuota) -> None:
-        """A GPUQuota has changed."""
+        """Take in a change of a GPUQuota."""
         name = quota.metadata.name
         if event == "DELETED":
             self._quotas.pop(name, None)
         elif quota.spec.users or not _says_anything(quota.spec):
-            # Nothing that binds a pod.
+            # This quota does not bind pods.
             self._quotas.pop(name, None)
         else:
             self._quotas[name] = quota
 
     def pod_event(self, event: EventType, pod: Pod) -> None:
-        """A Pod has changed."""
+        """Take in a change of a pod."""
         keys = self._pods.setdefault(pod.metadata.namespace, set())
         (keys.discard if event == "DELETED" else keys.add)(pod.metadata.uid)
 
     def job_planned(self, *, namespace: str, uid: str, workers: int) -> None:
-        """So many workers of a GPUJob have room under a plan; 0 for none any more."""
+        """Set how many workers of a GPUJob have room under a plan; 0 removes the job."""
         jobs = self._jobs.setdefault(namespace, {})
         if workers:
             jobs[uid] = workers
@@ -67,7 +71,7 @@ class PodQuotas:
     # --- questions ---------------------------------------------------------------------------------------------
 
     def refusal(self, pod: Pod, ask: Ask) -> Refusal | None:
-        """Why the pod may go nowhere now; None where its quotas let it."""
+        """Why quotas keep the pod from every node now; None if they admit it."""
         if not self._quotas:
             return None
         subject, quotas = Subject(namespace=pod.metadata.namespace), list(self._quotas.values())
@@ -84,7 +88,7 @@ class PodQuotas:
         return None
 
     def allowed(self, pod: Pod, nodes: Sequence[str]) -> tuple[Sequence[str], dict[str, Refusal]]:
-        """The nodes of the pools that the pod is kept to, and why not the others."""
+        """The nodes in the pools that quotas allow the pod, and a refusal for each other node."""
         if not self._quotas:
             return nodes, {}
         pools = pools_of(self._quotas.values(), Subject(namespace=pod.metadata.namespace))
@@ -100,7 +104,7 @@ class PodQuotas:
         return None if known is None else known.metadata.labels.get(names.LABEL_POOL)
 
     def _used(self, quota: GPUQuota, *, subject: Subject, but: str) -> int:
-        """Thousandths of GPUs that count for the quota beside the pod's own."""
+        """GPUs in use that count toward the quota, in thousandths, without the pod's own."""
         if quota.spec.per == "Namespace":
             return self._in_use(subject.namespace, but=but)
         namespaces = self._pods.keys() | self._jobs.keys()

@@ -1,4 +1,4 @@
-"""What the pods that are bound are to the other tenants of their devices, verified against the GPUJobs. Pure."""
+"""A pod's rank among the tenants of its devices, verified against GPUJobs and quotas. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -17,31 +17,34 @@ from dovetail_extender.holds.planned_workers import PlannedJob
 
 @dataclass(slots=True, kw_only=True)
 class Tenancies:
-    """The GPUJobs by `namespace/name`, and the GPUQuotas that bound priorities. Feed it every change of both."""
+    """The GPUJobs by `namespace/name`, and the GPUQuotas that bound priorities.
+
+    The caller must pass on every change of both.
+    """
 
     _jobs: dict[str, PlannedJob] = field(default_factory=dict)
     _quotas: dict[str, GPUQuota] = field(default_factory=dict)
 
     def job_changed(self, job: PlannedJob) -> None:
-        """A GPUJob was added or modified."""
+        """Take in an added or modified GPUJob."""
         self._jobs[key_of(job.metadata)] = job
 
     def job_gone(self, job: PlannedJob) -> None:
-        """A GPUJob was deleted; another one of its name may be there already."""
+        """Remove a deleted GPUJob, unless a new one of the same name has already replaced it."""
         key = key_of(job.metadata)
         known = self._jobs.get(key)
         if known is not None and known.metadata.uid == job.metadata.uid:
             del self._jobs[key]
 
     def quota_event(self, event: EventType, quota: GPUQuota) -> None:
-        """A GPUQuota has changed."""
+        """Take in a change of a GPUQuota."""
         if event == "DELETED" or quota.spec.max_priority is None:
             self._quotas.pop(quota.metadata.name, None)
         else:
             self._quotas[quota.metadata.name] = quota
 
     def of(self, pod: Pod) -> Tenancy:
-        """What the pod is: as its GPUJob says, else as its own annotation does, within the bounds of its quotas."""
+        """The pod's tenancy from its GPUJob, or else its own annotation, within its quotas' bounds."""
         job = self._job_of(pod)
         namespace = pod.metadata.namespace
         if job is None:
@@ -53,7 +56,7 @@ class Tenancies:
         return Tenancy(job=job.metadata.name, priority=priority, reservation=spec.reservation is not None)
 
     def _job_of(self, pod: Pod) -> PlannedJob | None:
-        """The GPUJob that the pod is of; None also where the pod is of a plan of another GPUJob of that name."""
+        """The pod's GPUJob; None also if the pod's plan belongs to an earlier GPUJob of that name."""
         name = job_of(pod)
         job = self._jobs.get(f"{pod.metadata.namespace}/{name}") if name else None
         said = worker_of_plan(pod)
@@ -63,6 +66,6 @@ class Tenancies:
 def _priority_in(pod: Pod) -> int:
     try:
         said = priority_in(pod.metadata.annotations)
-    except RequestError:  # edited since the pod was let in
+    except RequestError:  # edited after admission
         said = None
     return DEFAULT_PRIORITY if said is None else said

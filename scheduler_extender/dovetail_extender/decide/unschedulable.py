@@ -1,9 +1,9 @@
-"""Pods that were refused and wait, and which of them would fit by now. Pure: the clock is an argument.
+"""Refused pods, and which of them would fit now. Pure: the clock is an argument.
 
-kube-scheduler asks again about a refused pod when something changes that it watches. Much of what makes room it does
-not watch: a hold that ends, a device that is well again or no longer cordoned, a stranger's process that went. And of a
-bound pod that goes it may hear before we do, and then refuses the waiting pod once more for nothing. So each refusal is
-remembered with the nodes that were asked about; a pod is owed a wake-up once one of these nodes fits.
+kube-scheduler retries a refused pod when an object that it watches changes. It does not watch much of what makes room:
+a hold that expires, a device that recovers or is uncordoned, a foreign process that exits. It may also see the deletion
+of a bound pod before the extender does, and then retries too early. So the extender remembers each refusal with the
+nodes of the request, and a pod is due for a wake-up once it fits on one of them.
 """
 
 from collections import deque
@@ -18,14 +18,15 @@ from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 
-# Refused pods that are remembered, by the latest; 5,000 nodes cost 625 bytes a pod.
+# Refused pods that are remembered; beyond that the oldest refusal is dropped. 5,000 nodes cost 625 bytes a pod.
 REMEMBERED: Final = 10_000
-# What one look costs at the most, in nodes that are judged for an ask; the asks that are left have their turn next.
+# Bound on one check, in nodes judged for a request. The remaining requests are first in the next check.
 NODES_AT_A_TIME: Final = 2000
 _ASK_IN_NODES: Final = 200
-# Between wake-ups for all.
+# Between two wake-ups, each of which wakes all pods.
 PAUSE_SECONDS: Final = 1.0
-# A pod that was woken and is not asked about waits for something else, or the wake-up was lost: again after 2 s, 4 s …
+# A woken pod that kube-scheduler does not retry waits for something else, or the wake-up was lost. The next wake-up for
+# it follows after 2 s, 4 s, and so on up to this.
 LONGEST_SECONDS: Final = 60.0
 
 Rows = npt.NDArray[np.intp]
@@ -34,7 +35,7 @@ Rows = npt.NDArray[np.intp]
 @dataclass(slots=True)
 class _Refused:
     kind: tuple[Ask, str]
-    # Bits by row of the ledger: the nodes that kube-scheduler asked about.
+    # One bit for each row of the ledger, packed: the nodes of kube-scheduler's request.
     asked: npt.NDArray[np.uint8]
     wakes: int = 0
     wake_at: float = field(default=float("-inf"))
@@ -42,14 +43,17 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Kind:
-    """The refused pods of one ask and hold: up to which change of the ledger was looked, and the rows that fit now."""
+    """The refused pods of one request and hold.
+
+    `seen` is the last change of the ledger that was checked, and `fitting` the rows of the nodes that fit.
+    """
 
     seen: int
     pods: dict[str, _Refused] = field(default_factory=dict)
     fitting: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     def owed(self, now: float) -> Iterator[_Refused]:
-        """The pods that a wake-up is due for."""
+        """The pods that are due for a wake-up at `now`."""
         if len(self.fitting):
             yield from (
                 pod for pod in self.pods.values() if pod.wake_at <= now and _any_of(self.fitting, asked=pod.asked)
@@ -71,7 +75,7 @@ class Waiting:
         return len(self._pods)
 
     def refused(self, uid: str, *, ask: Ask, nodes: Sequence[str], key: str = "") -> None:
-        """The pod fits on none of `nodes` as the ledger is now; a hold under `key` is its own."""
+        """Remember that the pod fits on none of `nodes` now; a hold under `key` is the pod's own."""
         self.forget(uid)
         rows = self._ledger.rows(nodes)
         asked = np.zeros(self._ledger.size, dtype=np.bool_)
@@ -85,7 +89,7 @@ class Waiting:
             self.forget(next(iter(self._pods)))
 
     def forget(self, uid: str) -> None:
-        """The pod waits no longer, or is gone."""
+        """Forget a pod that fits, is bound or is deleted."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
@@ -96,7 +100,7 @@ class Waiting:
             self._turns.remove(pod.kind)
 
     def wake_due(self) -> bool:
-        """Whether a wake-up is due now: at most one a second, and only while one of the pods would fit."""
+        """Whether a wake-up is due: at most one in `PAUSE_SECONDS`, and only while a pod would fit."""
         self._take_notice()
         now = self._clock()
         if now < self._next_at:
@@ -104,7 +108,7 @@ class Waiting:
         return any(self._owes(kind, ask=ask, key=key, now=now) for (ask, key), kind in self._kinds.items())
 
     def woken(self) -> None:
-        """A wake-up was sent: it is one for all pods that were owed one."""
+        """Record that a wake-up was sent, which counts for every pod that was due."""
         now = self._clock()
         self._next_at = now + PAUSE_SECONDS
         for kind in self._kinds.values():
@@ -113,11 +117,11 @@ class Waiting:
                 pod.wake_at = now + min(LONGEST_SECONDS, 2.0**pod.wakes)
 
     def failed(self) -> None:
-        """A wake-up could not be sent: not again at once."""
+        """Record that a wake-up failed; the next attempt follows after `PAUSE_SECONDS`."""
         self._next_at = self._clock() + PAUSE_SECONDS
 
     def _take_notice(self) -> None:
-        """Find the pods for which one of the nodes that changed since the last time fits now."""
+        """Find the nodes that changed since the last check and fit a refused request now."""
         left = NODES_AT_A_TIME
         for _ in range(len(self._turns)):
             if left <= 0:
@@ -133,7 +137,7 @@ class Waiting:
             kind.fitting = np.union1d(kind.fitting, self._fitting(ask, rows=touched, key=key))
 
     def _owes(self, kind: _Kind, *, ask: Ask, key: str, now: float) -> bool:
-        """Whether one of these pods is owed a wake-up, by what still fits."""
+        """Whether one of these pods is due, after checking that the nodes still fit."""
         if not any(True for _ in kind.owed(now)):
             return False
         kind.fitting = self._fitting(ask, rows=kind.fitting, key=key)

@@ -1,9 +1,9 @@
-"""Room for pods that kube-scheduler has nominated to a node: their victims are leaving, and they are not bound yet.
+"""Holds for pods that kube-scheduler has nominated to a node and not bound yet. Pure.
 
-kube-scheduler shows an extender no nominated pods. Without a promise the next pod that asks would take the devices that
-somebody was evicted for. So such a pod has a hold by device, beside the claims of those who are still leaving, until it
-is bound, gone, or no longer nominated. As with kube-scheduler the hold counts for pods of the same or a lower priority;
-one of a higher priority may take the room. Pure.
+kube-scheduler does not show nominated pods to extenders. Without a hold, the next pod would take the devices that the
+victims free. So a nominated pod has a hold by device, in addition to the claims of its leaving victims, until it is
+bound, deleted or no longer nominated. As in kube-scheduler, the hold counts against pods of the same or a lower
+priority; a pod of higher priority may take the room.
 """
 
 from collections import OrderedDict
@@ -18,10 +18,10 @@ from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.request import RequestError
 
-# Preemptions of which the chosen devices are remembered until kube-scheduler says what it made of them.
+# Preemptions whose chosen devices are remembered until kube-scheduler nominates the pod.
 REMEMBERED: Final = 1000
 _FOR_EVER: Final = float("inf")
-# By so much what we watch may lag behind what kube-scheduler does.
+# The most by which our watch may lag behind kube-scheduler.
 _LAG_SECONDS: Final = 10.0
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -35,7 +35,7 @@ class _Nomination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intended:
-    """What a pod is to have of a node, whose leaving makes room for that, and when that was decided."""
+    """The claim that a pod gets on a node, its victims' UIDs, and the time of the decision."""
 
     claim: Claim
     victims: frozenset[str]
@@ -43,13 +43,16 @@ class Intended:
 
 
 def priority_of(pod: Pod) -> int:
-    """The pod's priority; admission sets it, and 0 is what it sets without a class."""
+    """The pod's priority as admission sets it; 0 without a priority class."""
     return pod.spec.priority or 0
 
 
 class Nominations:
-    """The nominated pods by UID. Feed it every change of every pod, after the ledger has it. Their devices are chosen
-    by `fit_cache` of the same ledger, as all others are."""
+    """The nominated pods by UID, with their holds in the ledger.
+
+    The caller must pass on every change of every pod, after the ledger has it. `fit_cache` belongs to the same ledger
+    and chooses the devices, as for all other pods.
+    """
 
     def __init__(self, *, ledger: Ledger, fit_cache: FitCache, ask: Callable[[Pod], Ask | None]) -> None:
         self._ledger = ledger
@@ -64,11 +67,11 @@ class Nominations:
 
     @property
     def holding(self) -> int:
-        """How many of them have room that is kept."""
+        """The number of nominated pods that have a hold."""
         return sum(self._ledger.is_hold(uid) for uid in self._pods)
 
     def pod_changed(self, pod: Pod) -> None:
-        """A Pod was added or modified."""
+        """Take in an added or modified pod."""
         uid, node = pod.metadata.uid, pod.status.nominated_node_name
         if pod.spec.node_name:
             self._pods.pop(uid, None)
@@ -79,7 +82,7 @@ class Nominations:
             self._nominated(pod, node=node)
 
     def pod_gone(self, pod: Pod) -> None:
-        """A Pod was deleted; the ledger has released it."""
+        """Take in a deleted pod, which the ledger has already released."""
         self._pods.pop(pod.metadata.uid, None)
         self._intended.pop(pod.metadata.uid, None)
         leaving = self._leaving.get(pod.spec.node_name)
@@ -89,20 +92,21 @@ class Nominations:
                 del self._leaving[pod.spec.node_name]
 
     def leaving(self, node: str) -> frozenset[str]:
-        """UIDs of the bound pods that are leaving the node."""
+        """The UIDs of the bound pods that are being deleted from the node."""
         return frozenset(self._leaving.get(node, ()))
 
     def intend(self, uid: str, by_node: Mapping[str, Intended]) -> None:
-        """Remember which devices the pod is to have on each node once its victims are gone."""
+        """Remember the devices that the pod gets on each node once its victims are gone."""
         self._intended[uid] = by_node
         self._intended.move_to_end(uid)
         if len(self._intended) > REMEMBERED:
             self._intended.popitem(last=False)
 
     def is_awaited(self, pod: Pod, *, now: float) -> bool:
-        """Whether victims that were chosen for the pod a moment ago are on their way out.
+        """Whether victims that were chosen for the pod moments ago are still leaving.
 
-        kube-scheduler may see them gone before we do. Refused then, it would have others evicted on another node.
+        kube-scheduler may see their deletion before we do. A refusal then would evict further pods on another node.
+        `now` is the clock's time in seconds.
         """
         uid, known = pod.metadata.uid, self._pods.get(pod.metadata.uid)
         nominated = {pod.status.nominated_node_name, "" if known is None else known.node} - {""}
@@ -112,19 +116,21 @@ class Nominations:
         )
 
     def _are_leaving(self, intended: Intended, *, node: str, named: bool) -> bool:
-        """Whether some of the victims are still there, of a node that was chosen: as the pod says, or as who leaves
-        shows."""
+        """Whether some victims remain on a chosen node.
+
+        A node is chosen if the pod's status nominates it (`named`), or if some of its victims have left or are leaving.
+        """
         there = {uid for uid in intended.victims if self._ledger.claim(uid) is not None}
         return bool(there) and (named or len(there) < len(intended.victims) or not there.isdisjoint(self.leaving(node)))
 
     def review(self) -> None:
-        """Keep room for those who have none by now; to be called every second or so."""
+        """Create the holds that are missing; call this about every second."""
         for uid, nomination in self._pods.items():
             if self._ledger.claim(uid) is None:
                 self._keep(uid, nomination)
 
     def fits_above(self, ask: Ask, *, nodes: Sequence[str], pod: Pod) -> list[str]:
-        """Those of `nodes` that the pod would fit on but for nominated pods of lower priority."""
+        """Those of `nodes` that fit once nominated pods of lower priority lose their holds there."""
         lower = self._below(pod)
         concerned = {self._pods[uid].node for uid in lower}
         if concerned.isdisjoint(nodes):
@@ -136,7 +142,10 @@ class Nominations:
         ]
 
     def make_way(self, ask: Ask, *, node: str, pod: Pod) -> Fit | None:
-        """The fit of a pod that nominated pods of lower priority kept off the node; their holds there end."""
+        """Fit the pod by releasing the holds of nominated pods of lower priority on the node.
+
+        None, with nothing released, if their holds do not keep the pod off.
+        """
         if not self.fits_above(ask, nodes=[node], pod=pod):
             return None
         for uid in self._below(pod):
@@ -146,8 +155,10 @@ class Nominations:
         return found if isinstance(found, Fit) else None
 
     def claim_without(self, gone: Iterable[str], ask: Ask, *, node: str, pod: Pod) -> Claim:
-        """What the pod would have of a node on which it fits once these are gone, nominated pods of lower priority
-        making way."""
+        """The pod's claim once `gone` and the holds of lower-priority nominated pods are removed.
+
+        The pod must fit then.
+        """
         holds = [uid for uid in self._below(pod) if self._ledger.is_hold(uid)]
         with self._ledger.without([*gone, *holds]):
             found = self._fit_cache.check(ask, node=node, key=pod.metadata.uid)
@@ -155,7 +166,7 @@ class Nominations:
         return found.claim
 
     def without_lower(self, pod: Pod) -> Ledger:
-        """A copy of the ledger as the pod sees it: nominated pods of lower priority keep no room from it."""
+        """A copy of the ledger without the holds of nominated pods of lower priority than the pod."""
         scratch = self._ledger.copy()
         for uid in self._below(pod):
             if scratch.is_hold(uid):
@@ -194,7 +205,7 @@ class Nominations:
             self._ledger.commit(claim, hold_until=_FOR_EVER)
 
     def _room_when_they_left(self, uid: str, nomination: _Nomination) -> Claim | None:
-        """Devices that are free for the pod, or will be when those who are leaving its node have left."""
+        """The claim that the pod gets on its node now, or once the pods that are leaving have left."""
         with self._ledger.without(self._leaving.get(nomination.node, ())):
             found = self._fit_cache.check(nomination.ask, node=nomination.node, key=uid)
         return found.claim if isinstance(found, Fit) else None

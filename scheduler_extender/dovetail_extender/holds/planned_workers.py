@@ -1,9 +1,9 @@
-"""Room for the workers of planned jobs, from the plan on until each is bound. Pure.
+"""Holds for the workers of planned jobs, from the plan until each worker is bound. Pure.
 
-The operator writes to a GPUJob's status which node each worker is to go to. That room is held by job UID and worker
-index before there is a pod, so that nobody else comes first, and again when a worker's pod has failed and the next one
-is on its way. A pod counts by a plan only where its annotation agrees with the status of the very GPUJob that it is of.
-Holds may be over devices of pods that are leaving: the worker is let in once they have left.
+The operator writes the node of each worker to the GPUJob's status. A hold under job UID and worker index keeps that
+room before the pod exists, so that no other pod takes it, and again after a worker's pod has failed, until the next one
+is bound. A pod counts as a worker of a plan only if its annotation agrees with the status of the GPUJob that owns it.
+A hold may cover devices of pods that are leaving; the worker fits once they have left.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ ELSEWHERE: Final = "the job's plan has another node for this worker"
 
 
 class PlannedStatus(Described, frozen=True, kw_only=True):
-    """What a GPUJob's status says of its plan, and of the room that is kept for it."""
+    """The part of a GPUJob's status about its plan, and about the room that is reserved for it."""
 
     placement: Placement | None = None
     plans: int = 0
@@ -45,18 +45,18 @@ class PlannedStatus(Described, frozen=True, kw_only=True):
 
 
 class Held(Described, frozen=True, kw_only=True):
-    """A GPUJob's spec.reservation: only whether it is there counts here."""
+    """A GPUJob's `spec.reservation`; only its presence counts here."""
 
 
 class PlannedSpec(Described, frozen=True, kw_only=True):
-    """What a GPUJob's spec says its pods are to others."""
+    """The part of a GPUJob's spec that ranks its pods among other tenants."""
 
     priority: int = DEFAULT_PRIORITY
     reservation: Held | None = None
 
 
 class PlannedJob(Described, frozen=True, kw_only=True):
-    """As much of a GPUJob as plans and the tenancies of its pods need."""
+    """The part of a GPUJob that plans and the tenancies of its pods need."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PlannedSpec = PlannedSpec()
@@ -65,7 +65,7 @@ class PlannedJob(Described, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The place of one worker in a plan that stands: its node, and the key of its hold."""
+    """The place of one worker in a valid plan: its node, and the key of its hold."""
 
     key: str
     node: str
@@ -75,7 +75,7 @@ class Place:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """What is known of one job's plans: the generation of the latest, and the one that stands, if any."""
+    """One job's latest plan: its generation, whether it is valid, its request and nodes."""
 
     name: str
     latest: int = 0
@@ -85,7 +85,10 @@ class _Plan:
 
 
 class Plans:
-    """The plans by the job's UID. Feed it every change of GPUJobs, and of pods after the ledger has it."""
+    """The plans by the job's UID, with the holds of their workers in the ledger.
+
+    The caller must pass on every change of GPUJobs, and every change of pods after the ledger has it.
+    """
 
     def __init__(
         self,
@@ -103,22 +106,23 @@ class Plans:
         self._vendors = vendors
         self._policy_of = policy_of
         self._plans: dict[str, _Plan] = {}
-        # Pods that need no hold any more, since they are bound or have done their work: by job and plan, which worker
-        # of which job each of them is. They may be seen before their job.
+        # Pods that need no hold, because they are bound or have succeeded. By job and plan: each pod's UID with its
+        # worker and job. A pod may be seen before its job.
         self._settled: dict[tuple[str, int], dict[str, tuple[int, str]]] = {}
-        # Places without a hold, by node: there is no room yet, or a bind is under way for the pod with that UID.
+        # Places without a hold, by node. The value is the UID of the pod whose bind is running, or empty if there is no
+        # room yet.
         self._missing: dict[str, dict[Place, str]] = {}
         self.reserved = Reserved(ledger=ledger, fit_cache=fit_cache, clock=clock)
 
     @property
     def holding(self) -> int:
-        """How many workers without a pod on a node have room that is held."""
+        """The number of workers that are not bound yet and have a hold."""
         return sum(self._ledger.is_hold(place.key) for uid in self._plans for place in self._places(uid))
 
     # --- changes -----------------------------------------------------------------------------------------------
 
     def job_changed(self, job: PlannedJob) -> None:
-        """A GPUJob was added or modified."""
+        """Take in an added or modified GPUJob."""
         uid, status = job.metadata.uid, job.status
         self.reserved.job_changed(uid, None if status.queue is None else status.queue.reserved)
         placement = status.placement
@@ -135,14 +139,14 @@ class Plans:
                 self._hold(place)
 
     def job_gone(self, job: PlannedJob) -> None:
-        """A GPUJob was deleted."""
+        """Take in a deleted GPUJob."""
         uid = job.metadata.uid
         self.reserved.job_changed(uid, None)
         self._withdraw(uid)
         self._plans.pop(uid, None)
 
     def pod_changed(self, pod: Pod) -> None:
-        """A Pod was added or modified."""
+        """Take in an added or modified pod."""
         said = worker_of_plan(pod)
         if said is not None:
             ended = pod.status.phase == "Failed"
@@ -155,7 +159,7 @@ class Plans:
             self._left(pod)
 
     def pod_gone(self, pod: Pod) -> None:
-        """A Pod was deleted."""
+        """Take in a deleted pod."""
         said = worker_of_plan(pod)
         if said is not None and pod.status.phase != "Succeeded":
             self._unsettle(pod, said.plan)
@@ -164,7 +168,7 @@ class Plans:
             self._left(pod)
 
     def review(self) -> None:
-        """Hold room for those who have none yet; to be called every second or so."""
+        """Create the holds that are missing; call this about every second."""
         for node in list(self._missing):
             self._room_may_be_on(node)
         self.reserved.review()
@@ -172,9 +176,9 @@ class Plans:
     # --- pods that are scheduled -------------------------------------------------------------------------------
 
     def place_of(self, pod: Pod) -> Place | Refusal | None:
-        """Where the pod has its place, or why it has none any more; None for a pod of no plan.
+        """The pod's place, a refusal if its plan is no longer valid, or None without a plan.
 
-        The pod may be seen before the status of its job: then it is judged as any other.
+        A pod that is seen before its job's status counts as a pod without a plan.
         """
         said = worker_of_plan(pod)
         plan = None if said is None else self._plans.get(said.plan.job)
@@ -185,27 +189,27 @@ class Plans:
         return _place(said.plan.job, said.worker, node=plan.nodes[said.worker])
 
     def check(self, place: Place, ask: Ask) -> Fit | Refusal:
-        """Whether the worker fits on its node now, with the devices that it would get."""
+        """Whether the worker fits on its node now, and with which devices."""
         if self._ledger.claim(place.key) is None:
             self._hold(place)
         return self._fit_cache.check(ask, node=place.node, key=place.key)
 
     def take(self, place: Place, ask: Ask, *, node: str, key: str) -> Claim | Refusal:
-        """The claim of the pod `key` in the place of its hold, or why it cannot have it."""
+        """Replace the hold of a place by a claim for the pod `key`, or refuse."""
         if node != place.node:
             return Refusal(kind="Held", message=ELSEWHERE, text=ELSEWHERE)
         found = self.check(place, ask)
         if isinstance(found, Refusal):
             return found
         self._ledger.release(place.key)
-        # Should the bind come to nothing, the room is held again.
+        # If the bind fails, `review` holds the room again.
         self._missing.setdefault(place.node, {})[place] = key
         return replace(found.claim, key=key)
 
     # --- holds -------------------------------------------------------------------------------------------------
 
     def _left(self, pod: Pod) -> None:
-        """The pod holds nothing any more."""
+        """Report to the reservations what the pod has left on its node."""
         if pod.spec.node_name:
             claim = partial(claim_of_pod, pod, vendors=self._vendors)
             self.reserved.left(pod.metadata.uid, node=pod.spec.node_name, claim=claim)
@@ -220,7 +224,7 @@ class Plans:
         plan.stands = True
 
     def _withdraw(self, uid: str) -> None:
-        """No hold for that job any more."""
+        """Release all holds of the job."""
         for place in self._places(uid):
             self._ledger.release(place.key)
             self._forget_missing(place)
@@ -253,13 +257,13 @@ class Plans:
         return plan.stands and plan.latest == said.generation and worker < len(plan.nodes)
 
     def _hold(self, place: Place) -> None:
-        """Hold the room of a place, if it needs that and there is room; else later."""
+        """Hold the room of a place if it needs a hold, or note the place as missing."""
         plan = self._plans.get(place.job)
         if plan is None or plan.ask is None or self._ledger.claim(place.key) is not None:
             return
         if (place.worker, plan.name) in self._settled.get((place.job, plan.latest), {}).values():
             return
-        # What is reserved makes way: the operator has reckoned with both.
+        # Plans come before reserved room: the operator has already counted both.
         self.reserved.make_way(place.node)
         found = self._room(plan.ask, place)
         if found is None:
@@ -270,7 +274,7 @@ class Plans:
         self.reserved.refill(place.node)
 
     def _room(self, ask: Ask, place: Place) -> Claim | None:
-        """Devices that are free for the worker, or will be when those who are leaving its node have left."""
+        """The worker's claim on its node now, or once the pods that are leaving have left."""
         found = self._fit_cache.check(ask, node=place.node, key=place.key)
         if isinstance(found, Refusal):
             leaving = [
@@ -301,6 +305,6 @@ def _place(job: str, worker: int, *, node: str) -> Place:
 
 
 def _job_of(pod: Pod) -> str:
-    """The GPUJob (namespace/name) of whose batch Job the pod is; empty where label and owner do not agree."""
+    """The pod's GPUJob as `namespace/name`; empty if label and owner reference disagree."""
     name = job_of(pod)
     return f"{pod.metadata.namespace}/{name}" if name else ""

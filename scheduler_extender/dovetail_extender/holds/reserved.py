@@ -1,10 +1,12 @@
-"""Room that is kept free for jobs that wait, from pods that belong to no plan. Pure.
+"""Reserved room, held against pods that belong to no plan. Pure.
 
-The first job of the queue that does not fit reserves its earliest start, and the operator tells in its status what of
-that room is free now. Its own queue lets nobody take it who would delay that start; pods that are in no queue have to
-be kept off as well. What is planned makes the reserved room smaller, since the operator has reckoned with both.
+A waiting job reserves its earliest start, and the operator writes to the job's status which part of that room is free
+now. It writes the room of advance reservations to the status of their GPUQuota. The operator's queue backfills only
+jobs that do not delay the start; this module keeps out the pods that are in no queue. Plans take precedence over
+reserved room, because the operator has already counted both.
 
-What others leave on a reserved node is what the job waits for: it is kept too, until the operator has had a look.
+Room that a pod leaves on a reserved node may be what the job waits for. It is kept too, until the operator has run its
+next scheduling cycle.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,12 +24,12 @@ from dovetail.logs import get_logger
 log = get_logger(__name__)
 
 _FOR_EVER: Final = float("inf")
-# The operator looks at its queue within a second; by then it says what is kept of it, or has planned.
+# The operator runs a scheduling cycle within a second, and then publishes what it keeps, or a plan. The rest is margin.
 _LOOKED_AT_SECONDS: Final = 5.0
 
 
 class Reserved:
-    """What is reserved, by node and by the UID of the job that waits."""
+    """The reserved room, by node and by the UID of the waiting job."""
 
     def __init__(self, *, ledger: Ledger, fit_cache: FitCache, clock: Callable[[], float]) -> None:
         self._ledger = ledger
@@ -35,11 +37,11 @@ class Reserved:
         self._clock = clock
         self._rooms: dict[str, ReservedRoom] = {}
         self._asks: dict[str, dict[str, Ask]] = {}
-        # Until when what was left by others is kept, by key.
+        # When a hold over room that a pod left expires, by key, in seconds of the clock.
         self._until: dict[str, float] = {}
 
     def job_changed(self, uid: str, room: ReservedRoom | None) -> None:
-        """The job waits for this room, or for none any more."""
+        """Set the room that the job has reserved; None removes it."""
         known = self._rooms.get(uid)
         if room is None and known is None:
             return
@@ -57,7 +59,7 @@ class Reserved:
             self.refill(node)
 
     def left(self, pod_uid: str, *, node: str, claim: Callable[[], Claim]) -> None:
-        """A pod holds its `claim` on the node no more."""
+        """Keep the room that a pod has left on the node, for a few seconds, if the node is reserved."""
         for uid, room in self._rooms.items():
             if any(each.name == node for each in room.nodes):
                 due = self._clock() + _LOOKED_AT_SECONDS
@@ -68,12 +70,12 @@ class Reserved:
                 self.refill(node)
 
     def make_way(self, node: str) -> None:
-        """Hold nothing on the node, until `refill`."""
+        """Release all reserved room on the node, until `refill`."""
         for key in self._asks.get(node, {}):
             self._ledger.release(key)
 
     def refill(self, node: str) -> None:
-        """Hold what is reserved on the node as far as there is room."""
+        """Hold the reserved room on the node, as far as it is free."""
         for key, ask in self._asks.get(node, {}).items():
             if self._ledger.claim(key) is None:
                 found = self._fit_cache.check(ask, node=node, key=key)
@@ -81,7 +83,7 @@ class Reserved:
                     self._ledger.commit(found.claim, hold_until=_FOR_EVER)
 
     def review(self) -> None:
-        """Hold what was not to be had before; to be called every second or so."""
+        """Drop expired holds and create the missing ones; call this about every second."""
         now = self._clock()
         for node in list(self._asks):
             self._drop([key for key in self._asks[node] if self._until.get(key, _FOR_EVER) <= now], node=node)
@@ -89,7 +91,7 @@ class Reserved:
 
     @property
     def holding(self) -> int:
-        """How many holds there are."""
+        """The number of holds."""
         return sum(self._ledger.is_hold(key) for asks in self._asks.values() for key in asks)
 
     def _note(self, uid: str, room: ReservedRoom) -> None:
