@@ -76,6 +76,14 @@ def test_annotations_decorators_and_settings_have_no_mutants(module: ModuleType)
     }
 
 
+def test_a_change_that_is_no_program_is_known_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "named.py"
+    path.write_text("def first(words):\n    if word := next(iter(words), None):\n        return word\n    return ''\n")
+    mutants = mutants_of("named", path)
+    assert {mutant.operator for mutant in mutants if not mutant.is_program} == {"AddNot"}
+    assert any(mutant.is_program for mutant in mutants)
+
+
 def test_every_mutant_is_a_program_that_differs_in_its_line(module: ModuleType) -> None:
     for mutant in found(module):
         differing = [

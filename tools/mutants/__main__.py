@@ -36,7 +36,8 @@ def main() -> int:
         before = _read(written) if options.again else []
         survivors = [each for each in before if _survived(each)]
         every = [mutant for name, path in modules_of(package) for mutant in mutants_of(name, path)]
-        mutants = _those(every, rows=survivors) if options.again else _sample(every, options.sample, seed=options.seed)
+        chosen = _those(every, rows=survivors) if options.again else _sample(every, options.sample, seed=options.seed)
+        mutants = [each for each in chosen if each.is_program]
         tests = measured(options.tests or [folder_of(package)], fresh=options.fresh)
         print(f"{package}: {len(mutants)} mutants, {len(tests)} tests", flush=True)
         results = run_trials(mutants, tests=tests, settings=settings, tell=_tell)
@@ -60,7 +61,7 @@ def _those(every: Sequence[Mutant], *, rows: Sequence[dict[str, object]]) -> Seq
     wanted = {each["id"] for each in rows}
     places = {(each["module"], each["function"], each["operator"]) for each in rows}
     likely = [each for each in every if (each.module, each.function, each.operator) in places]
-    return [each for each in likely if each.identity in wanted]
+    return [each for each in likely if each.is_program and each.identity in wanted]
 
 
 def _survived(row: dict[str, object]) -> bool:

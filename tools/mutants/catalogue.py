@@ -42,6 +42,14 @@ class Mutant:
         return _mutated(self.path.read_text(), self.operator, self.occurrence)
 
     @property
+    def is_program(self) -> bool:
+        """Whether the mutated module parses: `not` before `x := …` does not, for example."""
+        try:
+            return bool(self.source)
+        except SyntaxError:
+            return False
+
+    @property
     def change(self) -> str:
         """The first line that differs: before, and after."""
         lines = zip(self.path.read_text().split("\n"), self.source.split("\n"), strict=False)

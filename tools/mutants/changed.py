@@ -82,7 +82,8 @@ def main() -> None:
         return
     every = _mutants(changed_lines(Path.cwd(), base=base))
     # The same change gives the same sample.
-    sample = random.Random(len(every)).sample(every, min(_SAMPLE, len(every)))
+    drawn = random.Random(len(every)).sample(every, min(_SAMPLE, len(every)))
+    sample = [each for each in drawn if each.is_program]
     if not sample:
         print(f"mutants of changed lines: none since {base[:10]}")
         return
