@@ -55,17 +55,18 @@ def short_of(job: Candidate, shortage: Shortage) -> Waits:
 
 
 def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
-    """The words for a job that fits, but not beside what is kept for one before it, or for a time to come."""
+    """The words for a job that fits, but only on devices that are reserved for an earlier job or a coming window."""
     if by.words:
         return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
     namespace, _, name = by.job.name.partition("/")
-    # Names of other namespaces are nobody's business here.
+    # A tenant does not see names of other namespaces.
     who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
     above = by.job.priority > job.priority
-    before = "which has used less of late" if by.job.share < job.share else "which is older"
+    before = "which has used less recently" if by.job.share < job.share else "which is older"
+    kept = "is" if by.devices == 1 else "are"
     rank = f"of priority {by.job.priority}" if above else before
     return Waits(
         key=job.key,
         reason="Priority" if above else "Reserved",
-        message=f"{shortage.message}; {gpus(by.devices)} are kept for {who}, {rank}",
+        message=f"{shortage.message}; {gpus(by.devices)} {kept} kept for {who}, {rank}",
     )

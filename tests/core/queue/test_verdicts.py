@@ -24,13 +24,14 @@ def reservation(*, priority: int = 10, share: float = 1.0, name: str = "team/fir
     [
         (reservation(priority=11), "Priority", "4 GPUs are kept for first, of priority 11"),
         (reservation(priority=10), "Reserved", "4 GPUs are kept for first, which is older"),
-        (reservation(priority=10, share=0.5), "Reserved", "4 GPUs are kept for first, which has used less of late"),
+        (reservation(priority=10, devices=1), "Reserved", "1 GPU is kept for first, which is older"),
+        (reservation(priority=10, share=0.5), "Reserved", "4 GPUs are kept for first, which has used less recently"),
         (
             reservation(priority=11, name="others/secret"), "Priority",
             "4 GPUs are kept for a job of another namespace, of priority 11",
         ),
     ],
-    ids=["a higher priority", "an older one", "a smaller share", "another namespace"],
+    ids=["a higher priority", "an older one", "one GPU", "a smaller share", "another namespace"],
 )  # fmt: skip
 def test_a_job_that_is_kept_back_is_told_for_whom_and_why(by: Reservation, reason: str, whom: str) -> None:
     job = replace(make_job("j", "2", priority=10), share=1.0)
