@@ -1,9 +1,9 @@
-"""Keeps one Secret and the webhook configuration that trusts it as `rotation` says. The only place here with I/O.
+"""Keeps one Secret and its webhook configuration as `rotation` decides. All I/O is here.
 
-Level-triggered: each look reads both objects, decides from them alone, and writes with the resourceVersion that was
-read. Two processes that run side by side for a moment meet conflicts, and then decide from the same Secret.
+Level-triggered: each check reads both objects, decides from them alone, and writes with the resourceVersion that it
+read. Two processes that run at the same time get conflicts, and then decide from the same Secret.
 
-ForeignSecretError   the Secret exists and is another's; it is never overwritten
+ForeignSecretError   the Secret exists and has another owner; it is never overwritten
 """
 
 import asyncio
@@ -36,7 +36,7 @@ log = logs.get_logger("dovetail.certificates")
 
 
 class ForeignSecretError(Exception):
-    """The Secret exists and is another's."""
+    """The Secret exists and `dovetail-certificates` did not create it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class ForeignSecretError(Exception):
 
 
 class Secret(Described, frozen=True, kw_only=True):
-    """A Secret; msgspec takes the base64 off."""
+    """A Secret; msgspec decodes the base64 of its data."""
 
     metadata: ObjectMeta
     type: str = ""
@@ -62,7 +62,7 @@ class _Webhook(Described, frozen=True, kw_only=True):
 
 
 class Configuration(Described, frozen=True, kw_only=True):
-    """A webhook configuration: of each webhook its name and the CAs that API servers trust."""
+    """A webhook configuration: each webhook's name, and the CAs that API servers trust for it."""
 
     metadata: ObjectMeta
     webhooks: list[_Webhook] | None = None
@@ -70,8 +70,10 @@ class Configuration(Described, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server whose certificate is kept: the Secret that it mounts, the names that it is reached by, and the
-    MutatingWebhookConfiguration that holds its CAs."""
+    """The server whose certificate is kept.
+
+    It mounts `secret` and is reached by `names`. `configuration` is the MutatingWebhookConfiguration with its CAs.
+    """
 
     namespace: str
     secret: str
@@ -80,7 +82,7 @@ class Target:
 
 
 class Keeper:
-    """Looks every ten seconds until cancelled; `problem` says why the last look failed, empty when it did not."""
+    """Checks every ten seconds; `problem` says why the last check failed, empty if it succeeded."""
 
     def __init__(
         self, client: Client, *, target: Target, metrics: Metrics, now: Callable[[], datetime] = utc_now
@@ -90,7 +92,7 @@ class Keeper:
         self._target = target
         self._metrics = metrics
         self._now = now
-        # Since when the configuration has been seen with that CA in all of its webhooks.
+        # The successor's CA, and the time from which every webhook of the configuration had it.
         self._published: tuple[bytes, datetime] | None = None
 
     async def run(self) -> None:
@@ -123,7 +125,10 @@ class Keeper:
         self._tell(step)
 
     def _published_at(self, stored: Stored, *, configuration: Configuration | None) -> datetime | None:
-        """Since when the successor's CA has been published; also where nothing publishes it, for that is as good."""
+        """The time from which the successor's CA has been published; None while it is not.
+
+        Without a configuration it counts as published: no API server needs to learn it.
+        """
         if stored.next is None:
             self._published = None
             return None
@@ -153,7 +158,10 @@ class Keeper:
             return None
 
     async def _store(self, step: Plan, *, version: str) -> None:
-        """Server-side apply, whose right to create can be given for one name alone."""
+        """Write the Secret with server-side apply, because RBAC can limit that to one name.
+
+        RBAC cannot limit `create` by name: such a request has no name when it is authorized.
+        """
         metadata = {"name": self._target.secret, "namespace": self._target.namespace, "labels": {MANAGED_BY: MANAGER}}
         body = {
             "metadata": metadata | ({"resourceVersion": version} if version else {}),
@@ -190,6 +198,6 @@ class Keeper:
 
 
 def _bundle_of(configuration: Configuration | None) -> bytes:
-    """Every CA that any of the webhooks is trusted by."""
+    """The CAs of all webhooks in the configuration, without duplicates."""
     found = [each.client_config.ca_bundle for each in (configuration.webhooks if configuration else None) or ()]
     return b"\n".join(dict.fromkeys(found))

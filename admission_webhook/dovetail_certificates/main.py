@@ -20,7 +20,7 @@ DEFAULT_METRICS_PORT: Final = 8086
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Keep the certificate until a signal ends it; returns the exit code."""
+    """Keep the certificate until a signal stops the process, and return the exit code."""
     return serving.run(_serve, args=_parser().parse_args(argv))
 
 

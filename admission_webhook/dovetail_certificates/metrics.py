@@ -1,10 +1,10 @@
-"""What `dovetail-certificates` shows. The label `secret` has one value for each certificate that it keeps."""
+"""Metrics of `dovetail-certificates`. The label `secret` has one value for each kept Secret."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class Metrics:
-    """The metrics in a registry of their own."""
+    """The metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

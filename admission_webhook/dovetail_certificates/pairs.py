@@ -1,10 +1,10 @@
-"""A server's certificate with its key, and the CA that signed it: made, read and judged. No I/O.
+"""A server's certificate, its key and its CA: create, read and check them. No I/O.
 
-Each certificate has a CA of its own, whose key is dropped as soon as it has signed: there is no key that could sign
-another one, and none to keep secret for years. A new certificate therefore always means a new CA, which API servers
-have to trust before the certificate is served (`rotation`).
+Each certificate has its own CA, whose private key is discarded after signing. So no key exists that could sign another
+certificate, and none must stay secret for years. A new certificate therefore always has a new CA, which API servers
+must trust before the certificate is served (`rotation`).
 
-PairError   a certificate, key or CA that cannot be read, or that do not belong together
+PairError   the certificate, key or CA is unreadable, or they do not belong together
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ _CA_NAME: Final = "Dovetail CA"
 
 
 class PairError(ValueError):
-    """A certificate, key or CA that cannot be read, or that do not belong together."""
+    """The certificate, key or CA is unreadable, or they do not belong together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a certificate says. `made_at` is when it was signed, and not the earlier time from which it is valid."""
+    """A certificate's names and times. `made_at` is later than `valid_from` by `BACKDATED`."""
 
     names: frozenset[str]
     valid_from: datetime
@@ -50,17 +50,17 @@ class Facts:
 
     @property
     def made_at(self) -> datetime:
-        """When it was signed."""
+        """The time at which the certificate was signed."""
         return self.valid_from + BACKDATED
 
     @property
     def renew_at(self) -> datetime:
-        """When its successor is due: after two thirds of its life."""
+        """The time at which its successor is due: after two thirds of its lifetime."""
         return self.made_at + RENEWED_AFTER
 
 
 def make(names: Sequence[str], *, now: datetime) -> Pair:
-    """A certificate for these DNS names and IP addresses, signed by a CA that signs nothing else."""
+    """Create a certificate for these DNS names and IP addresses, signed by a CA of its own."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = _common_name(f"{_CA_NAME} {now:%Y-%m-%dT%H:%M:%SZ}")
     authority = (
@@ -82,7 +82,10 @@ def make(names: Sequence[str], *, now: datetime) -> Pair:
 
 
 def facts_of(pair: Pair) -> Facts:
-    """What the pair's certificate says. Raises `PairError` unless key, certificate and CA belong together."""
+    """The names and times in the pair's certificate.
+
+    Raises `PairError` unless key, certificate and CA are readable and belong together.
+    """
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         authority = x509.load_pem_x509_certificate(pair.authority)
@@ -95,13 +98,13 @@ def facts_of(pair: Pair) -> Facts:
             valid_from=certificate.not_valid_before_utc,
             valid_until=certificate.not_valid_after_utc,
         )
-    # What OpenSSL and the parsers of keys raise for a text that is none.
+    # OpenSSL and the parsers of keys raise any of these for malformed input.
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         raise PairError(str(error) or type(error).__name__) from error
 
 
 def problem_of(pair: Pair, *, names: Iterable[str], now: datetime) -> str:
-    """Why the pair cannot serve these names now; empty for one that can."""
+    """Why the pair cannot serve these names now; empty if it can."""
     try:
         facts = facts_of(pair)
     except PairError as error:
@@ -116,7 +119,7 @@ def problem_of(pair: Pair, *, names: Iterable[str], now: datetime) -> str:
 
 
 def authorities_in(bundle: bytes, *, now: datetime) -> list[bytes]:
-    """The CAs of ours in a bundle that have not ended, each as PEM, the newest first; none where it cannot be read."""
+    """Dovetail's unexpired CAs in a bundle, as PEM, newest first; empty if it is unreadable."""
     try:
         found = x509.load_pem_x509_certificates(bundle)
     except ValueError:
@@ -196,5 +199,5 @@ def _public(key: PublicKeyTypes) -> bytes:
 
 
 def utc_now() -> datetime:
-    """The time, with its zone."""
+    """The current time in UTC, with its time zone."""
     return datetime.now(UTC)

@@ -1,8 +1,12 @@
-"""What is to be written: which certificate is served, which comes next, and which CAs are trusted. Pure.
+"""Rotation: which certificate is served, which is next, and which CAs are trusted. Pure.
 
-The order in which nothing fails: a successor is stored but not served, its CA is published beside the present one, API
-servers get time to see that, only then it is served, and the CA before it stays until every server has reloaded. Each
-step follows from what is stored, so a process that ends between two of them costs nothing.
+The steps, in the order that keeps every request working:
+
+1. Store a successor without serving it.
+2. Publish its CA together with the current one, and wait until API servers have seen both.
+3. Serve the successor, and keep the previous CA until every server has reloaded.
+
+Each step follows from what is stored, so a process that ends between two steps loses nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +16,11 @@ from typing import Final
 
 from dovetail_certificates.pairs import Pair, PairError, authorities_in, facts_of, make, problem_of
 
-# API servers see a changed webhook configuration by a watch.
+# API servers watch webhook configurations, so they see a change within seconds.
 SEEN_AFTER: Final = timedelta(seconds=30)
-# kubelet brings a changed Secret within two minutes, and the webhook looks every 10 s.
+# kubelet updates a mounted Secret within two minutes, and the webhook checks its files every 10 s.
 OVERLAP: Final = timedelta(hours=1)
-# More are trusted at no time, whatever is found in a bundle.
+# The most CAs that are ever published, whatever the published bundle contains.
 _MOST_AUTHORITIES: Final = 4
 _SERVED_KEYS: Final = ("tls.crt", "tls.key", "ca.crt")
 _NEXT_KEYS: Final = ("next.crt", "next.key", "next-ca.crt")
@@ -25,7 +29,7 @@ _SINCE_KEY: Final = "served-since"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What the Secret holds: the pair that is served and since when, and the one that is to follow."""
+    """The Secret's content: the served pair, the time of its first use, and its successor."""
 
     served: Pair | None = None
     since: datetime | None = None
@@ -33,13 +37,13 @@ class Stored:
 
     @classmethod
     def of(cls, data: Mapping[str, bytes]) -> "Stored":
-        """From the Secret's data."""
+        """Read the Secret's data."""
         return cls(
             served=_pair(data, *_SERVED_KEYS), since=_time(data.get(_SINCE_KEY, b"")), next=_pair(data, *_NEXT_KEYS)
         )
 
     def data(self) -> dict[str, bytes]:
-        """As the Secret's data."""
+        """The content as the Secret's data."""
         found: dict[str, bytes] = {}
         for pair, keys in ((self.served, _SERVED_KEYS), (self.next, _NEXT_KEYS)):
             if pair is not None:
@@ -51,7 +55,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to write: `stored` into the Secret and then `bundle` into the configurations; and why, for the log."""
+    """The next write: `stored` to the Secret, then `bundle` to the configuration.
+
+    `reason` is for the log; empty if `stored` does not change.
+    """
 
     stored: Stored
     bundle: bytes
@@ -59,16 +66,17 @@ class Plan:
 
 
 def plan(stored: Stored, *, bundle: bytes, names: Sequence[str], now: datetime, published_at: datetime | None) -> Plan:
-    """The next step. `bundle` is what is published; `published_at` since when it has held the successor's CA.
+    """The next step of the rotation.
 
-    The caller writes the Secret first: a CA is published only when its certificate is stored, and both survive us.
+    `bundle` is the PEM bundle that is published, and `published_at` the time from which it has held the successor's CA.
+    The caller writes the Secret first, so that a CA is published only after its certificate is stored.
     """
     after, reason = _step(stored, names=names, now=now, published_at=published_at)
     return Plan(stored=after, bundle=_bundle(after, published=bundle, now=now), reason=reason)
 
 
 def due_at(stored: Stored) -> datetime | None:
-    """When the served certificate's successor is due; None where there is none that can be read."""
+    """When the served certificate's successor is due; None without a readable certificate."""
     try:
         return None if stored.served is None else facts_of(stored.served).renew_at
     except PairError:
@@ -80,7 +88,7 @@ def _step(stored: Stored, *, names: Sequence[str], now: datetime, published_at: 
         return Stored(served=make(names, now=now), since=now), "there was none"
     unusable_next = "" if stored.next is None else problem_of(stored.next, names=names, now=now)
     if problem := problem_of(stored.served, names=names, now=now):
-        # It serves no client: waiting would keep nothing in service.
+        # The served pair works for no client, so there is nothing to keep in service by waiting.
         successor = None if unusable_next else stored.next
         return Stored(served=successor or make(names, now=now), since=now), problem
     if unusable_next:

@@ -1,1 +1,1 @@
-"""The admission webhook: any pod with our request annotation is completed as the pods of GPUJobs are."""
+"""The admission webhook: completes pods that request GPUs, as the pods of GPUJobs are."""

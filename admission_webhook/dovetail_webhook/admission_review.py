@@ -1,6 +1,6 @@
-"""What the API server asks of an admission webhook, and the answer. Data and text; no I/O.
+"""The API server's AdmissionReview: decode the request, encode the answer. No I/O.
 
-ReviewError   a body that is no review of an admission
+ReviewError   the body is not a readable review
 """
 
 import base64
@@ -16,36 +16,36 @@ from dovetail.decoding import Decoder, UnreadableError
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 _BAD_REQUEST = 400
-# The API server writes the fields of a review in this order, so the uid comes before everything that a user wrote.
+# The API server writes the fields of a review in this order, so the uid precedes everything that a user wrote.
 _UID: Final = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
 _UID_WITHIN: Final = 512
-# Kubernetes shows the sentence to a person; an object's texts are in it.
+# Kubernetes shows the message to the user. It quotes texts of the object, which may be long.
 _LONGEST_MESSAGE: Final = 2_000
 
 
 class ReviewError(ValueError):
-    """A body that is no review of an admission."""
+    """The body is not a readable review."""
 
 
 class GroupKind(Described, frozen=True, kw_only=True):
-    """What the object is."""
+    """The API group and kind of the object."""
 
     group: str = ""
     kind: str
 
 
 class UserInfo(Described, frozen=True, kw_only=True):
-    """Who makes the request."""
+    """The user who makes the request."""
 
     username: str = ""
 
 
-# What stands in the place of an object that is not there.
+# The value of an absent object.
 NONE: Final = msgspec.Raw(b"null")
 
 
 class Request(Described, frozen=True, kw_only=True):
-    """One object on its way into the API server; `object` stays JSON until something of it is needed."""
+    """One request under review; `object` and `old_object` stay encoded until they are needed."""
 
     uid: str
     kind: GroupKind
@@ -64,7 +64,7 @@ _DECODER: Final = Decoder(_Review)
 
 
 def read(body: bytes | bytearray, *, kinds: Collection[str]) -> Request:
-    """The request in a review of an object of one of these kinds. Raises `ReviewError`."""
+    """Decode the review of an object of one of these kinds. Raises `ReviewError`."""
     try:
         request = _DECODER.decode(body).request
     except UnreadableError as error:
@@ -75,13 +75,13 @@ def read(body: bytes | bytearray, *, kinds: Collection[str]) -> Request:
 
 
 def uid_of(body: bytes | bytearray) -> str:
-    """The uid of a review that need not be readable as a whole; empty where the API server would not have put it."""
+    """The uid of a review that may be unreadable otherwise; empty if it is not near the start."""
     found = _UID.search(body[:_UID_WITHIN])
     return found[1].decode() if found else ""
 
 
 def allowed(uid: str, *, patch: list[dict[str, Any]]) -> bytes:
-    """The object may come in, changed by a JSON patch."""
+    """Encode the answer that admits the object, changed by a JSON patch."""
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
@@ -89,8 +89,8 @@ def allowed(uid: str, *, patch: list[dict[str, Any]]) -> bytes:
 
 
 def denied(uid: str, *, message: str) -> bytes:
-    """The object may not come in, and the sentence why."""
-    # A lone half of a surrogate pair is a Python text, but no UTF-8.
+    """Encode the answer that denies the object; the message is truncated if it is too long."""
+    # A Python string may contain a lone surrogate, which UTF-8 cannot encode.
     sentence = message[:_LONGEST_MESSAGE].encode(errors="replace").decode()
     status = {"code": _BAD_REQUEST, "reason": "BadRequest", "message": sentence}
     return _answer({"uid": uid, "allowed": False, "status": status})

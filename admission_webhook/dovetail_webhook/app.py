@@ -1,4 +1,4 @@
-"""The webhook over HTTP: `POST /mutate` takes the API server's reviews. Whatever comes, there is an answer."""
+"""The webhook over HTTP: `POST /mutate` answers every review, readable or not."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from dovetail_webhook.slots import Slots
 from dovetail_webhook.weight import memory_of
 
 AT_ONCE: Final = 4
-# The API server waits for 5 s (`timeoutSeconds`): a later answer is lost, and its reason too.
+# The API server waits 5 s (`timeoutSeconds`). It discards a later answer together with its reason.
 _BODY_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 4.0
 _SEND_SECONDS: Final = 5.0
-# With 60 MiB for the program all this stays below the chart's limit of 256Mi: the figures are in docs/performance.md.
+# With 60 MiB for the program, the sum stays below the chart's limit of 256Mi. docs/performance.md has the figures.
 _BODIES_BYTES: Final = 16 << 20
 _REVIEWS_BYTES: Final = MAX_MEMORY
 log = logs.get_logger("dovetail.webhook")
@@ -30,7 +30,10 @@ log = logs.get_logger("dovetail.webhook")
 def application(
     reviewer: Reviewer, *, metrics: Metrics, connections: Connections | None = None, seconds: float = _ANSWER_SECONDS
 ) -> web.Application:
-    """The application that serves `/mutate`; `seconds` bound the time from a request's headers to its answer."""
+    """The application that serves `/mutate`.
+
+    `seconds` bounds the time from a request's headers to its answer.
+    """
     desk = _Desk(reviewer, metrics=metrics, connections=connections or Connections(), seconds=seconds)
     app = web.Application()
     app.add_routes([web.post("/mutate", desk.mutate)])
@@ -38,7 +41,7 @@ def application(
 
 
 class _Desk:
-    """Takes reviews in and sends the answers."""
+    """Receives reviews and sends the answers."""
 
     def __init__(self, reviewer: Reviewer, *, metrics: Metrics, connections: Connections, seconds: float) -> None:
         self._reviewer = reviewer
@@ -55,7 +58,8 @@ class _Desk:
                 async with self._bodies.of(http) as body:
                     with self._metrics.duration.time():
                         response = await self._response(body, deadline=deadline)
-                    # While the body counts as held: a client that does not read must not cost more than one that sends.
+                    # Inside the block, so that the body still counts as held: a client that does not read its answer
+                    # must not cost more memory than one that sends.
                     return await _sent(response, to=http)
             except BodyError as error:
                 log.warning("a body is not taken", error=str(error), status=error.status)
@@ -96,7 +100,7 @@ def _without_review(body: bytearray, *, problem: str) -> Answer:
 
 
 async def _sent(response: web.Response, *, to: web.Request) -> web.Response:
-    """Send a response within a time. A client that does not read it loses its connection."""
+    """Send a response in time; abort the connection of a client that does not read it."""
     try:
         async with asyncio.timeout(_SEND_SECONDS):
             await response.prepare(to)

@@ -1,6 +1,6 @@
-"""The bodies of requests: read within a size, a deadline, and a bound on what all of them hold together.
+"""Bodies of requests, bounded in size, in time, and in memory over all of them.
 
-BodyError   a body that is not taken, with the status that HTTP has for it
+BodyError   the body is refused, with an HTTP status
 """
 
 import asyncio
@@ -10,16 +10,16 @@ from typing import Final
 
 from aiohttp import web
 
-# An object in etcd is smaller than 1.5 MiB, and the review of an update has two.
+# An object in etcd is smaller than 1.5 MiB, and the review of an update contains two.
 MAX_BODY_BYTES: Final = 3_584 << 10
-# Several that come at once wait for each other so long before the oldest is given up.
+# How long concurrent bodies wait for memory before the oldest is given up.
 _BURST_SECONDS: Final = 0.5
 _TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
 
 
 class BodyError(Exception):
-    """A body that is not taken."""
+    """The body is refused; `status` is the HTTP status to answer."""
 
     def __init__(self, status: int, sentence: str) -> None:
         self.status = status
@@ -27,10 +27,10 @@ class BodyError(Exception):
 
 
 class Bodies:
-    """Reads bodies. All that are held at one time are at most `memory` bytes.
+    """Reads bodies, each within `seconds`, and holds at most `memory` bytes of them at a time.
 
-    Over that bound the body that has been coming in longest is given up: one that the API server sends takes
-    milliseconds, so it is never a review that a few slow senders keep out.
+    Beyond that bound, the body that began first is given up. The API server sends a body within milliseconds, so slow
+    senders cannot keep its reviews out.
     """
 
     def __init__(self, *, memory: int, seconds: float) -> None:
@@ -38,12 +38,12 @@ class Bodies:
         self._seconds = seconds
         self._held = 0
         self._freed = asyncio.Event()
-        # In the order in which they began.
+        # In the order of their start.
         self._coming: dict[asyncio.Timeout, None] = {}
 
     @asynccontextmanager
     async def of(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
-        """The body, which counts as held until the end of the block. Raises `BodyError`."""
+        """Read the body, which counts as held until the end of the block. Raises `BodyError`."""
         if (request.content_length or 0) > MAX_BODY_BYTES:
             raise _too_large()
         body = bytearray()

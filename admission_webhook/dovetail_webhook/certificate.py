@@ -1,4 +1,4 @@
-"""The webhook's certificate: loaded at the start, and again when its files change."""
+"""The webhook's certificate: loaded at start, and reloaded when its files change."""
 
 import asyncio
 import ssl
@@ -16,9 +16,9 @@ log = logs.get_logger("dovetail.webhook")
 
 
 async def appearing(folder: Path, *, stop: asyncio.Event) -> "Certificate | None":
-    """The certificate of the folder, once it is there: `dovetail-certificates` may still be making it. None on `stop`.
+    """Wait for the folder's certificate, which `dovetail-certificates` may still be creating.
 
-    Raises `ConfigError` for one that is there and cannot be used.
+    None if `stop` is set first. Raises `ConfigError` for an unusable certificate.
     """
     if not _is_there(folder):
         log.info("waiting for the certificate", folder=str(folder))
@@ -35,7 +35,10 @@ def _is_there(folder: Path) -> bool:
 
 
 class Certificate:
-    """`tls.crt` and `tls.key` in a folder, as a mounted Secret has them. Raises `ConfigError` for unusable ones."""
+    """`tls.crt` and `tls.key` in a folder, as in a mounted Secret.
+
+    Raises `ConfigError` for unusable files.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._files = (folder / _FILES[0], folder / _FILES[1])
@@ -44,14 +47,17 @@ class Certificate:
         self._load()
 
     def refresh(self) -> bool:
-        """Take over files that changed, for connections from now on; whether there were any that can be used."""
+        """Reload changed files for new connections, and return whether a usable pair was loaded.
+
+        Unusable files are logged, and the old certificate stays in use.
+        """
         try:
             found = self._contents()
             if found == self._loaded:
                 return False
             self._load()
         except ConfigError as error:
-            # A Secret may be half written; the old one still serves.
+            # The files may be only partly written; the old certificate stays in use.
             log.warning("certificate not reloaded", error=str(error))
             return False
         self._loaded = found
@@ -59,7 +65,7 @@ class Certificate:
         return True
 
     async def watch(self) -> None:
-        """Look for changed files until cancelled."""
+        """Check for changed files every `_LOOK_SECONDS` until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self.refresh()

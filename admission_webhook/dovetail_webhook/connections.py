@@ -1,7 +1,7 @@
-"""Serves an application to slow or hostile clients: a deadline for each state of a connection, and a bound.
+"""Protection against slow or hostile clients: deadlines, and a bound on open connections.
 
-aiohttp has no limit on the time that a request's line and headers take, nor on the number of connections: 200 clients
-that send a byte a second would stay for ever.
+aiohttp limits neither the time that a request's line and headers may take, nor the number of connections: 200 clients
+that send one byte a second would stay connected indefinitely.
 """
 
 import asyncio
@@ -17,10 +17,11 @@ from dovetail.config.errors import ConfigError
 
 # From the end of the handshake, or the first byte of a request, to the end of its headers.
 _HEADERS_SECONDS: Final = 5.0
-# Go's client keeps an idle connection for 90 s. It is its business to close it: a request on its way would be lost.
+# Go's client closes an idle connection after 90 s. The server waits longer, because closing first would lose a request
+# that is already in transit.
 _IDLE_SECONDS: Final = 120.0
 _HANDSHAKE_SECONDS: Final = 5.0
-# API servers use a few connections each. Every one may cost some 64 KiB.
+# API servers use a few connections each. A connection may cost some 64 KiB.
 _MOST_CONNECTIONS: Final = 256
 _LINGER_SECONDS: Final = 1.0
 _READ_BYTES: Final = 16 << 10
@@ -32,13 +33,13 @@ class Connections:
 
     def __init__(self, *, most: int = _MOST_CONNECTIONS) -> None:
         self._most = most
-        # In the order in which they began to wait for their client.
+        # In the order in which they began to wait for their client, so that the first has waited longest.
         self._waiting: dict[asyncio.BaseTransport, _Connection] = {}
         self._answering: dict[asyncio.BaseTransport, _Connection] = {}
 
     @contextmanager
     def answering(self, request: web.BaseRequest) -> Iterator[None]:
-        """While inside, the request is being answered: its deadlines are the caller's, not the connection's."""
+        """Suspend the connection's deadlines inside the block, where the caller sets its own."""
         transport = request.transport
         found = self._waiting.pop(transport, None) if transport is not None else None
         if transport is None or found is None:
@@ -54,20 +55,20 @@ class Connections:
                 found.expect_within(_IDLE_SECONDS)
 
     def add(self, connection: "_Connection", *, transport: asyncio.Transport) -> None:
-        """A new one. Beyond the bound, the one that has waited longest for its client is closed."""
+        """Add a connection; beyond the bound, close the one that has waited longest for its client."""
         if len(self._waiting) + len(self._answering) >= self._most and self._waiting:
             log.info("too many connections: the one that waits longest is closed", most=self._most)
             self._waiting.pop(next(iter(self._waiting))).end()
         self._waiting[transport] = connection
 
     def remove(self, transport: asyncio.BaseTransport) -> None:
-        """One that is closed."""
+        """Remove a closed connection."""
         self._waiting.pop(transport, None)
         self._answering.pop(transport, None)
 
 
 class _Connection(asyncio.Protocol):
-    """Hands a connection's events on to aiohttp's protocol, and ends it when its client is too slow."""
+    """Passes a connection's events to aiohttp, and aborts it if its client is too slow."""
 
     def __init__(self, inner: asyncio.Protocol, *, among: Connections) -> None:
         self._inner = inner
@@ -77,7 +78,7 @@ class _Connection(asyncio.Protocol):
         self._request_began = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._among.add(self, transport=self._transport)
         self.expect_within(_HEADERS_SECONDS)
@@ -85,7 +86,7 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        # The first byte of a request after an idle time; while one is answered the handler has the deadlines.
+        # The first byte of a request after idle time. While a request is answered, the handler sets the deadlines.
         if not self._request_began and self._deadline is not None:
             self._request_began = True
             self.expect_within(_HEADERS_SECONDS)
@@ -107,14 +108,14 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def expect_within(self, seconds: float | None) -> None:
-        """End it unless its client does the next thing in time; None: it is our turn."""
+        """Abort the connection unless its client acts within `seconds`; None suspends the deadline."""
         self._cancel()
         if seconds is not None and self._transport is not None:
             self._request_began = False
             self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """Close it at once, whatever is still to be sent."""
+        """Abort the connection, and discard what is not sent yet."""
         self._cancel()
         if self._transport is not None:
             self._transport.abort()
@@ -129,13 +130,16 @@ class _Connection(asyncio.Protocol):
 async def listening(
     app: web.Application, *, host: str, port: int, tls: ssl.SSLContext, connections: Connections
 ) -> AsyncIterator[int]:
-    """Serve `app` over TLS while inside; gives the port, which matters for port 0. Open requests get time to end."""
+    """Serve `app` over TLS inside the block, and yield the port, which matters for port 0.
+
+    Running requests get 5 s to end. Raises `ConfigError` if the address cannot be bound.
+    """
     runner = web.AppRunner(
         app,
         access_log=None,
         shutdown_timeout=5.0,
         handler_cancellation=True,
-        # What a body is once it is unpacked would be known too late; API servers send none packed.
+        # The size of a decompressed body is known too late, and API servers do not compress reviews.
         auto_decompress=False,
         keepalive_timeout=_IDLE_SECONDS,
         lingering_time=_LINGER_SECONDS,

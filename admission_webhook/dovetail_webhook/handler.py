@@ -1,4 +1,4 @@
-"""One review from its text to its answer, whatever the text is. Pure but for its log."""
+"""One review, from its text to its answer, whatever the text is. Pure except for logging."""
 
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -16,14 +16,14 @@ from dovetail_webhook.weight import memory_of
 
 Outcome = Literal["patched", "unchanged", "denied", "failed"]
 KINDS: Final = ("Pod", KIND)
-# 1.5 MiB of `"a",`, the most that etcd would take of the smallest values that a pod really has, are 28 MiB.
+# 1.5 MiB of `"a",` take 28 MiB: etcd's limit, filled with the smallest values that occur in a pod.
 MAX_MEMORY: Final = 48 << 20
 log = logs.get_logger("dovetail.webhook")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the API server gets, and what is counted: the kind of the object and how it ended."""
+    """The answer to the API server, with the object's kind and the outcome for metrics."""
 
     body: bytes
     kind: str
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewer:
-    """Answers reviews. `mps_directory` is where pods find MPS on their node; empty: nowhere."""
+    """Answers reviews; `mps_directory` is the path of MPS on nodes, or empty without MPS."""
 
     policy: Policy
     vendors: Vendors
@@ -40,7 +40,7 @@ class Reviewer:
     limits: JobLimits = field(default_factory=JobLimits)
 
     def answer(self, body: bytes | bytearray) -> Answer:
-        """The answer to a review. Raises `ReviewError` where there is no uid to answer to, and nothing else."""
+        """The answer to a review. Raises only `ReviewError`, if the body has no uid to answer to."""
         uid = admission_review.uid_of(body)
         try:
             request = admission_review.read(body, kinds=KINDS)
@@ -63,7 +63,7 @@ class Reviewer:
         except UnreadableError as error:
             log.info("denied", kind=kind, error=str(error))
             return refused(request.uid, message=f"Dovetail cannot read this {kind}: {error}", kind=kind)
-        # An object that this code has an error for must not come in unseen, nor cost others their answers.
+        # A bug here must neither admit an unchecked object nor stop the answers to other reviews.
         except Exception:
             log.exception("a review failed", kind=kind, uid=request.uid)
             message = (
@@ -86,12 +86,12 @@ class Reviewer:
 
 
 def refused(uid: str, *, message: str, kind: str = "") -> Answer:
-    """The object may not come in, for a reason that is not of its request."""
+    """Deny an object for a reason other than its GPU request."""
     return Answer(body=admission_review.denied(uid, message=message), kind=kind or "unknown", outcome="denied")
 
 
 def too_heavy(body: bytes | bytearray) -> str:
-    """Why a body is not reviewed though it is short enough; empty for one that is."""
+    """Why a body would take too much memory to review; empty if it would not."""
     if memory_of(body) <= MAX_MEMORY:
         return ""
     values = sum(map(body.count, (b"{", b"[", b",")))

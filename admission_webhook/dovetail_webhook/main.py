@@ -22,7 +22,7 @@ DEFAULT_METRICS_PORT: Final = 8084
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer the API server until told to stop; gives the exit code."""
+    """Answer the API server until a signal stops the process, and return the exit code."""
     return serving.run(_serve, args=_parser().parse_args(argv))
 
 

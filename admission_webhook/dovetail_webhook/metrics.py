@@ -1,4 +1,4 @@
-"""What the webhook counts. Labels are bounded: kinds of objects, and what became of them."""
+"""The webhook's metrics. Labels have bounded values: kinds of objects, and outcomes."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -6,7 +6,7 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Metrics:
-    """The webhook's metrics in a registry of their own."""
+    """The webhook's metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

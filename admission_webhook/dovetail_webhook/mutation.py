@@ -1,7 +1,7 @@
-"""What becomes of a pod or a GPUJob on its way in, as a JSON patch. Pure.
+"""The admission changes to a pod or a GPUJob, as a JSON patch. Pure.
 
-A pod is completed by the same code and checked by the same parser as the pods of GPUJobs. A GPUJob gets the name of the
-user who made it, and a share that is written as a number becomes the text that its schema takes.
+The same code completes and checks a pod as for the pods of GPUJobs. A GPUJob gets the name of the user who created it,
+and a share that is written as a number becomes the string that its schema requires.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ from dovetail.pods.mps_client import with_mps
 
 Patch = list[dict[str, Any]]
 
-# What the API server puts into a pod that names no scheduler.
+# The API server's default for a pod that names no scheduler.
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-# Annotations beside the request's own.
+# Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
-# An empty container is two bytes, and 500 once it is complete. Kubelet is tested with far fewer.
+# An empty container has two bytes, and 500 once it is complete. kubelet is tested with far fewer containers.
 MAX_CONTAINERS: Final = 256
 
 
@@ -47,7 +47,7 @@ class _JobMetadata(Described, frozen=True, kw_only=True):
 
 
 class _JobSpec(Described, frozen=True, kw_only=True):
-    # What the schema says of these fields is left to it: here they may be anything.
+    # The schema validates these fields later, so any type is accepted here.
     gpu: Any = None
     sweep: Any = None
     workers: Any = None
@@ -57,7 +57,7 @@ class _JobSpec(Described, frozen=True, kw_only=True):
 
 
 class Job(Described, frozen=True, kw_only=True):
-    """Of a GPUJob on its way in what is written by admission, or bears on that; its template stays JSON."""
+    """The parts of a GPUJob that admission reads or writes; its template stays encoded."""
 
     metadata: _JobMetadata = _JobMetadata()
     spec: _JobSpec | None = None
@@ -80,7 +80,7 @@ class _ContainerShape(Described, frozen=True, kw_only=True):
 
 
 class _SpecShape(Described, frozen=True, kw_only=True):
-    # What completing a pod goes through as plain values.
+    # The fields that completing a pod walks through as plain values.
     containers: list[_ContainerShape] | None = None
     init_containers: list[_ContainerShape] | None = None
     ephemeral_containers: list[_ContainerShape] | None = None
@@ -96,7 +96,7 @@ class _PodManifest(Described, frozen=True, kw_only=True):
 
 
 def read_pod(text: msgspec.Raw) -> Manifest:
-    """A pod as plain values. Raises `UnreadableError`."""
+    """Decode a pod to plain values. Raises `UnreadableError`."""
     pod = decode(text, as_type=_PodManifest)
     convert(pod.spec, as_type=_SpecShape)
     count = sum(len(pod.spec.get(kind) or ()) for kind in KINDS)
@@ -108,9 +108,10 @@ def read_pod(text: msgspec.Raw) -> Manifest:
 def patch_of_pod(
     pod: Manifest, *, subresource: str, policy: Policy, vendors: Vendors, mps_directory: str = ""
 ) -> Patch:
-    """The changes that complete a pod; empty for one that is complete. Raises `RequestError` for one that cannot be.
+    """The changes that complete a pod; empty if it is complete.
 
-    A pod that exists already comes with a subresource: its new ephemeral containers see no device.
+    An existing pod is reviewed only with a subresource: its new ephemeral containers get no device. Raises
+    `RequestError` for a pod that cannot be completed.
     """
     if subresource:
         spec = completed(pod["spec"], asked=Parts(), by_plugin=vendors.nvidia_resources)
@@ -127,14 +128,14 @@ def patch_of_pod(
 
 
 def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch:
-    # Of JSON patch's operations `add` also replaces.
+    # In a JSON patch, `add` also replaces an existing value.
     return [
         {"op": "add", "path": f"/spec/{key}", "value": after[key]} for key in keys if after.get(key) != before.get(key)
     ]
 
 
 def read_job(text: msgspec.Raw) -> Job:
-    """A GPUJob. Raises `UnreadableError` for one whose shape no schema allows, or that is nested too deeply."""
+    """Decode a GPUJob. Raises `UnreadableError` for an impossible shape or too deep nesting."""
     job = decode(text, as_type=Job)
     template = job.spec.template if job.spec else msgspec.Raw()
     if (refusal := refusal_of_depth(template, field="spec.template")) is not None:
@@ -147,10 +148,10 @@ class _Spec(msgspec.Struct, frozen=True):
 
 
 def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> None:
-    """Refuse a GPUJob beyond the limits. Raises `JobLimitError`; `UnreadableError` for what is no object.
+    """Check a GPUJob against the limits. Raises `JobLimitError`, or `UnreadableError`.
 
-    One that was beyond them `before` may be changed all the same: it may be older than the limits, and is to be
-    cancelled or made smaller.
+    A job that already exceeded the limits `before` may still change: it may be older than the limits, and its owner
+    must be able to cancel it or make it smaller.
     """
     refusal = refusal_of_spec(decode(job, as_type=_Spec).spec, limits=limits)
     if refusal is None:
@@ -160,16 +161,18 @@ def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> N
 
 
 def patch_of_job(job: Job, *, user: str | None) -> Patch:
-    """The changes that write down who made a GPUJob, whatever it says itself; of one that exists already that is known
-    and `user` is None. A request that was written without quotes (`gpu: 0.5`) becomes the text that it is.
-    Raises `TasksError` for a new sweep that could not be run."""
+    """The changes to a GPUJob: the user who created it, and a number in `gpu` as a string.
+
+    `user` overrides what the job says, and is None for an existing job. A request without quotes (`gpu: 0.5`) becomes
+    the string with the same digits. Raises `TasksError` for a new sweep that cannot run.
+    """
     if user is not None:
         _check_tasks(job)
     return [*_text_of_gpu(job), *([] if user is None else _made_by(job, user=user))]
 
 
 def _check_tasks(job: Job) -> None:
-    """Refuse a sweep that has no tasks, in one sentence. Raises `TasksError`. What the schema says is left to it."""
+    """Check that a sweep yields tasks; the schema checks the rest. Raises `TasksError`."""
     spec = job.spec
     if spec is None or not isinstance(spec.sweep, dict):
         return
@@ -189,7 +192,10 @@ def _check_tasks(job: Job) -> None:
 
 
 def _refuse_bare_values(sweep: Manifest) -> None:
-    """YAML takes 0.1 for a number, and on for true: what a task would get is not what was written."""
+    """Refuse values without quotes, because YAML changes them: `on` becomes true, for example.
+
+    Raises `TasksError`.
+    """
     parameters = sweep.get("parameters")
     for parameter in parameters if isinstance(parameters, list) else ():
         values = parameter.get("values") if isinstance(parameter, dict) else None
@@ -220,7 +226,7 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     typed, spec = _typed(pod), pod["spec"]
     refuse_no_devices(typed.spec, vendors=vendors)
     if vendor_devices(typed.spec, vendors=vendors):
-        # What it also asks of ours would be taken out, and the pod come in with less than it asked for.
+        # Raises if the pod also requests GPUs of Dovetail: that request would be dropped without notice.
         vendor_request(typed, vendors=vendors)
         asked = Parts()
     else:
@@ -236,13 +242,13 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     spec = completed(spec, asked=asked, by_plugin=vendors.nvidia_resources)
     if annotated:
         spec["schedulerName"] = names.SCHEDULER_NAME
-    # Read as the extender will read it, so that what it would refuse for ever does not come in.
+    # Read the result as the extender does, so that a pod that the extender can never place is denied here.
     ask_of_pod(_typed({**pod, "spec": spec}), default_policy=policy, vendors=vendors)
     return spec
 
 
 def _asking(spec: Manifest, asked: Parts, *, resource: str) -> Manifest:
-    """The spec with its one asking container asking a vendor's plugin."""
+    """The spec, with the request of its one GPU container moved to a vendor's device plugin."""
     (part,) = asked.parts
     containers = list(spec["containers"])
     containers[part.index] = with_devices(containers[part.index], amounts={resource: str(part.request.count)})
@@ -250,7 +256,7 @@ def _asking(spec: Manifest, asked: Parts, *, resource: str) -> Manifest:
 
 
 def _refuse_unknown_words(annotations: Mapping[str, str]) -> None:
-    """What is misspelt would count for nothing, and nobody would be told."""
+    """Deny unknown options, because a misspelt annotation would be ignored silently."""
     for key in annotations:
         if key.startswith(_OPTION) and key not in _OPTIONS:
             raise RequestError(

@@ -1,4 +1,4 @@
-"""Bounds the work that is done at one time: a few reviews, of so much memory in all; the others wait in order."""
+"""Bounds concurrent work by count and memory; further work waits in order."""
 
 import asyncio
 from collections import deque
@@ -10,9 +10,10 @@ T = TypeVar("T")
 
 
 class Slots:
-    """Runs work in threads, at most `count` and `memory` bytes of it at one time, first come first served.
+    """Runs work in threads, in order of arrival, at most `count` and `memory` bytes at a time.
 
-    Threads, as a review of megabytes may take a tenth of a second: probes, deadlines and small reviews go on meanwhile.
+    It uses threads because a review of megabytes may take 0.1 s, during which probes, deadlines and small reviews must
+    continue.
     """
 
     def __init__(self, *, count: int, memory: int) -> None:
@@ -22,10 +23,10 @@ class Slots:
         self._threads = ThreadPoolExecutor(max_workers=count, thread_name_prefix="review")
 
     async def run(self, work: Callable[[], T], *, memory: int) -> T:
-        """What `work` gives, once there is a slot and so much memory for it.
+        """Run `work` once a slot and `memory` bytes are free, and return its result.
 
-        `memory` must not be above what there is in all. Work that began goes on to its end in its slot even when the
-        caller is cancelled: a thread cannot be stopped.
+        `memory` must not exceed the total. Work that has begun occupies its slot to its end even if the caller is
+        cancelled, because a thread cannot be stopped.
         """
         await self._take(memory)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,8 +1,8 @@
-"""How much memory a JSON text takes at most, from the text alone. Pure.
+"""Upper bound on the memory that a JSON text takes once decoded, from the text alone. Pure.
 
-Three bytes of JSON (`{},`) become 72 bytes of Python, and 3.5 MiB of them 84 MiB: the size of a body says nothing of
-the memory that its values take. Every value begins with one of three characters or follows a comma, and counting these
-takes a millisecond for the largest body. Texts may hold the characters too: then the answer is too high, never too low.
+Three bytes of JSON (`{},`) become 72 bytes in Python, and 3.5 MiB of them 84 MiB, so the size of a body does not bound
+its memory. Every value begins with `{` or `[` or follows one of these or a comma, and counting them takes a millisecond
+for the largest body. Strings may contain these characters too, which makes the bound too high, never too low.
 """
 
 from typing import Final
@@ -11,10 +11,10 @@ from typing import Final
 _OBJECT: Final = 240
 _ARRAY: Final = 96
 _VALUE: Final = 72
-# The text, its patch as JSON and as base64, and the answer around that.
+# The text, its patch as JSON and as base64, and the answer that contains the patch.
 _COPIES: Final = 5
 
 
 def memory_of(body: bytes | bytearray) -> int:
-    """Bytes that a JSON text's values take at most once they are Python's, with the text and the answer."""
+    """The most bytes that a JSON text takes: its decoded values, the text itself and the answer."""
     return _COPIES * len(body) + _OBJECT * body.count(b"{") + _ARRAY * body.count(b"[") + _VALUE * body.count(b",")
