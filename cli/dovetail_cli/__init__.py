@@ -1,1 +1,1 @@
-"""The commands that people type. Modules here print; what they know they ask the core."""
+"""The command-line tools. Modules here parse and print; the core computes the answers."""

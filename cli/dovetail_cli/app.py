@@ -227,7 +227,7 @@ def _invoke(app: "typer.Typer", arguments: Sequence[str], *, prog: str) -> int:
     from typer.main import get_command
 
     try:
-        # Not standalone: usage errors come here and are told like all others, in one sentence.
+        # Not standalone: usage errors are caught here and printed like all others, in one sentence.
         ended = get_command(app).main(args=list(arguments), prog_name=prog, standalone_mode=False)
     except TyperException as error:
         message = _wrong_value(error) or error.format_message().rstrip(".").replace("\n", " ").replace("\t", "")

@@ -42,7 +42,7 @@ def status(name: str) -> int:
 
 
 def is_meant(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether commands that are told nothing else go to this sandbox, once it is up."""
+    """Whether commands use this sandbox by default, once it is up."""
     listed = environ.get("KUBECONFIG")
     if not listed:
         return name == DEFAULT

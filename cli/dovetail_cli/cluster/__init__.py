@@ -1,1 +1,1 @@
-"""The connection to the cluster, and the cluster as it was read."""
+"""The connection to the cluster, and reads of the whole cluster."""

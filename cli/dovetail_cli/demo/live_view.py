@@ -33,7 +33,7 @@ class Shown:
 
 
 def show(*, count: int, kubeconfig: str) -> Shown:
-    """Submit the mix and watch until every job has had its place, or has been told that it never will."""
+    """Submit the mix, and watch until each job has run or has a reason why it never can."""
     jobs = workload.jobs(count=count, namespace=NAMESPACE)
     with _view() as watcher:
 

@@ -1,4 +1,4 @@
-"""The demo's jobs. Pure but for the table, which lies beside this file.
+"""The demo's jobs. Pure except for reading the table, which is in this folder.
 
 `mix.csv` counts how many of the 8,152 pods of Alibaba's cluster-trace-gpu-v2023 (openb_pod_list_default.csv; Weng et
 al., ATC'23) asked for the same: its 20 most frequent classes, and the 4 most frequent of those with several GPUs.
@@ -18,7 +18,7 @@ from dovetail_cli.submit import manifest
 from dovetail_cli.ui import job_names
 from dovetail_cli.ui.options import DEFAULT_IMAGE
 
-# The demo is repeatable in what it asks; names differ, so that it can run again beside its own past.
+# The requests repeat from run to run. The names differ, so that a run does not collide with earlier ones.
 _SEED: Final = 7
 _SHORTEST_SECONDS: Final = 4
 _LONGEST_SECONDS: Final = 10

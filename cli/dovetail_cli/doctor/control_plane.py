@@ -27,7 +27,7 @@ _DOES: Final = {
 
 
 def judge(picture: Picture) -> Iterator[Finding]:
-    """Everything beside the nodes."""
+    """Run all checks except those of nodes."""
     for check in _CHECKS:
         yield from check(picture)
 

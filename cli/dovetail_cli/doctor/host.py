@@ -38,7 +38,7 @@ _NVIDIA: Final = re.compile(r"nvidia")
 
 
 def judge(root: Path = Path("/")) -> Iterator[Finding]:
-    """Everything that can be told of the node from its files."""
+    """Check everything that the node's files show."""
     other = _other_vendor(root)
     if other:
         message = f"no driver of NVIDIA's; {other} is there: a vendor's plugin serves such a node"
@@ -82,7 +82,7 @@ def _driver(root: Path) -> Iterator[Finding]:
 
 
 def _runtime(root: Path) -> Iterator[Finding]:
-    """Which runtime is the default: NVIDIA's would show cards to whoever asks by a variable."""
+    """Check the default runtime: NVIDIA's gives devices to any container that sets a variable."""
     configs = [*_read(root, _CONTAINERD, tomllib.loads), *_read(root, _CRIO, tomllib.loads)]
     configs += _read(root, ("etc/docker/daemon.json",), lambda text: decode(text, as_type=Any))
     if not configs:
@@ -146,7 +146,7 @@ def _specifications(root: Path) -> list[str]:
 
 
 def _other_ways(path: str, config: dict[str, Any]) -> Iterator[Finding]:
-    """Ways by which the toolkit gives devices beside the variable that we set."""
+    """Check for ways in which the toolkit gives out devices besides the variable that we set."""
     if config.get("accept-nvidia-visible-devices-as-volume-mounts", False) is True:
         message = f"{path}: a pod may name devices by mounts too, which policy dovetail-pods alone refuses"
         mend = "set accept-nvidia-visible-devices-as-volume-mounts = false, unless a device plugin lists devices so"

@@ -139,7 +139,7 @@ def _driver(seen: Seen) -> Iterator[Finding]:
 
 
 def _runtime(seen: Seen) -> Iterator[Finding]:
-    """Whoever sees the cards without asking for NVIDIA's runtime class has it as the node's default."""
+    """Check the default runtime: a pod without NVIDIA's runtime class must not see devices."""
     if isinstance(seen.agents, Unseen) or seen.report is None or not seen.serves.managed:
         return
     asked = seen.agents.get("spec", {}).get("template", {}).get("spec", {}).get("runtimeClassName")

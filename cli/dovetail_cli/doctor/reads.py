@@ -173,7 +173,7 @@ async def seen(reading: Awaitable[T]) -> T | Unseen:
 
 
 def _in_short(message: str) -> str:
-    """What the API server says at length: that somebody of a long name may not do it, in which group and scope."""
+    """Shorten the API server's message about a missing permission to verb and resource."""
     found = _FORBIDDEN.search(message)
     return f"you may not {found[1]} {found[2]}" if found else message
 
@@ -219,7 +219,7 @@ async def _agents(cluster: Cluster) -> Object:
 
 
 async def _allowed(cluster: Cluster, right: Right, *, home: str) -> bool:
-    """Whether a component's account, in the namespace `home`, has a right or what stands in its place."""
+    """Whether a component's account, in the namespace `home`, has a right or its substitute."""
     instead = _INSTEAD.get(right)
     return await _has(cluster, right, home=home) or (instead is not None and await _has(cluster, instead, home=home))
 

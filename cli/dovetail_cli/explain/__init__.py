@@ -1,8 +1,7 @@
-"""Why something is where it is, or waits: `dovetail explain`.
+"""`dovetail explain`: why something waits, or why it is where it is.
 
-subjects   a pod, a job or a request: what it asks, and how far it is. Pure
-telling    a subject and the cluster's picture into an explanation. Pure
-showing    an explanation as text and as a record. Pure
-looking    the only part that talks to the cluster
-command    the options
+requests  the request that the options name. Pure
+reads     the reads, the only I/O here
+render    an explanation as text and as a record. Pure
+command   the options
 """

@@ -1,4 +1,4 @@
-"""The only part of an explanation that talks to the cluster."""
+"""Reads for an explanation: the subject and the cluster's objects."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -69,7 +69,7 @@ def find_job(text: str) -> Find:
 def find_request(
     text: str, *, mode: str | None, policy: str | None, cpu: str | None, memory: str | None, workload: str | None
 ) -> Find:
-    """What somebody might ask. Raises `UsageError`."""
+    """A subject for the request that the options name. Raises `UsageError`."""
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         subject = of_request(

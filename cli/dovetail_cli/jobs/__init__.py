@@ -1,1 +1,1 @@
-"""Jobs listed, shown, changed and cancelled."""
+"""Commands about jobs: list, show, change and cancel them."""

@@ -1,4 +1,4 @@
-"""Into the container of a worker, by kubectl: it speaks the protocol of terminals, and whoever has a cluster has it."""
+"""A shell in a worker's container, through kubectl, which implements the terminal protocol."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def attach(
 
 
 def _file(kubeconfig: str | None) -> str | None:
-    """What kubectl has to be told, so that it goes where our own commands go."""
+    """The kubeconfig to pass to kubectl, so that it uses the same cluster as these commands."""
     if kubeconfig or os.environ.get("KUBECONFIG"):
         return kubeconfig
     return next((str(path) for path in default_kubeconfigs() if path.exists()), None)

@@ -64,7 +64,7 @@ def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run
 
 
 async def _cancel(cluster: Cluster, job: GPUJob) -> bool:
-    """Cancel it unless it has ended; False where somebody has deleted it meanwhile."""
+    """Cancel the job unless it has ended; False if it has been deleted meanwhile."""
     if not job_rows.is_unfinished(job):
         return True
     try:

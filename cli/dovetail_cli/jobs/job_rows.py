@@ -16,8 +16,8 @@ from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.times import elapsed, run_seconds
 
 DEFAULT_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST(REASON)")
-# Slurm's letters, and the long names that -s takes; phases are understood besides. Whoever waits sees Starting as
-# pending and Suspended as held.
+# Slurm's letters, and the long names that -s takes in addition to phases. As in Slurm, a starting job counts as pending
+# and a suspended job as held.
 SHORT: Final[dict[Phase, str]] = {
     "Queued": "PD", "Starting": "PD", "Held": "H", "Suspended": "H", "Running": "R", "Succeeded": "CD", "Failed": "F",
     "Cancelled": "CA", "TimedOut": "TO", "Preempted": "PR",

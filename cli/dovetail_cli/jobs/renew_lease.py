@@ -1,4 +1,4 @@
-"""A reservation held on: its lease counts anew from now."""
+"""Renewal of a reservation's lease, which then counts from now."""
 
 from datetime import datetime, timedelta
 from typing import Any

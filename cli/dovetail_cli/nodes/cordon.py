@@ -58,7 +58,7 @@ async def _write(cluster: Cluster, gpunode: GPUNode, *, uuids: Collection[str], 
         patch = _patch(gpunode, news=news, uuids=uuids, wish=wish)
         if not patch:
             return news
-        # The list is written whole: somebody else's change in between must not be lost.
+        # The patch replaces the whole list, so the resourceVersion guards against a concurrent change.
         body = {"metadata": {"resourceVersion": gpunode.metadata.resource_version}, "spec": patch}
         try:
             await cluster.client.patch(GPUNODES, name, body, as_type=GPUNode)

@@ -139,7 +139,7 @@ async def look(cluster: Cluster) -> Inventory:
 
 
 def tell_what_lacks(found: Inventory) -> None:
-    """Say on standard error what the reader may not see: once, also of what is looked at again and again."""
+    """Print to standard error what the reader may not see; once, even if the table is redrawn."""
     if not found.of_all:
         print("dovetail: you may not list the pods of other namespaces: their use is not shown", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""The looking of `dovetail top`: once, or again and again on a terminal."""
+"""`dovetail top`: print the devices once, or redraw them on a terminal."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show(*, interval: float, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
-    """Print one look, or draw it anew every `interval` seconds where a person looks."""
+    """Print the devices once, or redraw them every `interval` seconds on a terminal."""
     if form != "table" or not output.on_terminal():
         screen = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
         inventory.tell_what_lacks(screen.inventory)

@@ -1,9 +1,11 @@
-"""A recorded workload, submitted again: `dovetail replay`.
+"""`dovetail replay`: submits a recorded workload again.
 
-jobs      a pod of the trace as a GPUJob
-campaign  submit jobs, and follow them to their end
-tally     how things stand, from what was seen: pure
-report    the summary at the end: pure
-live      the progress, on a terminal and in a log
-command   the options
+jobs            converts a pod of the trace to a GPUJob
+runner          one replay, from its files to its report
+campaign        submits jobs, and follows them to their end
+tally           the progress, from the observed jobs. Pure
+device_holders  the holders of each device, from the jobs' statuses. Pure
+report          the summary at the end. Pure
+progress        shows the progress, on a terminal and in a log
+command         the options
 """

@@ -58,7 +58,7 @@ async def run(
 ) -> Ended:
     """Submit the jobs in their order and follow them until it is over: none is left that could start or end.
 
-    `watcher` is told how things stand about twice a second.
+    `watcher` gets the progress about twice a second.
     """
     await _prepare(cluster, jobs)
     nodes = await _devices(cluster)
@@ -88,7 +88,7 @@ async def run(
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Work that goes on beside the block and ends with it. Whoever cares for its errors asks the task."""
+    """Run work during the block and end it with the block; its errors stay in the task."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,7 +1,7 @@
 """Who holds which device, as the jobs' statuses have it, and no device more than once over. Pure.
 
-A status may lag its pods: for a moment two jobs name one device, the one that has just ended and the next one. The one
-that was let go later holds it, since nothing is promised twice.
+A status may lag behind its pods: for a moment two jobs name one device, the job that has just ended and the next one.
+The job that was admitted later holds the device, because no device is promised twice.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ Held = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 
 
 def held_devices(jobs: Iterable[GPUJob]) -> Held:
-    """The holders of each device that is held, those that were let go first in front."""
+    """The holders of each held device, in the order of their admission."""
     holders: dict[tuple[str, int], list[tuple[GPUJob, int]]] = defaultdict(list)
     holding = (job for job in jobs if job_rows.phase_of(job) in {"Starting", "Running"})
     for job in sorted(holding, key=_let_go, reverse=True):
@@ -40,7 +40,7 @@ def _let_go(job: GPUJob) -> tuple[str, int]:
 
 
 def _is_room(later: Sequence[tuple[GPUJob, int]], *, job: GPUJob, share_milli: int) -> bool:
-    """Whether a job that was let go before these can still hold its share beside them."""
+    """Whether a job that was admitted before these can still hold its share together with them."""
     if job.spec.mode == "TimeShared" and all(each.spec.mode == "TimeShared" for each, _ in later):
         return True
     return share_milli + sum(share for _, share in later) <= WHOLE_MILLI

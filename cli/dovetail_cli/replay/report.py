@@ -51,7 +51,7 @@ class Summary:
 
     @property
     def good(self) -> bool:
-        """Every job succeeded or waits for a reason that no time would mend, and no audit found anything."""
+        """Whether each job succeeded or has a reason that time cannot resolve, and audits are clean."""
         hopeless = all(job.reason in HOPELESS for job in self.waiting)
         return not (self.problem or self.failed or self.findings) and hopeless
 

@@ -1,4 +1,4 @@
-"""How a campaign stands, from what was seen of its jobs. Pure but for its own state; the clock is an argument."""
+"""The progress of a campaign, from its observed jobs. No I/O; the clock is an argument."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail_cli.jobs import job_rows
 from dovetail_cli.replay.device_holders import allocated_milli
 
-# Reasons that no departure of another job mends: such a job is told, not waited for.
+# Reasons that remain even when other jobs end. The report lists such a job, and the campaign does not wait for it.
 HOPELESS: Final = frozenset({"ExceedsCapacity", "Invalid"})
 
 
@@ -63,7 +63,7 @@ class Tally:
             self.placed_at[name] = at
 
     def gone(self, name: str) -> None:
-        """A job was deleted by somebody."""
+        """Record that a job was deleted."""
         self.seen.pop(name, None)
         self.deleted.add(name)
 
@@ -72,7 +72,7 @@ class Tally:
         phases = Counter(job_rows.phase_of(job) for job in self.seen.values())
         waiting = [job for job in self.seen.values() if is_waiting(job)]
         reasons = Counter(job.status.reason or "Evaluating" for job in waiting)
-        # Taken by the API server, but the watch has not told of them yet.
+        # Accepted by the API server, but not yet in the watch.
         unseen = len(self.submitted_at.keys() - self.seen.keys() - self.deleted)
         reasons.update({"Evaluating": unseen} if unseen else {})
         ended = sum(phases[phase] for phase in FINISHED)

@@ -1,4 +1,4 @@
-"""What `dovetail simulate` does with a scene: policies beside a progress bar, results as text and picture."""
+"""Run `dovetail simulate`: each policy with a progress bar, results as text and picture."""
 
 import os
 import sys

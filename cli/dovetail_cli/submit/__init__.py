@@ -1,1 +1,1 @@
-"""From the words of `gbatch` and its script to a GPUJob."""
+"""`gbatch`: its options and script become a GPUJob."""

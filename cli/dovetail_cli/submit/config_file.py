@@ -1,7 +1,7 @@
-"""gbatch's --config: a text file that goes along with a job, as a ConfigMap that is the job's own.
+"""gbatch's --config: a text file that is submitted with a job, as a ConfigMap that the job owns.
 
-It is made before the job, so that no job ever waits for a file that never comes, and given to the job when that is
-there; what is left of a submission that was killed between the two is labelled and belongs to nobody.
+The ConfigMap is created before the job, so that no job waits for a file that never comes. The job becomes its owner
+once it exists. If gbatch is killed between the two, a labelled ConfigMap without an owner remains.
 """
 
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ async def copy_in(cluster: Cluster, *, job: GPUJob, file: ConfigFile) -> str:
 
 
 async def find(cluster: Cluster, config_map: str) -> ConfigMap:
-    """The ConfigMap of a job that is there. Raises `CommandError` where somebody deleted it."""
+    """Read the ConfigMap of an existing job. Raises `CommandError` if it has been deleted."""
     try:
         return await cluster.client.get(CONFIGMAPS, config_map, as_type=ConfigMap, namespace=cluster.namespace)
     except NotFound as error:

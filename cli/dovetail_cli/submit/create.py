@@ -38,7 +38,7 @@ async def create(cluster: Cluster, job: GPUJob, *, dry_run: bool = False) -> GPU
     name = job.metadata.name
     for attempt in range(1, _MOST_NAMESAKES):
         called = name if attempt == 1 else f"{name}-{attempt}"
-        # The API server keeps the prefix beside the name: by it the operator knows runs of one program.
+        # The API server keeps the prefix in addition to the name: the operator recognizes runs of one program by it.
         metadata = msgspec.structs.replace(job.metadata, name=called, generate_name=f"{name}-")
         body = msgspec.structs.replace(job, metadata=metadata)
         try:

@@ -21,7 +21,7 @@ _WHO_AM_I: Final = Resource(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What gbatch was told: words for jobs, and whether one of them is enough."""
+    """The dependencies in gbatch's options: words for jobs, and whether one of them suffices."""
 
     words: tuple[str, ...]
     any_one: bool = False

@@ -34,7 +34,7 @@ _MOST_WORKERS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What gbatch was told, checked."""
+    """The checked options of gbatch."""
 
     name: str
     command: Sequence[str]
@@ -87,7 +87,7 @@ def request_of(gpus: str | None, *, gpu_memory: str | None, shared: bool) -> GPU
 
 
 def host_resources(*, cpus: str | None, memory: str | None) -> dict[str, str]:
-    """What each worker asks of its node beside GPUs. Raises `UsageError`."""
+    """Each worker's request for CPU and memory of its node. Raises `UsageError`."""
     found = {}
     if cpus is not None:
         try:

@@ -1,4 +1,4 @@
-"""gbatch's --notify-email and --notify-on: who is told what becomes of a job. Pure."""
+"""gbatch's --notify-email and --notify-on: recipients and events of notifications. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _ALLOWED: Final = ", ".join([*get_args(NotifyEvent), "Finished (however it ends)
 
 
 def read(emails: Sequence[str], events: Sequence[str]) -> NotifySpec | None:
-    """Whom the options name, and what they are told; None where nobody is. Raises `UsageError`."""
+    """The recipients and events in the options; None without recipients. Raises `UsageError`."""
     addresses = _words(emails)
     for address in addresses:
         if not re.fullmatch(ADDRESS_PATTERN, address):

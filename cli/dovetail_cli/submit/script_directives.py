@@ -35,7 +35,7 @@ class Words(NamedTuple):
 
 
 class WithScriptLines(TyperCommand):
-    """gbatch: before it works, the options of its script are put beside those of the command line."""
+    """gbatch's command class, which merges the options in its script with the command line."""
 
     def invoke(self, ctx: Any) -> Any:
         """Read the script, and go on with what both say."""

@@ -77,7 +77,7 @@ def _interpreter(script: Script, first: str) -> list[str]:
 
 
 def _check_options(words: Sequence[str], *, script: Script, first: str) -> None:
-    """Beside the interpreter there may be options and their values: any other word it would take for a file to run."""
+    """Check that only options follow the interpreter, which would run any other word as a file."""
     before = ""
     for word in words:
         if not word.startswith(("-", "+")) and not _WITH_VALUE.fullmatch(before):

@@ -1,1 +1,1 @@
-"""Words in, tables out: parsing and printing. Knows no cluster."""
+"""Parsing of options and words, and printing of tables. No access to the cluster."""

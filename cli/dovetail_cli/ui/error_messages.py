@@ -5,7 +5,7 @@ from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError
 
 
 def explain(error: Exception) -> CommandError:
-    """The command's error that any exception means. One that nobody foresaw asks for a report."""
+    """Convert an exception to a command's error; an unexpected one asks for a bug report."""
     if isinstance(error, CommandError):
         return error
     if isinstance(error, StatusError):

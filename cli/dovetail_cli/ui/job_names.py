@@ -6,7 +6,7 @@ from typing import Final
 
 from dovetail_cli.ui.errors import UsageError
 
-# The name also stands in the Job, in the pods' labels and, with an index and a suffix behind it, in the pods' names.
+# The Job and the pods' labels contain the name, and so do the pods' names, with an index and a suffix.
 MAX_LENGTH: Final = 52
 MAX_NAMESPACE_LENGTH: Final = 63
 _ALLOWED: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")

@@ -82,7 +82,7 @@ def in_colour() -> bool:
 
 
 def paint(text: str, colour: str) -> str:
-    """`text` in a colour, or as it is where nobody looks at a terminal."""
+    """`text` in a colour, or unchanged where the output is not a terminal."""
     return f"{_COLOURS[colour]}{text}{_PLAIN}" if in_colour() else text
 
 

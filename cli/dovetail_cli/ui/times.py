@@ -11,7 +11,7 @@ _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 _FROM_NOW: Final = re.compile(r"now\+(\d{1,8})(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _HOUR: Final = re.compile(r"\d{2}:\d{2}(:\d{2})?")
-# Before anything was recorded, and the last year of which a job can be told.
+# The earliest time and the last year that these functions accept.
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_YEAR: Final = 2999
 _SPAN_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -1,4 +1,4 @@
-"""Where and when a job would start if it were submitted now, by the queue's own rules. Pure."""
+"""Where and when a job would start if it were submitted now, by the queue's rules. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Outcome = Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUsOnNode:
-    """So many GPUs of one node; a share counts as one."""
+    """A number of GPUs on one node; a share counts as one GPU."""
 
     node: str
     gpus: int
@@ -35,7 +35,7 @@ class GPUsOnNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What the queue would do with the job."""
+    """The queue's decision on a job that is not submitted."""
 
     # Starts now; Waits in the queue; Never can start here; NotBefore its beginTime; Blocked by its dependencies; or the
     # request is Invalid.
@@ -43,18 +43,18 @@ class DryRun:
     # Why it does not start now, as the operator would write it into the status; empty for one that starts.
     reason: Reason | Literal[""] = ""
     message: str = ""
-    # Of a job that starts: where. None where kube-scheduler alone chooses, as for a job without GPUs.
+    # The nodes of a job that starts; None if kube-scheduler alone chooses, as for a job without GPUs.
     nodes: tuple[GPUsOnNode, ...] | None = None
-    # Of a job that waits: its place in the queue, from 1.
+    # The place in the queue of a job that waits, from 1.
     position: int | None = None
-    # When it would start by the ends that are expected; None where no end that is known makes room.
+    # The estimated start, from the expected ends of other jobs; None if no known end makes room.
     start: Start | None = None
-    # Who would be preempted for it, where that lets it start sooner.
+    # The jobs that would be preempted for it, if that starts it sooner.
     preempting: Preempting | None = None
 
 
 def dry_run(job: GPUJob, objects: ClusterObjects, *, now: datetime) -> DryRun:
-    """What the queue would do with a job that is not submitted yet; of an array, with its first task."""
+    """The queue's decision on a job that is not submitted yet; for an array, on its first task."""
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > now:
         return DryRun(outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
@@ -71,7 +71,7 @@ def dry_run(job: GPUJob, objects: ClusterObjects, *, now: datetime) -> DryRun:
 
 
 class _Asked:
-    """One job that is asked about, before one queue."""
+    """One job of the query, and the queue that decides on it."""
 
     def __init__(
         self, job: GPUJob, asked: Candidate, counted: Counted, *, queue: QueueView, others: PreemptionView
@@ -104,7 +104,7 @@ class _Asked:
         )
 
     def _preempting_later(self, start: Start | None) -> Preempting | None:
-        """Who is preempted once jobs have run long enough, where that is sooner than the `start` that is expected."""
+        """The preemption once other jobs have run long enough, if that is sooner than `start`."""
         for wait in self._others.ripe_in(priority=self._asked.priority):
             evictor = self._others.evictor(in_seconds=wait)
             verdict_on(self._asked, self._counted, queue=self._queue, evictor=evictor)
@@ -117,7 +117,7 @@ class _Asked:
 def verdict_on(
     asked: Candidate, counted: Counted, *, queue: QueueView, evictor: Evictor | None = None
 ) -> tuple[int, Verdict]:
-    """The verdict on the job that is asked about, and its place among those that wait, from 1."""
+    """The place of the query's job among waiting jobs, from 1, and the verdict on it."""
     look, position = queue.look(counted, evictor=evictor), 1
     for job in order([asked, *queue.waiting]):
         verdict = look.at(job)

@@ -13,13 +13,13 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.allocation import AllocationError, allocation_in
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-# As the engine has it: a device on which strangers keep more than this part of its memory is not free.
+# The engine's limit: a device is not free if foreign processes use more than this fraction of its memory.
 _FOREIGN_LIMIT: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A pod that holds a part of a device. `job` is its job's number, None for a pod of no job."""
+    """A pod that holds a device or a share; `job` is its job's number, None for other pods."""
 
     namespace: str
     pod: str
@@ -37,7 +37,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """A device, what it may do, and who holds it."""
+    """A device, whether it is cordoned, and its holders."""
 
     device: Device
     cordoned: bool
@@ -45,11 +45,11 @@ class DeviceUse:
 
     @property
     def available(self) -> bool:
-        """Whether a job could take it whole."""
+        """Whether a job could take the whole device."""
         return self.status(namespace="") == "Available"
 
     def status(self, *, namespace: str) -> str:
-        """In use, Available, cordoned, unmanaged (a stranger uses it), or unhealthy."""
+        """In use, Available, cordoned, unmanaged (a foreign process uses it), or unhealthy."""
         device = self.device
         if device.health != "Healthy":
             return f"unhealthy ({device.health_reason})" if device.health_reason else "unhealthy"
@@ -63,7 +63,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All devices of a cluster, and who holds them."""
+    """All devices of a cluster, and their holders."""
 
     # Whether the scheduler runs, in words.
     scheduler: str
@@ -83,7 +83,7 @@ class Inventory:
 
 
 def take(gpunodes: Iterable[GPUNode], pods: Iterable[Pod], *, scheduler: str, namespace: str) -> Inventory:
-    """The inventory that these objects mean. Nodes come by name, devices by index."""
+    """Compute the inventory from these objects; nodes are in order of name, devices of index."""
     gpunodes, pods = list(gpunodes), list(pods)
     held = {**holders(pods), **given(pods, gpunodes=gpunodes)}
     nodes = {}
@@ -102,7 +102,7 @@ def take(gpunodes: Iterable[GPUNode], pods: Iterable[Pod], *, scheduler: str, na
 
 
 def enforcing(found: Enforcement) -> str:
-    """What a node enforces, in the words that people know; `none` for nothing."""
+    """What a node enforces, in users' words; `none` if it enforces nothing."""
     words = {
         "mps": found.mps, "turns": found.turns, "time-slicing": found.time_slicing, "mig": found.mig,
         "checkpoint": found.checkpoint,
@@ -111,7 +111,10 @@ def enforcing(found: Enforcement) -> str:
 
 
 def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
-    """Who holds each device, by node and UUID. A broken allocation holds none; `dovetail audit` reports it."""
+    """The holders of each device, by node and UUID.
+
+    A pod with a broken allocation holds none; `dovetail audit` reports it.
+    """
     held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
     for pod in pods:
         if pod.status.phase in _ENDED:
@@ -126,7 +129,7 @@ def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
 
 
 def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str, str], list[Holder]]:
-    """Who holds each device that kubelet gave out for a vendor's plugin, by node and UUID, as the nodes report."""
+    """The holders of devices that kubelet assigned for a vendor's plugin, by node and UUID."""
     live = {pod.metadata.uid: pod for pod in pods if pod.status.phase not in _ENDED}
     held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
     for gpunode in gpunodes:

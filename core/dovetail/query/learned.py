@@ -1,4 +1,4 @@
-"""What jobs of the cluster teach about the next ones: run times, memory, and when others come. Pure."""
+"""Estimates learned from the cluster's jobs: run times, memory and arrivals. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from dovetail.queue.estimates.expectations import Expectations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What the operator has learned when it has seen the same jobs."""
+    """The estimates that the operator has after it has seen the same jobs."""
 
     expectations: Expectations
     memory: Learning
@@ -33,7 +33,7 @@ class Learned:
         return tuple(estimated(way, use=use) for way in ways)
 
     def readable_ways(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
-        """The same; empty where the request cannot be read."""
+        """The same as `ways_of`, but empty for an unreadable request."""
         try:
             return self.ways_of(job, child=child)
         except RequestError:
@@ -44,7 +44,7 @@ class Learned:
 
 
 def learned_from(jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterView) -> Learned:
-    """What these jobs teach."""
+    """Learn from these jobs."""
     expectations = Expectations()
     memory = Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval)
     puts: tuple[Callable[[GPUJob], None], ...] = (expectations.put, memory.put)

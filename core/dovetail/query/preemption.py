@@ -1,4 +1,4 @@
-"""Which jobs are preempted for a job that is asked about, by the operator's rules over what was read. Pure."""
+"""The jobs that would be preempted for a query's job, by the operator's rules. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Rules
 from dovetail.queue.preemption.victims import Running
 
-# How many of the times at which jobs become old enough to be preempted are tried, the soonest first.
+# Bound on the times to try, soonest first, at which a further job has run long enough to be preempted.
 _LOOKS: Final = 16
 
 
@@ -28,12 +28,12 @@ class PreemptionView:
     jobs: Mapping[str, GPUJob]
 
     def evictor(self, *, in_seconds: float = 0.0) -> Evictor:
-        """Finds who is preempted now, or once so much time has passed."""
+        """An evictor that chooses victims as of now, or as of `in_seconds` from now."""
         older = [replace(each, run_seconds=each.run_seconds + in_seconds * (not each.left)) for each in self.running]
         return Evictor(running=older, rules=self.rules, orders={})
 
     def ripe_in(self, *, priority: int) -> Iterator[float]:
-        """In how many seconds further jobs have run long enough to be preempted for one of that priority."""
+        """Seconds from now at which further jobs may be preempted for this priority, soonest first."""
         rules = self.rules
         waits = {
             rules.min_run_seconds - each.run_seconds
@@ -45,27 +45,27 @@ class PreemptionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempting:
-    """The job that is asked about starts because others are preempted."""
+    """The preemption that starts the query's job."""
 
-    # Those that are preempted.
+    # The jobs that are preempted.
     victims: tuple[GPUJob, ...]
-    # How long they are told beforehand.
+    # How long before the preemption the victims are notified.
     grace_seconds: float
-    # From now on, when they may be told: 0 for now.
+    # Time from now until they may be notified; 0 for now.
     in_seconds: float
-    # From now on, when the job starts at the latest.
+    # Time from now until the job starts at the latest.
     starts_in_seconds: float
 
 
 def preemption_view(objects: ClusterObjects, *, queue: QueueView) -> PreemptionView:
-    """What is known of preemption in the cluster as it was read, at the time of the queue's view."""
+    """The preemption candidates and rules in the objects, at the time of the queue's view."""
     rules = rules_now(rules_of(objects.settings.preemption), objects.jobs, now=queue.now)
     running = list(_running(objects, queue=queue)) if rules.gap else []
     return PreemptionView(running=running, rules=rules, jobs={job.metadata.uid: job for job in objects.jobs})
 
 
 def preempting(evictor: Evictor, *, key: str, others: PreemptionView, in_seconds: float = 0.0) -> Preempting | None:
-    """Who is preempted for the candidate `key` by what one cycle has found; None where nobody is."""
+    """The preemption for the candidate `key` that one cycle has found, or None."""
     victims = tuple(others.jobs[order.victim] for order in evictor.orders.values() if order.by.key == key)
     if not victims:
         return None

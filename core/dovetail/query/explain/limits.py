@@ -1,4 +1,4 @@
-"""What limits, pools and reservations say of a subject, whether the engine has room for it or not. Pure."""
+"""Limits, pools and reservations that keep a subject back, with or without room for it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,7 +64,7 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
     if kept is None:
         return found
     message = kept.message.replace("this job", "this pod") if subject.kind == "Pod" else kept.message
-    # What mends a want of room would not do alone.
+    # Changes that only make room would not suffice.
     change = Change(kind="Limit", text=_what_helps(kept))
     return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
 
@@ -85,7 +85,7 @@ def _job_of(subject: Subject, objects: ClusterObjects) -> GPUJob | None:
 
 
 def _whose(subject: Subject, objects: ClusterObjects) -> limits.Subject:
-    """Who asks: of a job whoever made it; a pod is nobody's, and who might ask a request has no name here."""
+    """The quota's subject: a job's user; a pod has no user, and a request's user is unknown."""
     job = _job_of(subject, objects)
     if job is not None:
         return subject_of(job)
@@ -136,7 +136,10 @@ def _verdict_on_job(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> V
 
 
 def _verdict_on_others(subject: Subject, *, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Verdict:
-    """The same for a pod or a request, which stands in no queue: limits count those that wait before it alone."""
+    """The verdict on a pod or a request, which is not in the queue.
+
+    Of the waiting jobs, only the limits count those before it.
+    """
     queue = queue_view(objects, now=now)
     asked, counted = _asked(subject, nodes=nodes, objects=objects, queue=queue)
     gate = queue.gate(counted)

@@ -139,7 +139,7 @@ def _missing(job: GPUJob, pods: Sequence[Pod], *, child: Job | None) -> int:
 
 
 def _in_the_queue(status: GPUJobStatus) -> list[str]:
-    """Where a job stands that waits for room, when it is expected to start, and what is kept for it."""
+    """Notes on a waiting job: its place in the queue, its expected start, its reserved room."""
     place = status.queue
     if place is None:
         return []

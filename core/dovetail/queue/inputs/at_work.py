@@ -1,4 +1,4 @@
-"""A job whose batch Job is at work: what its pods hold until when, and which workers have no node yet. Pure."""
+"""A job whose batch Job runs: what its pods hold, until when, and workers without a node. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class AtWork(NamedTuple):
 
 
 def at_work(job: GPUJob, *, child: Job, pods: Sequence[Pod], run_times: RunTimes) -> AtWork:
-    """The job at work. `child` is its own batch Job, `pods` are those of that batch Job."""
+    """The running job; `child` is its own batch Job, and `pods` are the pods of that batch Job."""
     workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
     nodes = open_nodes(job, pods, workers=workers) if workers else ()
     return AtWork(

@@ -23,7 +23,7 @@ _WHERE: Final = ("nodeSelector", "tolerations")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What candidates follow from besides their own objects."""
+    """The inputs of candidates other than their own objects."""
 
     # Pools, priority, fair share and limits.
     quotas: Quotas
@@ -44,7 +44,7 @@ def candidate_of(
     number: int,
     rules: Rules,
 ) -> Candidate | None:
-    """The job for the queue; None without any of its `ways`: its request cannot be read.
+    """The job as a candidate; None without `ways`, which means that its request is unreadable.
 
     `workers` have no node yet, and a plan that holds has `nodes` for them. `child` is its own batch Job, `admitted` the
     way in which the queue admitted it.
@@ -75,7 +75,7 @@ def candidate_of(
 
 
 def expected_now(made: Candidate, *, job: GPUJob, expectations: Expectations) -> Candidate:
-    """The same candidate with the run time that is expected now."""
+    """The same candidate with the currently expected run time."""
     likely, within = expectations.run_seconds(job), expectations.range_seconds(job)
     if (made.likely_seconds, made.likely_range) == (likely, within):
         return made
@@ -83,15 +83,15 @@ def expected_now(made: Candidate, *, job: GPUJob, expectations: Expectations) ->
 
 
 def eligible_nodes(job: GPUJob, *, view: ClusterView, quotas: Quotas) -> list[str]:
-    """The nodes that the job's pods may go to: by its template, and in the pools that it asks for or is kept to."""
+    """The nodes that the job's template and its pools allow."""
     return view.eligible_nodes(spec_in_pools(written_spec(job), quotas.pools_of(job)))
 
 
 def site_of(spec: Mapping[str, Any]) -> str:
-    """What a pod's spec says of the nodes that it may go to: jobs that say the same share their nodes in a cycle."""
+    """A key for a pod spec's node constraints: jobs with the same key share their nodes in a cycle."""
     said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if node_affinity:
         said["affinity"] = {"nodeAffinity": node_affinity}
-    # Thousands of jobs say the same: one text for all of them.
+    # Thousands of jobs have the same key, so they share one string.
     return sys.intern(json.dumps(said, sort_keys=True))

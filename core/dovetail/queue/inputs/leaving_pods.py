@@ -1,4 +1,4 @@
-"""Which pods leave, and the pods of each batch Job. Pure."""
+"""The pods that are leaving, and the pods of each batch Job. Pure."""
 
 from collections.abc import Container, Iterable, Mapping
 
@@ -7,7 +7,7 @@ from dovetail.pods.tenancy import controller_of, job_it_was_of
 
 
 def pods_of_batch_jobs(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    """The pods that prove to be of GPUJobs, by the UID of the batch Job that controls them."""
+    """The verified pods of GPUJobs, by the UID of the batch Job that controls them."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         owner = controller_of(pod)
@@ -17,7 +17,7 @@ def pods_of_batch_jobs(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
 
 
 def leaving_pods(pods: Iterable[Pod], *, running: Container[str]) -> list[Pod]:
-    """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
+    """Pods that are being deleted, and pods of batch Jobs whose UIDs are not in `running`."""
     known = list(pods)
     going = [pod for pod in known if pod.metadata.deletion_timestamp]
     left = [pod for owner, each in pods_of_batch_jobs(known).items() if owner not in running for pod in each]

@@ -1,4 +1,4 @@
-"""The jobs that preemption may end, and those that it has ended and whose place is not taken yet. Pure."""
+"""The jobs that preemption may end, and those that it ended and whose room is still free. Pure."""
 
 from collections.abc import Callable, Container, Iterable
 from datetime import datetime
@@ -15,7 +15,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
-    """The jobs, by UID, that have had the run for which they last preempted others."""
+    """The UIDs of the jobs that have run since they last preempted others."""
     known = list(jobs)
     left: dict[str, datetime] = {}
     for job in known:
@@ -28,7 +28,7 @@ def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
 
 
 def _ran_after(job: GPUJob, then: datetime) -> bool:
-    """Whether it began then or later, was preempted itself, or was held after it had been admitted and ran."""
+    """Whether it started at `then` or later, was preempted since, or was held after it had run."""
     status, made = job.status, job.status.preemption
     runs = [each.start_time for each in status.attempts[-1:]]
     runs += [made.last_time] if made is not None else []
@@ -54,7 +54,7 @@ def running_of(
     made = job.status.preemption
     yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
     if job.status.phase in FINISHED or is_external(job):
-        # Kueue would admit again what we suspend, and no job of ours would get its place.
+        # Kueue would admit a job again that we suspend, and no other job would get its room.
         return None
     if is_on_the_way(job, child) and child is not None:
         start, held = job.status.start_time, pods

@@ -1,4 +1,4 @@
-"""When what running jobs hold ends: by their limits and leases, as configured, or because their pods leave. Pure."""
+"""When running jobs free their devices: by limit, lease or configuration, or leaving pods. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from dovetail.pods.demand import fields_of
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.model.candidates import DAY_SECONDS, Leaving
 
-# What Kubernetes gives a container to end when its time is over.
+# Kubernetes' default termination grace period.
 _GRACE_SECONDS: Final = 30
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-# What is assumed of pods that are about to go, and the least of a job that runs longer than it was taken to.
+# Assumed for pods that are leaving, and the least for a job that has exceeded its assumed run time.
 _SOON_SECONDS: Final = 60.0
 
 
@@ -36,13 +36,13 @@ class Run:
     held: tuple[str, ...]
 
     def leaving(self, *, now: datetime, learned: Expectations | None = None) -> list[Leaving]:
-        """When what it holds is taken to end, and by what is `learned` of such jobs is likely to."""
+        """The end of each claim as assumed, and the likely end if `learned` has runs of such jobs."""
         if self.start is None or not self.held:
             return []
         ran = (now - self.start).total_seconds()
         at = self.seconds - ran
         if at <= 0:
-            # Nothing ends a job without a limit: it may well go on as long again.
+            # Nothing ends a job without a limit: assume that it runs as long as it already has.
             at = _SOON_SECONDS if self.limited else max(_SOON_SECONDS, ran)
         likely, within = (None, None) if learned is None else self._expected(learned, ran=ran, at_most=at)
         return [
@@ -60,7 +60,7 @@ class Run:
     def _expected(
         self, learned: Expectations, *, ran: float, at_most: float
     ) -> tuple[float | None, tuple[float, ...] | None]:
-        """In how many seconds it is likely to end, and between which with the same chance."""
+        """Seconds until the likely end, and the bounds of equally likely intervals of the end."""
         in_all = learned.run_seconds(self.job, so_far_seconds=ran)
         parts = learned.range_seconds(self.job, so_far_seconds=ran)
         likely = None if in_all is None else min(at_most, max(0.0, in_all - ran))
@@ -69,20 +69,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """How long jobs without a time limit are taken to run."""
+    """The assumed run time of jobs without a time limit, in seconds."""
 
     default_seconds: float = DAY_SECONDS
     by_namespace: Mapping[str, float] = field(default_factory=dict)
 
     def run_seconds(self, job: GPUJob, *, child: Job | None = None) -> float:
-        """How long the job is taken to hold its devices, from its start."""
+        """Seconds from its start for which the job is assumed to hold its devices."""
         limit = deadline_seconds(job, child=child)
         if limit is None:
             return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
         return limit + _grace_seconds(job)
 
     def run_of(self, job: GPUJob, child: Job, pods: Iterable[Pod]) -> Run:
-        """The job's run by its batch Job and that one's pods."""
+        """The job's run, from its batch Job and the pods of that batch Job."""
         start = child.status.start_time
         return Run(
             job=job,
@@ -94,12 +94,12 @@ class RunTimes:
 
 
 def is_limited(job: GPUJob) -> bool:
-    """Whether something ends the job in time, whatever happens: a lease does not, it may be renewed."""
+    """Whether the job has a limit that always ends it; a lease does not, because it may be renewed."""
     return job.spec.reservation is None and deadline_seconds(job) is not None
 
 
 def leaving_soon(pods: Iterable[Pod]) -> list[Leaving]:
-    """The ends of pods that are being deleted, or whose job does not run any more."""
+    """The ends of pods that are being deleted, or whose job no longer runs."""
     return [
         Leaving(key=pod.metadata.uid, job=pod.metadata.uid, at_seconds=_SOON_SECONDS) for pod in pods if _holds(pod)
     ]
@@ -110,7 +110,7 @@ def _holds(pod: Pod) -> bool:
 
 
 class _Ending(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a template how long its pods may take to end."""
+    """The termination grace period in a job's template."""
 
     termination_grace_period_seconds: Any = None
 

@@ -1,4 +1,4 @@
-"""What a job takes of the limits, and what an ended one has used. Pure."""
+"""What a job uses of the limits, and what an ended job has used. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,14 +15,14 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas, subject_of
 from dovetail.queue.verdicts import Admitted
 
-# Reads a job's request where that is needed: of thousands of jobs most take nothing.
+# Reads a job's request on demand, because most of thousands of jobs use nothing.
 AskOf = Callable[[GPUJob], Ask | None]
 
 
 def use_of(
     job: GPUJob, *, child: Job | None, ask_of: AskOf, admitted: Admitted | None, waits: bool, quotas: Quotas
 ) -> Counted | None:
-    """What a job that has not ended takes; None where it neither runs, starts nor `waits` in the queue.
+    """What an unfinished job uses; None if it neither runs, starts nor `waits` in the queue.
 
     `child` is its own batch Job. A job that waits is `admitted` before there is one: then it counts as running.
     """
@@ -52,7 +52,7 @@ def _counted(job: GPUJob, *, ask_of: AskOf, workers: int | None, queued: bool, q
 
 
 def use_of_ended(job: GPUJob, *, ask_of: AskOf, quotas: Quotas) -> Counted | None:
-    """What a job has used that has ended; None where every quota has noted it already."""
+    """What an ended job has used; None if every quota has already counted it."""
     start, end = job.status.start_time, job.status.completion_time
     if start is None or end is None or not quotas.wants_use_until(moment(end)):
         return None
@@ -60,7 +60,7 @@ def use_of_ended(job: GPUJob, *, ask_of: AskOf, quotas: Quotas) -> Counted | Non
 
 
 def use_of_deleted(job: GPUJob, *, ask_of: AskOf, quotas: Quotas, now: datetime) -> Counted | None:
-    """What a job has used that is deleted now; None where no quota counts it."""
+    """What a job that is deleted now has used; None if no quota counts it."""
     if job.status.start_time is None or not quotas.wants_use_until(now):
         return None
     end = end_of_run(job.status)

@@ -1,4 +1,4 @@
-"""In which of its ways a job asks now: as it was admitted, or in the preferred one. Pure."""
+"""The way of a job's request that applies now: the admitted or the preferred one. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ CPU: Final = "cpu"
 
 
 def chosen_way(ways: Sequence[Ask], *, child: Job | None, admitted: Ask | None) -> Ask | None:
-    """What each worker asks for: the way that the batch Job has, else the `admitted` one, else the first.
+    """Each worker's request: the way of the batch Job, else the `admitted` one, else the first.
 
     None without any way: the request cannot be read.
     """
@@ -27,16 +27,16 @@ def chosen_way(ways: Sequence[Ask], *, child: Job | None, admitted: Ask | None) 
 
 def other_ways(ways: Sequence[Ask], *, chosen: Ask, child: Job | None) -> tuple[Ask, ...]:
     """The ways that the queue may try after the `chosen` one."""
-    # Pods of a batch Job at work ask in one way, which does not change.
+    # The pods of a running batch Job have one request, which does not change.
     at_work = child is not None and not child.spec.suspend
     return () if at_work else tuple(way for way in ways if way != chosen)
 
 
 def on_cpu(ask: Ask) -> Ask:
-    """What a worker asks for when it runs without its GPUs."""
+    """A worker's request when it runs without its GPUs."""
     return replace(ask, gpu=None, mode="Exclusive", resource="", guard=None, workload=None)
 
 
 def fell_back(child: Job | None) -> bool:
-    """Whether the batch Job is one that runs without its GPUs."""
+    """Whether the batch Job runs without its GPUs."""
     return child is not None and child.metadata.annotations.get(names.DEVICE) == CPU

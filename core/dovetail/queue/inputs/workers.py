@@ -1,4 +1,4 @@
-"""With how many workers a job starts or runs. Pure."""
+"""The number of workers with which a job starts or runs. Pure."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from dovetail.queue.verdicts import Admitted, Verdict
 
 
 def sized(job: GPUJob, *, child: Job | None, verdict: Verdict | None) -> GPUJob:
-    """The job with the workers that it was started with, or is about to be: an elastic job may have fewer."""
+    """The job with its actual number of workers: an elastic job may start with fewer."""
     if job.spec.min_workers is None:
         return job
     workers = job.spec.workers
