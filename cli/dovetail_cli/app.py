@@ -1,7 +1,7 @@
-"""The one application: a table of commands, each imported when it is asked for, and the entry points.
+"""The application: a table of commands, each imported on use, and the entry points.
 
-Nothing is imported here that takes time, so that `dovetail --help` and the list commands start at once. Every error
-ends as one sentence on standard error and an exit code (see `errors`); DOVETAIL_DEBUG=1 shows the traceback as well.
+This module imports nothing that takes time, so that `dovetail --help` and the list commands start at once. Every error
+becomes one sentence on standard error and an exit code (see `ui.errors`); DOVETAIL_DEBUG=1 also shows the traceback.
 """
 
 import io
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Where a command is, and what it does in one line. The target is a function, or a `typer.Typer` of its own."""
+    """A command's location and its one-line help; the target is a function or a `typer.Typer`."""
 
     target: str
     help: str
@@ -163,7 +163,7 @@ def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
 
 
 def _print_what_can_be() -> None:
-    """What the encoding of the output lacks becomes a question mark: a table without its arrows beats no table."""
+    """Print question marks for characters that the output's encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
@@ -186,7 +186,7 @@ def _plain(target: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _call(function: Callable[..., None], arguments: Mapping[str, Any]) -> int:
-    """Run the command, and end as typer ends one whose output is no longer read, such as by `| head`."""
+    """Run the command; exit as typer does if the reader of the output, such as `head`, has ended."""
     try:
         function(**arguments)
     except BrokenPipeError:

@@ -20,7 +20,7 @@ def kubeconfig(name: str) -> Path:
 
 
 def up(name: str, *, nodes: str | None = None, limit_nodes: int | None = None) -> None:
-    """Start a sandbox; one that runs stays. Raises `CommandError` when it does not come up: it has said why."""
+    """Start a sandbox, or keep a running one. Raises `CommandError` if it does not start."""
     arguments = ["up", "--name", name]
     if nodes is not None:
         arguments += ["--nodes", nodes]

@@ -1,4 +1,4 @@
-"""The cluster that a command talks to: the connection by its options, and one client for the command's life."""
+"""The connection to the cluster, from a command's options: one client for each command."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -68,7 +68,7 @@ async def list_jobs(cluster: Cluster) -> list[GPUJob]:
 
 
 async def read_jobs(cluster: Cluster, *, namespace: str | None = None) -> list[GPUJob]:
-    """The jobs of a namespace, or of all. One that cannot be read is named on standard error, and hides no other."""
+    """The readable jobs of a namespace, or of all; unreadable ones are named on standard error."""
     found = await cluster.client.list(GPUJOBS, as_type=GPUJob, namespace=namespace, page_size=_PAGE_SIZE)
     return found.items
 

@@ -1,4 +1,4 @@
-"""The demo after its sandbox is up: jobs in, a live view, and the tables and hints at the end."""
+"""The demo once its sandbox is up: submit jobs, show a live view, then tables and hints."""
 
 import os
 import shutil

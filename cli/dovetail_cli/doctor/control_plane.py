@@ -1,4 +1,4 @@
-"""The doctor's judgement of what the chart installs: kinds, components, admission, classes, configuration. Pure."""
+"""Checks of what the chart installs: CRDs, components, admission, configuration. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,6 @@
-"""The doctor on a node itself: driver, container runtime, CDI, kubelet's socket, MPS, cgroups. Reads files alone.
+"""Checks on a node itself: driver, container runtime, CDI, kubelet's socket, MPS, cgroups.
 
-Below `root`, so that it may also run in a container that has the node's files mounted somewhere.
+It only reads files, all below `root`, so that it can also run in a container that mounts the node's files.
 """
 
 import os

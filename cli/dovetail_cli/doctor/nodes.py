@@ -1,4 +1,4 @@
-"""The doctor's judgement of nodes with GPUs, from what the Nodes and their agents' reports say. Pure."""
+"""Checks of nodes with GPUs, from the Nodes and their agents' reports. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

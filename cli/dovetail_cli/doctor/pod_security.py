@@ -1,4 +1,4 @@
-"""The doctor's judgement of Pod Security: what it refuses, no policy of ours does. Pure."""
+"""Checks of Pod Security, which refuses pods that Dovetail's policies do not. Pure."""
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,7 +19,7 @@ _NAMED: Final = 10
 
 
 def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
-    """The namespaces with GPU pods or GPUJobs whose pods may be privileged, which sees every card of a node.
+    """Report namespaces with GPU pods or GPUJobs that allow privileged pods, which see all devices.
 
     An API server may enforce a level by its own configuration, which no label shows: so this is a warning.
     """

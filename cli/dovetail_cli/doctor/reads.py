@@ -1,4 +1,4 @@
-"""What the doctor reads of a cluster, each thing by itself: what a user may not see hides nothing else."""
+"""The doctor's reads, each separate, so that a missing permission hides nothing else."""
 
 import asyncio
 import re
@@ -211,7 +211,7 @@ async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:
 
 
 async def _agents(cluster: Cluster) -> Object:
-    """The DaemonSet of the agents, in whatever namespace it is. Raises `NotFound` where there is none."""
+    """The DaemonSet of the agents, in any namespace. Raises `NotFound` if there is none."""
     found = (await cluster.client.list(_DAEMONSETS, as_type=Object, label_selector=_AGENTS)).items
     if not found:
         raise NotFound(Status(code=404, reason="NotFound", message="there is no DaemonSet of agents"))

@@ -1,4 +1,4 @@
-"""Ending jobs for good: `spec.cancel`, which the operator acts on."""
+"""Cancellation of jobs: sets `spec.cancel`, which the operator acts on."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def sentence(job: GPUJob, *, dry_run: bool) -> str:
 
 
 def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run: bool) -> Iterator[str]:
-    """A sentence for each job that falls with those that are cancelled, since it waits for one of them."""
+    """A sentence for each job that is cancelled too, because it waits for a cancelled job."""
     called = {job.metadata.name: job.status.number or job.metadata.name for job in jobs}
     cancelled = {job.metadata.name for job in chosen if job_rows.is_unfinished(job)}
     for name, why in dependents.falling(jobs, cancelled=cancelled).items():

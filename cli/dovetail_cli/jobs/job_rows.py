@@ -1,4 +1,4 @@
-"""A job as one row: short names of states, the columns that there are, the place or the reason for none. Pure."""
+"""A job as one row: short names of states, the columns, its place or its reason to wait. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -32,9 +32,9 @@ def whole_seconds(text: str) -> int:
 
 
 async def renewed(cluster: Cluster, job: GPUJob, *, seconds: int | None, now: datetime) -> str:
-    """Let the lease of a reservation count from `now`, for so many seconds or for as many as before.
+    """Renew a reservation's lease as of `now`, for `seconds` or for its present duration.
 
-    Raises `CommandError` for a job that is none, or that has ended.
+    Raises `CommandError` for a job that is no reservation, or that has ended.
     """
     called = job.status.number or job.metadata.name
     if job.spec.reservation is None:

@@ -1,4 +1,4 @@
-"""Taking devices out of use and back: `GPUNode.spec.cordoned`, and `spec.mended` for what was repaired."""
+"""Cordon and uncordon devices: `GPUNode.spec.cordoned`, and `spec.mended` after a repair."""
 
 import asyncio
 from collections import defaultdict

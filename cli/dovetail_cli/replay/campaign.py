@@ -1,4 +1,4 @@
-"""Submitting many jobs and following them to their end: the only part of a replay that talks to the cluster."""
+"""Submits many jobs and follows them to their end; all cluster access of a replay is here."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Who holds which device, as the jobs' statuses have it, and no device more than once over. Pure.
+"""The holders of each device, from the jobs' statuses, without promising one twice. Pure.
 
 A status may lag behind its pods: for a moment two jobs name one device, the job that has just ended and the next one.
 The job that was admitted later holds the device, because no device is promised twice.

@@ -46,7 +46,7 @@ class ConfigMap(Described, frozen=True, kw_only=True):
 
 
 def read(text: str) -> ConfigFile:
-    """The file that --config names. Raises `MissingError`, or `UsageError` for one that cannot go along."""
+    """Read the file that --config names. Raises `MissingError`, or `UsageError` if it is unusable."""
     path = Path(text)
     try:
         # A device or a pipe may have no end.

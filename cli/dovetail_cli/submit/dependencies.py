@@ -1,4 +1,4 @@
-"""The jobs that a new one waits for: numbers, names and @ of gbatch's options as dependencies."""
+"""The jobs that a new job waits for, from numbers, names and @ in gbatch's options."""
 
 import re
 import sys

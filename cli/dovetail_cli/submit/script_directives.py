@@ -1,6 +1,6 @@
-"""Options that stand in a script: `# GFLOW` lines have gbatch's words, `#SBATCH` lines Slurm's. The command line wins.
+"""Options in a script: `# GFLOW` lines with gbatch's options, `#SBATCH` lines with Slurm's.
 
-As in Slurm they are read up to the script's first command.
+The command line overrides them. As in Slurm, only lines before the script's first command count.
 """
 
 import re

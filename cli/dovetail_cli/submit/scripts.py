@@ -1,4 +1,4 @@
-"""What a job runs, from gbatch's words: a script whose text travels in the pod, a command, or standard input. Pure."""
+"""A job's command, from gbatch's words: a script inside the pod, a command, or stdin. Pure."""
 
 import re
 import shlex

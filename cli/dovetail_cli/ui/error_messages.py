@@ -1,4 +1,4 @@
-"""Errors of the libraries below as errors of a command: a sentence that says what to do, and the exit code."""
+"""Errors of libraries as a command's errors: a sentence that says what to do, an exit code."""
 
 from dovetail.kube.errors import Forbidden, Invalid, KubeconfigError, NotFound, StatusError, Unauthorized, Unreachable
 from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError

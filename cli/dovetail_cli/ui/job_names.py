@@ -1,4 +1,4 @@
-"""Names: for jobs that got none two words and a number, such as `brave-river-1234`, and what Kubernetes takes. Pure."""
+"""Names of jobs: generated ones, such as `brave-river-1234`, and checks of given ones. Pure."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""How results are printed: plain space-padded tables for people, JSON, YAML and CSV for programs. Text only."""
+"""Output formats: space-padded tables for people; JSON, YAML and CSV for programs. Text only."""
 
 import csv
 import io

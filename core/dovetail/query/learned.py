@@ -25,8 +25,7 @@ class Learned:
     view: ClusterView
 
     def ways_of(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
-        """The ways in which what each worker asks may be met, with the memory that was estimated. Raises
-        `RequestError`."""
+        """The ways to meet each worker's request, with its estimated memory. Raises `RequestError`."""
         policy, vendors = self.settings.policy_in(job.metadata.namespace), self.view.vendors
         ways = asks_by_kind(ask_of_job(job, default_policy=policy, vendors=vendors), vendors=vendors)
         use = self.memory.use_of(job, ways[0], child=child, most_mib=self._most_mib)

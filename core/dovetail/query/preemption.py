@@ -21,7 +21,7 @@ _LOOKS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionView:
-    """The jobs that run or were preempted, and the rules as they apply now; `jobs` are all there are, by UID."""
+    """The running and preempted jobs, and the current rules; `jobs` has all jobs by UID."""
 
     running: Sequence[Running]
     rules: Rules

@@ -1,6 +1,6 @@
-"""The queue as the operator has it, computed from the cluster's objects: who waits, what ends when, what limits. Pure.
+"""The operator's queue, computed from the cluster's objects: jobs, ends and limits. Pure.
 
-Each entry comes from `dovetail.queue.inputs`, as the operator's own do.
+Each entry comes from `dovetail.queue.inputs`, as in the operator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ _KEPT_OUT: Final[frozenset[Reason]] = frozenset({"Invalid", "Evaluating"})
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """The queue now. Room for admitted workers that have no node yet is set aside in the view's ledger."""
+    """The queue at `now`; the view's ledger has claims for admitted workers without a node."""
 
     now: datetime
     view: ClusterView
@@ -57,10 +57,10 @@ class QueueView:
     # By the `site` of a candidate, the nodes that its pods may go to.
     sites: dict[str, list[str]] = field(default_factory=dict)
     waiting: list[Candidate] = field(default_factory=list)
-    # When what is held ends at the latest, and the same with the ends that are likely.
+    # The latest ends of held claims, and the same with their likely ends.
     leaving: list[Leaving] = field(default_factory=list)
     expected: list[Leaving] = field(default_factory=list)
-    # What others take of the limits, and the batch Jobs whose pods count as their GPUJobs'.
+    # What other jobs use of the limits, and the batch Jobs whose pods count as their GPUJobs'.
     counted: list[Counted] = field(default_factory=list)
     children: frozenset[Child] = frozenset()
     # The GPUJob of each claim that was made for a worker without a node, by the claim's key.
@@ -80,7 +80,7 @@ class QueueView:
         return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor)
 
     def start_of(self, asked: Candidate, counted: Counted) -> Start | None:
-        """When a job that waits starts by the ends that are expected; None where nothing is known of that."""
+        """The estimated start of a waiting job, by expected ends; None if it cannot be estimated."""
         ledger, everyone = self.view.ledger, [*self.counted, counted]
         windows = windows_of(self.quotas, everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now)
         starts = foresee_with_range(
@@ -104,7 +104,7 @@ class QueueView:
         admitted: Ask | None = None,
         ways: Sequence[Ask] | None = None,
     ) -> Candidate | None:
-        """The job as a candidate, with its nodes put into `sites`; None where its request cannot be read."""
+        """The job as a candidate; None for an unreadable request. Adds the job's nodes to `sites`."""
         found = candidate_of(
             job,
             child=child,
@@ -120,7 +120,7 @@ class QueueView:
         return found
 
     def asked_as(self, job: GPUJob, *, submitted: bool) -> tuple[Candidate, Counted]:
-        """The job that is asked about, as a candidate and with what it would take. Raises `RequestError`.
+        """The query's job as a candidate, and what it would use. Raises `RequestError`.
 
         A job that is not `submitted` yet comes last of its priority and share.
         """

@@ -1,4 +1,4 @@
-"""Limits, pools and reservations that keep a subject back, with or without room for it. Pure."""
+"""Limits, pools and reservations that keep a subject back even if there is room. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ def kept_to_pools(subject: Subject, objects: ClusterObjects) -> Subject:
 
 
 def told_of_pools(found: Answer, *, subject: Subject, objects: ClusterObjects) -> Answer:
-    """The answer in which nodes outside of the subject's pools say so, and the affinity behind it is not named."""
+    """The answer with the pool, not the node affinity, as the reason of nodes outside it."""
     pools = () if _is_admitted(subject, objects) else _pools(subject, objects)
     if isinstance(pools, Refused) or not pools:
         return found
@@ -56,7 +56,7 @@ def told_of_pools(found: Answer, *, subject: Subject, objects: ClusterObjects) -
 
 
 def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
-    """The answer with what limits and reservations say: they may keep back what has room on `nodes`."""
+    """The answer after limits and reservations, which may keep back a subject that has room."""
     concerned = subject.kind == "GPUJob" or bool(objects.quotas)
     if not concerned or found.reason == "ExceedsCapacity" or _is_admitted(subject, objects):
         return found
@@ -70,7 +70,7 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
 
 
 def _is_admitted(subject: Subject, objects: ClusterObjects) -> bool:
-    """Whether the queue has admitted it: nothing but room keeps it back. So it is with the pods of GPUJobs."""
+    """Whether the queue has admitted the subject, as it has all pods of GPUJobs."""
     if subject.kind == "GPUJob":
         job = _job_of(subject, objects)
         return job is not None and job.status.phase == "Starting"
@@ -125,7 +125,7 @@ def _kept_back(
 
 
 def _verdict_on_job(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> Verdict | None:
-    """The operator's own verdict, with all that wait before the job; None where its request cannot be read."""
+    """The operator's verdict after all jobs before this one; None for an unreadable request."""
     queue = queue_view(objects, now=now, without=job.metadata.uid)
     try:
         asked, counted = queue.asked_as(job, submitted=True)

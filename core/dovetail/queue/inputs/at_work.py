@@ -1,4 +1,4 @@
-"""A job whose batch Job runs: what its pods hold, until when, and workers without a node. Pure."""
+"""A job whose batch Job runs: claims of its pods, their ends, workers without a node. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

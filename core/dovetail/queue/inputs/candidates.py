@@ -88,7 +88,7 @@ def eligible_nodes(job: GPUJob, *, view: ClusterView, quotas: Quotas) -> list[st
 
 
 def site_of(spec: Mapping[str, Any]) -> str:
-    """A key for a pod spec's node constraints: jobs with the same key share their nodes in a cycle."""
+    """A key for a pod spec's node constraints: jobs with one key share their nodes in a cycle."""
     said: dict[str, Any] = {field: spec[field] for field in _WHERE if spec.get(field)}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if node_affinity:

@@ -1,4 +1,4 @@
-"""The jobs that preemption may end, and those that it ended and whose room is still free. Pure."""
+"""The jobs that preemption may end, and those that it ended for a waiting job. Pure."""
 
 from collections.abc import Callable, Container, Iterable
 from datetime import datetime
@@ -46,10 +46,10 @@ def running_of(
     quotas: Quotas,
     now: datetime,
 ) -> Running | None:
-    """The job as preemption sees it; None where it neither runs nor has been preempted for a job that still waits.
+    """The job as a preemption candidate, or None.
 
-    `child` is its own batch Job and `pods` are that one's; those of all batch Jobs that it has had are asked for only
-    once it is preempted. `served` is what `served_jobs` finds.
+    None if it neither runs nor was preempted for a job that still waits. `child` is its own batch Job, and `pods` are
+    the pods of that batch Job. Only a preempted job needs `pods_of_all_runs`. `served` comes from `served_jobs`.
     """
     made = job.status.preemption
     yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""

@@ -1,4 +1,4 @@
-"""When running jobs free their devices: by limit, lease or configuration, or leaving pods. Pure."""
+"""When running jobs free their devices: limits, leases, defaults, leaving pods. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ _SOON_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run that is taken to last `seconds` from its `start`, and the keys of the claims that it holds till then.
+    """A run that is assumed to last `seconds` from its `start`, and the keys of its claims.
 
-    None for a run that has not started yet. Where it is `limited` it lasts no longer than that.
+    `start` is None before the run starts. A `limited` run lasts no longer than `seconds`.
     """
 
     job: GPUJob
@@ -94,7 +94,7 @@ class RunTimes:
 
 
 def is_limited(job: GPUJob) -> bool:
-    """Whether the job has a limit that always ends it; a lease does not, because it may be renewed."""
+    """Whether the job has a limit that always ends it. A lease does not: it may be renewed."""
     return job.spec.reservation is None and deadline_seconds(job) is not None
 
 
