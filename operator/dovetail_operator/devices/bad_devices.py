@@ -1,4 +1,4 @@
-"""Jobs on devices that are bad: which they are, what they are told, and whether they are started anew elsewhere."""
+"""Jobs on unhealthy devices: which devices, the job's condition and its event. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SHOWN: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class BadCard:
-    """A device that is unhealthy, and the agent's word for why."""
+    """An unhealthy device, with the agent's reason."""
 
     node: str
     index: int
@@ -27,19 +27,19 @@ class BadCard:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The device and its reason as a sentence."""
         why = f": {self.reason}" if self.reason else ""
         return f"GPU {self.index} of {self.node} ({self.uuid}) is unhealthy{why}"
 
 
 class BadCards:
-    """The unhealthy devices of all nodes, as their agents report them; one who is silent says nothing of health."""
+    """The unhealthy devices of all nodes, from the agents' reports."""
 
     def __init__(self) -> None:
         self._of_node: dict[str, dict[str, BadCard]] = {}
 
     def changed(self, gpunode: GPUNode) -> set[str]:
-        """Take over a report; UUIDs of the devices that have fallen ill, are well again, or have something else."""
+        """Take a report. Returns the UUIDs of the devices whose health or reason has changed."""
         name, before = gpunode.metadata.name, self._of_node.get(gpunode.metadata.name, {})
         after = {
             device.uuid: BadCard(node=name, index=device.index, uuid=device.uuid, reason=device.health_reason)
@@ -50,11 +50,11 @@ class BadCards:
         return {uuid for uuid in before.keys() | after.keys() if before.get(uuid) != after.get(uuid)}
 
     def gone(self, node: str) -> None:
-        """Nobody reports of that node any more."""
+        """Drop a node that no agent reports on any more."""
         self._of_node.pop(node, None)
 
     def of(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadCard, ...]:
-        """The bad devices that live pods hold."""
+        """The unhealthy devices that unfinished pods hold."""
         claims = [
             claim
             for pod in pods
@@ -66,14 +66,17 @@ class BadCards:
 
 
 def told(cards: Iterable[BadCard]) -> str:
-    """The bad cards of a job in one sentence."""
+    """The unhealthy devices of a job in one sentence."""
     listed = [card.sentence for card in cards]
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return "; ".join(listed[:_SHOWN]) + more
 
 
 def condition_of(cards: tuple[BadCard, ...], *, before: Condition | None, finished: bool, now: str) -> Condition | None:
-    """Whether the job's devices are healthy: said from the first bad one on. A job that is over keeps what it had."""
+    """Whether the job's devices are healthy; None before the first fault.
+
+    A finished job keeps its condition.
+    """
     if cards:
         return Condition(
             type=CONDITION, status="False", reason="Unhealthy", message=told(cards), last_transition_time=now
@@ -90,7 +93,7 @@ def condition_of(cards: tuple[BadCard, ...], *, before: Condition | None, finish
 
 
 def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
-    """The event for a status that tells of other bad devices than before."""
+    """The event for a status that lists other unhealthy devices than before, else None."""
     before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
     if after is None or after.status != "False":
         return None

@@ -1,5 +1,6 @@
-"""What holds a running job's workers and their neighbours to what they were promised, as the agents of its nodes found
-out. Pure; nothing is claimed that no agent has tried.
+"""What keeps a running job's workers and their neighbors within their promises. Pure.
+
+The answer comes from the agents of the job's nodes. Nothing is claimed that no agent has tested.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ Status = Literal["True", "False", "Unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforced:
-    """What enforces a mode on a node: a word, and a sentence without the node."""
+    """What enforces a mode on a node: condition status, reason, and message without the node."""
 
     status: Status
     word: str
@@ -27,29 +28,29 @@ class Enforced:
 
 
 class Enforcements:
-    """What the nodes can enforce, as their agents report it."""
+    """What the nodes can enforce, from the agents' reports."""
 
     def __init__(self) -> None:
         self._of_node: dict[str, Enforcement] = {}
 
     def changed(self, gpunode: GPUNode) -> bool:
-        """Take over a report; whether it brings news."""
+        """Take a report. Returns whether it changes anything."""
         name, found = gpunode.metadata.name, gpunode.status.enforcement
         before, self._of_node[name] = self._of_node.get(name), found
         return before != found
 
     def gone(self, node: str) -> None:
-        """Nobody reports of that node any more."""
+        """Drop a node that no agent reports on any more."""
         self._of_node.pop(node, None)
 
     def of(self, pods: Iterable[Pod]) -> dict[str, Enforcement | None]:
-        """Those of the nodes where live pods are; None where no agent reports."""
+        """The reports of the nodes that run unfinished pods; None for a node without a report."""
         nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED}
         return {node: self._of_node.get(node) for node in sorted(nodes)}
 
 
 def enforced(mode: Mode, found: Enforcement | None) -> Enforced:
-    """What enforces that mode where an agent has found so much."""
+    """What enforces `mode` on a node with this report."""
     if mode == "Exclusive":
         return Enforced(status="True", word="WholeDevices", sentence="Each worker has its devices to itself")
     if found is None:
@@ -69,7 +70,10 @@ def enforced(mode: Mode, found: Enforcement | None) -> Enforced:
 def condition_of(
     nodes: Mapping[str, Enforcement | None], *, mode: Mode | None, before: Condition | None, finished: bool, now: str
 ) -> Condition | None:
-    """The weakest of what its nodes enforce; what it was for a job that is over, and nothing while it is nowhere."""
+    """The weakest enforcement among the job's nodes; None while it runs on no node.
+
+    A finished job keeps its condition.
+    """
     if finished:
         return before
     if not nodes or mode is None:

@@ -1,4 +1,4 @@
-"""What a job is told that leaves its GPUs idle. Pure."""
+"""The condition of a job that leaves its GPUs idle. Pure."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -11,21 +11,24 @@ CONDITION: Final = "Idle"
 
 
 def tells_utilization(device: Device) -> bool:
-    """Whether its driver tells how busy it is.
+    """Whether the device's driver reports utilization.
 
-    Reports say 0 for what is not told: a part of a card (MIG) tells nothing, nor does one of which no figure is known.
+    Reports have 0 for a missing value. A MIG instance has no value, nor has a device without any other measurement.
     """
     told = device.temperature_celsius is not None or device.power_watts is not None
     return not device.mig_profile and (device.utilization > 0 or told)
 
 
 def sentence(since: datetime) -> str:
-    """For people."""
+    """The condition's message."""
     return f"No GPU work since {timestamp(since.astimezone(UTC))}"
 
 
 def condition_of(since: datetime | None, *, before: Condition | None, finished: bool, now: str) -> Condition | None:
-    """Whether the job leaves its GPUs idle: said from the first time on. A job that is over keeps what it had."""
+    """Whether the job leaves its GPUs idle; None before the first time.
+
+    A finished job keeps its condition.
+    """
     if finished or (since is None and before is None):
         return before
     if since is not None:

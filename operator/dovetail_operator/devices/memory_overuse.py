@@ -1,7 +1,7 @@
-"""Jobs whose pods use more memory than they were promised: what they are told, and whether they end for it. Pure.
+"""Jobs whose pods use more memory than promised: their condition, event and end. Pure.
 
-Agents measure and judge (`memory_overuse` of the configuration); the operator tells the job, and ends it where a report
-asks for that and `overuse_check` finds nothing against it. It is not tried again, for it would do the same.
+Agents measure and judge (`memory_overuse` of the configuration). The operator reports to the job, and ends it if a
+report requests that and `overuse_check` permits it. Such a job is not retried, because it would fail in the same way.
 """
 
 from collections.abc import Iterable
@@ -22,25 +22,28 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Overuses:
-    """Who is above its promise on any node, as the agents report it; what `rules` do not let end, does not."""
+    """Overuses on all nodes from the agents' reports.
+
+    `rules` decide which of them may end a pod.
+    """
 
     def __init__(self, rules: EndingRules) -> None:
         self._rules = rules
         self._of_node: dict[str, dict[tuple[str, str], Overuse]] = {}
 
     def changed(self, gpunode: GPUNode) -> set[str]:
-        """Take over a report; UIDs of the pods of which it brings news."""
+        """Take a report. Returns the UIDs of the pods whose overuse has changed."""
         name = gpunode.metadata.name
         before, after = self._of_node.get(name, {}), {(each.uid, each.device): each for each in gpunode.status.overuses}
         self._of_node[name] = after
         return {key[0] for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
 
     def gone(self, node: str) -> None:
-        """Nobody reports of that node any more."""
+        """Drop a node that no agent reports on any more."""
         self._of_node.pop(node, None)
 
     def of(self, pods: Iterable[Pod]) -> tuple[Overuse, ...]:
-        """Those of live pods."""
+        """The overuses of unfinished pods."""
         found = []
         for pod in pods:
             if pod.status.phase not in _ENDED:
@@ -55,7 +58,7 @@ class Overuses:
 
 
 def told(overuses: Iterable[Overuse]) -> str:
-    """The first of them in one sentence, and how many more there are."""
+    """The first overuse in one sentence, and the number of others."""
     first, *others = overuses
     more = f", and {len(others)} more" if others else ""
     return (
@@ -65,7 +68,7 @@ def told(overuses: Iterable[Overuse]) -> str:
 
 
 def ending(overuses: Iterable[Overuse]) -> str:
-    """Why the job has to end; empty where it has not."""
+    """Why the job has to end; empty if it does not."""
     to_end = [each for each in overuses if each.evict]
     return f"Ended by memory_overuse: {told(to_end)}" if to_end else ""
 
@@ -73,7 +76,10 @@ def ending(overuses: Iterable[Overuse]) -> str:
 def condition_of(
     overuses: tuple[Overuse, ...], *, before: Condition | None, finished: bool, now: str
 ) -> Condition | None:
-    """Whether the job keeps to its promise: said from the first overuse on. A job that is over keeps what it had."""
+    """Whether the job keeps to its promise; None before the first overuse.
+
+    A finished job keeps its condition.
+    """
     if overuses:
         return Condition(
             type=CONDITION, status="False", reason=REASON, message=told(overuses), last_transition_time=now
@@ -85,7 +91,7 @@ def condition_of(
 
 
 def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
-    """The event for a status that tells of an overuse which the one before did not."""
+    """The event for the first status with an overuse, else None."""
     before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
     if after is None or after.status != "False" or (before is not None and before.status == "False"):
         return None

@@ -1,8 +1,10 @@
-"""Whether a reported memory overuse ends its pod: checked against what the operator knows of that pod. Pure.
+"""Whether a reported memory overuse may end its pod, checked against the pod's own record.
 
-A report is the word of one node. Its agent's token may be stolen, so a report can end only what that node could end by
-itself: a pod that runs there and shares the reported device. The pod's own record comes from the API server, where an
-agent cannot write it.
+Pure.
+
+A report comes from one node, whose agent's token may be stolen. A report can therefore end only what that node could
+end itself: a pod that runs there and shares the reported device. The pod's record comes from the API server, where an
+agent cannot change it.
 """
 
 from dataclasses import dataclass
@@ -21,9 +23,9 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndingRules:
-    """Whether `memory_overuse` lets the operator end pods, and the namespaces in which it ends none.
+    """Whether `memory_overuse` lets the operator end pods, and the namespaces it spares.
 
-    It does with Evict, and with Kill, where an agent that cannot kill asks it to.
+    The operator ends pods under Evict. Under Kill it does if an agent that cannot kill asks for it.
     """
 
     ends: bool = False
@@ -31,9 +33,9 @@ class EndingRules:
 
 
 def refusal(overuse: Overuse, *, node: str, pod: Pod | None, rules: EndingRules) -> Refusal | None:
-    """Why a report of `node` does not end the pod; None where it does.
+    """Why a report of `node` does not end the pod; None if it does.
 
-    `pod` is the one that the operator knows by the reported namespace and name, None for none.
+    `pod` is the pod that the operator knows by the reported namespace and name, None without one.
     """
     if not rules.ends:
         return "Policy"

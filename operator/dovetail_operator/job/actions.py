@@ -11,7 +11,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateJob:
-    """Create the batch Job, after the Service by which its workers meet."""
+    """Create the batch Job, after the Service through which its workers find each other."""
 
     manifest: Manifest
     service: Manifest | None = None
@@ -26,31 +26,31 @@ class PatchJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteJob:
-    """Delete the batch Job, and by that its pods."""
+    """Delete the batch Job, and with it its pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinQueue:
-    """Label the GPUJob for a queue of Kueue."""
+    """Add the GPUJob to a queue of Kueue by a label."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGPUJob:
-    """Delete the GPUJob: its time to be kept is over."""
+    """Delete the GPUJob because its retention time has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTask:
-    """Create the GPUJob of a task of an array."""
+    """Create the GPUJob of one array task."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeTask:
-    """Change these fields of the spec, and these annotations, of a task of an array."""
+    """Change these fields and annotations of an array task's GPUJob."""
 
     task: GPUJob
     spec: Mapping[str, Any]
@@ -62,7 +62,11 @@ Action = CreateJob | PatchJob | DeleteJob | JoinQueue | DeleteGPUJob | CreateTas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Where the job is. `admitted` None leaves the condition as it is; `ended` is an attempt that is over just now."""
+    """The job's phase, with its reason, message and the actions that follow.
+
+    `admitted` sets the Admitted condition; None leaves it unchanged. `ended` is an attempt that has just ended. `queue`
+    is the job's place while it waits.
+    """
 
     phase: Phase
     reason: str = ""
@@ -74,5 +78,5 @@ class Stage:
 
 
 def phase_of_held(job: GPUJob) -> Phase:
-    """How a job that is held is called: by whether it has run."""
+    """The phase of a held job: Suspended if it has run, else Held."""
     return "Suspended" if job.status.start_time is not None or job.status.attempts else "Held"

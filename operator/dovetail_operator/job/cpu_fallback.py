@@ -1,4 +1,4 @@
-"""Jobs that run on the CPU because no GPU here could ever serve them (`onNoGPU: RunOnCPU`). Pure."""
+"""Jobs with `onNoGPU: RunOnCPU` that no GPU in the cluster can ever serve. Pure."""
 
 from typing import Final
 
@@ -11,11 +11,14 @@ _CPU: Final = "cpu"
 
 
 def falls_back(job: GPUJob, verdict: Verdict | None) -> bool:
-    """Whether the job is to run without a GPU: busy GPUs are waited for, GPUs that are not there are not."""
+    """Whether the job runs without a GPU.
+
+    It waits for busy GPUs, but not for GPUs that do not exist.
+    """
     return job.spec.on_no_gpu == "RunOnCPU" and isinstance(verdict, Waits) and verdict.reason == "ExceedsCapacity"
 
 
 def annotations(job: GPUJob, *, ask: Ask) -> dict[str, str]:
-    """What its batch Job says of it, so that it is known later too."""
+    """The annotations by which a batch Job on the CPU is recognized later."""
     asked_for_gpu = job.spec.gpu is not None or (job.spec.resources is not None and job.spec.resources.device != _CPU)
     return {names.DEVICE: _CPU} if asked_for_gpu and ask.gpu is None else {}

@@ -1,4 +1,4 @@
-"""What is told of a job that may have fewer workers than it asks for: how many its run has, and why no more. Pure."""
+"""The status of an elastic job: how many workers its run has, and what limits them. Pure."""
 
 from dovetail.api.gpujob import FINISHED, Elastic
 from dovetail.queue.verdicts import Admitted
@@ -8,7 +8,10 @@ from dovetail_operator.job.observation import Observed
 
 
 def elastic_of(seen: Observed, stage: Stage, *, start: str | None) -> Elastic | None:
-    """The latest run of an elastic job; None before it had any. `start` is when the run began that goes on, if any."""
+    """The latest run of an elastic job; None before its first run.
+
+    `start` is when the current run began, None if no run is in progress.
+    """
     before = seen.job.status.elastic
     if seen.job.spec.min_workers is None and before is None:
         return None
@@ -24,7 +27,7 @@ def elastic_of(seen: Observed, stage: Stage, *, start: str | None) -> Elastic | 
 
 
 def _limit(seen: Observed) -> str:
-    """What limit left it no more workers: the queue's word until its Job is at work, and from then on as written."""
+    """What limits the number of workers: as the queue says until the batch Job runs."""
     at_work = seen.child is not None and not seen.child.spec.suspend
     if not at_work and isinstance(seen.verdict, Admitted):
         return seen.verdict.limit

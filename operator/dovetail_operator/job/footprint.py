@@ -1,4 +1,7 @@
-"""What of a GPUJob the operator keeps in memory: one template for all versions of it, none beyond the limits. Pure."""
+"""Reduces the memory that GPUJobs take: versions share a template, oversized jobs have none.
+
+Pure.
+"""
 
 import msgspec
 
@@ -8,17 +11,17 @@ from dovetail.jobs.size_limits import JobLimits, refusal_of_job, without_bulk
 
 
 class Footprint:
-    """Makes jobs small before they are kept, and knows which of them are beyond the limits."""
+    """Reduces jobs before they are stored, and knows which exceed the limits."""
 
     def __init__(self, limits: JobLimits) -> None:
         self._limits = limits
-        # By UID: the generation that is beyond a limit, and the sentence.
+        # By UID: the generation that exceeds a limit, and the message.
         self._refused: dict[str, tuple[int, str]] = {}
 
     def lean(self, job: GPUJob, *, known: GPUJob | None) -> GPUJob:
-        """The job as it is kept; `known` is what is kept under its name.
+        """The job in its stored form. `known` is the version that is stored under its name.
 
-        Status updates and the operator's own writes bring the template again: versions that say the same share it.
+        Each status update brings the template again: versions with an equal template share one copy.
         """
         if known is None or not _is_same_spec(job.metadata, known.metadata):
             self._judge(job)
@@ -27,17 +30,17 @@ class Footprint:
         return job if known is None else _sharing(job, known=known)
 
     def refusal_of(self, job: GPUJob) -> str | None:
-        """Why the job is beyond the limits; None for one that is not."""
+        """Why this generation of the job exceeds the limits; None if it does not."""
         generation, refusal = self._refused.get(job.metadata.uid, (0, None))
         return refusal if generation == job.metadata.generation else None
 
     def forget(self, uid: str) -> None:
-        """A job is gone."""
+        """Drop a deleted job."""
         self._refused.pop(uid, None)
 
     def _judge(self, job: GPUJob) -> None:
         if self.refusal_of(job) is not None:
-            # The watch has stripped it already, and brings it to the state.
+            # The watch has stripped the job already before the store receives it.
             return
         self.forget(job.metadata.uid)
         if (refusal := refusal_of_job(job, limits=self._limits)) is not None:
@@ -45,7 +48,7 @@ class Footprint:
 
 
 def _is_same_spec(new: ObjectMeta, known: ObjectMeta) -> bool:
-    # The API server counts the generation up with each change of the spec.
+    # The API server increments the generation with each change of the spec.
     return (new.uid, new.generation) == (known.uid, known.generation)
 
 

@@ -1,4 +1,7 @@
-"""Liveness probes of jobs that take turns: who waits stands still and answers none, so kubelet would end it. Pure."""
+"""Warns about liveness probes of time-shared jobs. Pure.
+
+A pod that waits for its turn is paused and answers no probe, so kubelet would restart its containers.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +15,7 @@ REASON: Final = "LivenessProbe"
 
 
 def warning_of(job: GPUJob, ask: Ask | None) -> Announcement | None:
-    """What a job is told that takes turns and has a liveness probe; None for all others."""
+    """The warning for a time-shared job with a liveness probe; None for all others."""
     if ask is None or ask.mode != "TimeShared":
         return None
     probed = list(_probed(job))

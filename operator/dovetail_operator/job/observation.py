@@ -1,4 +1,7 @@
-"""What the operator sees of one GPUJob, and plain readings of it. Values only, no decisions."""
+"""What the operator knows of one GPUJob, and simple readings of it.
+
+Values only, no decisions.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +25,11 @@ COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The job is to make way for the job `by`, and how long it is told beforehand."""
+    """A running job is to be preempted.
+
+    `by` is the key of the job that takes its devices, `message` the sentence for the status. `grace_seconds` is the
+    time between the notice and the end of its pods.
+    """
 
     by: str
     message: str
@@ -31,54 +38,66 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One GPUJob with all that bears on it.
-
-    `child` is the batch Job of its name if it is this GPUJob's own, `pods` are that Job's. `ask` is None where the
-    request cannot be read; `obstacle` then says so. `given` has, by pod UID, the devices that a vendor's plugin gave.
-    `awaited`: the status of a job that depends on this one does not show yet what became of it. `recorded`: the history
-    has how it ended. `overtaken` says why the plan of a job that was let go does not hold any more. Of an elastic job
-    the spec has the workers that it was started with, and `asked_workers` those that it asked for.
-    `bad_cards` are unhealthy devices that it holds; `leaves_bad_cards`: for one it is started anew elsewhere.
-    `idle_since`: when it was last seen to do GPU work, for a job that is told to be idle.
-    `overuses` tell which of its pods use more memory than they were promised; `enforcement` what its nodes can enforce,
-    by name, None for one whose agent reports nothing.
-    `refresh_seconds`: for how long its figures stand at least.
-    `in_the_way` has, by name, why an array cannot make tasks: another GPUJob has that name.
-    `notice` is there for a job that runs and has to make way. `kueue`: why Kueue has not let it go, in Kueue's words.
-    `cluster_nodes`: how many nodes kube-scheduler chooses among.
-    """
+    """One GPUJob and everything that its next status depends on."""
 
     job: GPUJob
+    """The GPUJob. An elastic job's spec has the number of workers that it was started with."""
     now: datetime
+    """The time of this observation."""
     cluster_nodes: int | None = None
+    """How many nodes kube-scheduler chooses among; None if unknown."""
     child: Job | None = None
+    """The GPUJob's own batch Job, None without one or if a foreign batch Job has its name."""
     pods: tuple[Pod, ...] = ()
+    """The pods of `child`."""
     ask: Ask | None = None
+    """What each worker requests; None if that cannot be read, and `obstacle` then says why."""
     number: int | None = None
+    """The job's short number; None before it is allotted."""
     verdict: Verdict | None = None
+    """The queue's latest verdict; None before the first."""
     obstacle: Obstacle | None = None
+    """What keeps the job from starting, independent of the queue; None if nothing does."""
     memory: MemoryUse | None = None
+    """Used and learned memory; None if neither is known."""
     dependencies: tuple[DependencyStatus, ...] = ()
+    """The current state of each dependency."""
     awaited: bool = False
+    """Whether a dependent's or the array's status does not show this job's end yet."""
     tasks: tuple[GPUJob, ...] = ()
+    """The existing tasks of an array or sweep; empty for other jobs."""
     in_the_way: Mapping[str, Obstacle] = field(default_factory=dict)
+    """By name, the tasks that an array cannot create because another GPUJob has the name."""
     measured: Measured | None = None
+    """Measurements of the running workers; None without any."""
     refresh_seconds: float = 0.0
+    """The shortest time between two refreshes of the status figures, in seconds."""
     recorded: bool = True
+    """Whether the history has the job's final record. True if no history is kept."""
     overtaken: str = ""
+    """Why the plan of a started job no longer holds; empty if it holds."""
     asked_workers: int | None = None
+    """The number of workers that an elastic job requests."""
     bad_cards: tuple[BadCard, ...] = ()
+    """Unhealthy devices that the job holds."""
     leaves_bad_cards: bool = False
+    """Whether the job restarts on other nodes because of `bad_cards`."""
     overuses: tuple[Overuse, ...] = ()
+    """Pods that use more memory than they were promised."""
     idle_since: datetime | None = None
+    """When an idle job last did GPU work; None if it is not idle."""
     enforcement: Mapping[str, Enforcement | None] = field(default_factory=dict)
+    """What each node of the job can enforce, by node name; None for a node without a report."""
     notice: Notice | None = None
+    """The preemption notice of a running job; None if it is not preempted."""
     kueue: str = ""
+    """Why Kueue has not admitted the job, in Kueue's words; empty without a reason."""
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
+    """The devices that a vendor's device plugin gave each pod, by pod UID."""
 
 
 def bound_pods(pods: Sequence[Pod]) -> list[Pod]:
-    """The pods that have a node, worker by worker, each worker's newest."""
+    """Pods that are bound to a node: the newest pod of each worker, ordered by worker."""
     newest: dict[int, Pod] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp):
         if pod.spec.node_name:
@@ -89,7 +108,10 @@ def bound_pods(pods: Sequence[Pod]) -> list[Pod]:
 def devices_of(
     pods: Sequence[Pod], *, given: Mapping[str, Sequence[DeviceClaim]] = MappingProxyType({})
 ) -> list[AssignedDevice]:
-    """The devices that bound pods hold: those that their allocations name, else those that a vendor's plugin gave."""
+    """The devices that bound pods hold.
+
+    A pod's allocation names them; without one they are those that a vendor's plugin gave.
+    """
     return [
         AssignedDevice(
             worker=worker_of(pod),
@@ -105,7 +127,7 @@ def devices_of(
 
 
 def _allocated(pod: Pod) -> Sequence[AllocatedDevice]:
-    """The devices of the pod's allocation. A broken one names none; the audit reports it."""
+    """The devices of the pod's allocation. A broken allocation has none; the audit reports it."""
     try:
         allocation = allocation_in(pod.metadata.annotations)
     except AllocationError:

@@ -1,7 +1,7 @@
-"""The plan of a job: what its status says of it, how its pods are held to it, and whether it still holds. Pure.
+"""The plan of a job: its status entry, how pods follow it, and whether it still holds. Pure.
 
-The queue admits a job with a place for each worker. That place is written to the status first, and named in the pod
-template after that: kube-scheduler then looks at those nodes only, and the extender keeps the room for the workers.
+The queue admits a job with a node for each worker. The status records that plan first, and the pod template names its
+nodes after that. kube-scheduler then considers those nodes only, and the extender reserves the room for the workers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,25 +25,28 @@ from dovetail.queue.verdicts import Admitted, Kept, Verdict
 Manifest = dict[str, Any]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-# Of a cluster of fewer nodes kube-scheduler looks at each (minFeasibleNodesToFind in its schedule_one.go); and from how
-# many terms on a pod is so much larger that everybody who handles it is slower.
+# In a cluster with fewer nodes kube-scheduler considers every node (minFeasibleNodesToFind in its schedule_one.go).
+# From this many terms on, the pod is large enough to slow down every component that handles it.
 _LOOKED_AT_WHOLE: Final = 100
 _MANY_TERMS: Final = 16
 _REFUSALS: Final = frozenset({"Invalid", "Quota"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _ENDING: Final = "Waiting for the pods of the run before to end"
-# Annotations of pods that follow what may change while a job waits: its plan, policy and priority.
+# Pod annotations that change with what may change while a job waits: its plan, policy and priority.
 _FOLLOWED: Final = (names.PLAN, names.POLICY, names.PRIORITY)
-# For how long a plan is believed that seems not to hold: without room, and refused by kube-scheduler.
+# How long a doubtful plan is kept: without room on its node, and refused by kube-scheduler.
 _PATIENCE_SECONDS: Final = 3.0
 _REFUSED_SECONDS: Final = 5.0
 _LONGEST_REFUSED_SECONDS: Final = 60.0
-# For how long at most a job is not planned anew that kube-scheduler refuses again and again.
+# The longest pause before a new plan for a job that kube-scheduler refuses repeatedly.
 _LONGEST_REST_SECONDS: Final = 300.0
 
 
 def placement_of(job: GPUJob, verdict: Verdict | None) -> Placement | None:
-    """The plan that follows from a verdict; the one that stands in the status where it is the same."""
+    """The plan that follows from a verdict. Returns the status's own plan if it is the same.
+
+    None if the verdict admits nothing.
+    """
     if not isinstance(verdict, Admitted) or not verdict.claims or verdict.ask is None:
         return None
     known = job.status.placement
@@ -58,7 +61,7 @@ def placement_of(job: GPUJob, verdict: Verdict | None) -> Placement | None:
 
 
 def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
-    """What a waiting job has reserved, as its status says it."""
+    """The status entry for the room that a waiting job has reserved."""
     free: dict[str, list[Claim]] = {}
     for claim in kept.now:
         free.setdefault(claim.node, []).append(claim)
@@ -73,9 +76,10 @@ def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
 
 
 def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | None = None) -> bool:
-    """Whether the status has a plan that has to be written before anything is done about it.
+    """Whether the status has a new plan that must be written before any action follows.
 
-    A job whose Job was refused before is told of its plan only once it is not: else it would seem to start each time.
+    If the API server refused the job's batch Job, the plan is not written before the batch Job exists. Otherwise the
+    job would appear to start with every attempt.
     """
     refused = before.reason in _REFUSALS and child is None
     return status.placement is not None and status.placement != before.placement and not refused
@@ -84,10 +88,10 @@ def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | No
 def with_plan(
     template: Manifest, *, job: GPUJob, placement: Placement | None, cluster_nodes: int | None = None
 ) -> Manifest:
-    """A pod template whose pods go to the nodes of the plan and say so.
+    """Add the plan to a pod template: its nodes as required affinity, and an annotation.
 
-    The extender leads each to its node. Nodes are named to kube-scheduler to spare it the others; where it looks at so
-    few nodes in any case, many names would only make each pod of a gang large.
+    The extender steers each pod to its node. The affinity only spares kube-scheduler the other nodes. In a small
+    cluster it considers every node anyway, and many names would only enlarge each pod of a gang.
     """
     if placement is None:
         return template
@@ -104,11 +108,11 @@ def with_plan(
 
 
 def _on_nodes(pod_spec: Manifest, *, nodes: Sequence[str]) -> Manifest:
-    """The pod's spec with a required affinity that names `nodes`, beside what it requires itself."""
+    """The pod spec with a required affinity for `nodes`, in addition to its own requirements."""
     affinity = dict(pod_spec.get("affinity") or {})
     of_nodes = dict(affinity.get("nodeAffinity") or {})
     required = dict(of_nodes.get(_REQUIRED) or {})
-    # A field requirement takes one name: so a term for each node. Within a term all must hold, of the terms any one.
+    # A field requirement accepts one name, so each node needs a term. A node has to match one term completely.
     terms = [
         {**term, "matchFields": [*(term.get("matchFields") or ()), _named(node)]}
         for term in required.get("nodeSelectorTerms") or [{}]
@@ -123,26 +127,29 @@ def _named(node: str) -> Mapping[str, Any]:
 
 
 def resumed(manifest: Manifest) -> Manifest:
-    """What has to change in the spec of a suspended batch Job so that it goes on by the plan of `manifest`.
+    """The patch that resumes a suspended batch Job with the plan of `manifest`.
 
-    In one patch: pods that come of it must not be of the plan before.
+    It is a single patch, so that no pod is created from the previous plan.
     """
     template = manifest["spec"]["template"]
     annotations = template["metadata"].get("annotations", {})
     of_nodes = (template["spec"].get("affinity") or {}).get("nodeAffinity")
     change: Manifest = {
         "metadata": {"annotations": {name: annotations.get(name) for name in _FOLLOWED}},
-        # Null where there is none any more: a pool that it was held to, for one.
+        # Null removes an affinity that no longer applies, such as a node pool.
         "spec": {"affinity": {"nodeAffinity": of_nodes}},
     }
     return {"suspend": False, "parallelism": manifest["spec"]["parallelism"], "template": change}
 
 
 def unrest(job: GPUJob, child: Job | None, pods: Sequence[Pod]) -> Obstacle | None:
-    """Why a suspended batch Job takes no other plan yet: it has to say so itself, and its pods have to be gone."""
+    """Why a suspended batch Job cannot take another plan yet.
+
+    It has to report that it is suspended, and its pods have to be deleted.
+    """
     if child is None or not child.spec.suspend or job.status.phase in FINISHED:
         return None
-    # What ends by the suspension may be told as a failure: gone, it is none of the Job that goes on.
+    # The Job controller may count a pod that ends by the suspension as failed. Once deleted, it no longer does.
     left = [pod for pod in pods if pod.status.phase not in _ENDED or pod.metadata.deletion_timestamp is not None]
     started = child.status.start_time is not None
     if left or child.status.active or (started and not true_condition(child, "Suspended")):
@@ -151,7 +158,7 @@ def unrest(job: GPUJob, child: Job | None, pods: Sequence[Pod]) -> Obstacle | No
 
 
 def left_behind(pods: Sequence[Pod]) -> Obstacle | None:
-    """Why a job does not start while there are `pods` of a run whose batch Job was deleted: it would run twice."""
+    """Why a job does not start while pods of a deleted batch Job remain: it would run twice."""
     left = [pod for pod in pods if not pod.metadata.owner_references and pod.metadata.deletion_timestamp is None]
     if left:
         message = f"Pod {left[0].metadata.name} of the run before goes on without its Job: waiting for it to end"
@@ -161,9 +168,10 @@ def left_behind(pods: Sequence[Pod]) -> Obstacle | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """Why a plan does not seem to hold; after `patience_seconds` it is taken for overtaken.
+    """Why a plan does not seem to hold. After `patience_seconds` it counts as overtaken.
 
-    Then the job is not planned anew for `rest_seconds`, and told `words` with that `reason` meanwhile.
+    The job then gets no new plan for `rest_seconds`, and its status shows `words` with `reason`. `why` is the short
+    form for the message about the overtaken plan.
     """
 
     why: str
@@ -174,7 +182,7 @@ class Doubt:
 
 
 def doubt_about(node: str, *, view: ClusterView) -> Doubt:
-    """Why a worker has no room on its planned node."""
+    """The doubt about the plan of a worker that has no room on its planned node."""
     found = view.nodes.get(node)
     if found is None:
         return Doubt(why=f"node {node} is gone")
@@ -182,15 +190,15 @@ def doubt_about(node: str, *, view: ClusterView) -> Doubt:
         return Doubt(why=f"node {node} is cordoned")
     if obstacle := view.ledger.obstacle(node):
         return Doubt(why=f"{node}: {obstacle}")
-    # What others hold there may be about to go, or this may be a glimpse between two events.
+    # Another pod there may be about to end, or this is a state between two events.
     return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
 
 
 def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
-    """Why a plan does not hold that kube-scheduler does not follow: it may by rules that are not planned for.
+    """Doubt a plan that kube-scheduler refuses, perhaps by rules that Dovetail does not model.
 
-    Each time it is believed for longer, but for no longer than at first where some workers have started: they would
-    wait for the others in vain. From the second time on others may have the room before it is tried again.
+    The patience doubles with each plan, up to 60 s. It stays at 5 s if some workers have started, because they would
+    wait for the others. From the second plan on, other jobs may use the room before the next try.
     """
     times = max(0, job.status.plans - 1)
     half_started = any(pod.spec.node_name and pod.status.phase not in _ENDED for pod in pods)
@@ -205,7 +213,7 @@ def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
 
 
 def _words_of_refusal(pods: Sequence[Pod]) -> str:
-    """What kube-scheduler says of the first worker that it finds no place for."""
+    """kube-scheduler's message on the first worker that it cannot place."""
     refused = [pod for pod in pods if refused_since([pod]) is not None]
     for pod in sorted(refused, key=worker_of):
         for condition in pod.status.conditions:
@@ -215,7 +223,7 @@ def _words_of_refusal(pods: Sequence[Pod]) -> str:
 
 
 def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
-    """Why a job whose plan is overtaken is not planned anew at once; None where it is."""
+    """The pause before a job with an overtaken plan gets a new one; None without a pause."""
     if not doubt.rest_seconds:
         return None
     until = after(now, seconds=doubt.rest_seconds)
@@ -224,12 +232,15 @@ def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
 
 
 class Doubts:
-    """Since when plans are doubted, by the job's UID."""
+    """Since when plans are doubtful, by the job's UID."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def overtaken(self, doubts: Mapping[str, Doubt], *, now: float) -> dict[str, str]:
-        """Those of the plans that are overtaken, and by what; `now` is in seconds."""
+        """Return the plans that have been doubtful for too long, with the reason.
+
+        `now` is in seconds.
+        """
         self._since = {uid: self._since.get(uid, now) for uid in doubts}
         return {uid: each.why for uid, each in doubts.items() if now - self._since[uid] >= each.patience_seconds}

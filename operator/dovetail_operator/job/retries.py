@@ -1,11 +1,13 @@
-"""Another try: which ends of a run are followed by one, at what price and after what wait. Pure.
+"""Retries: which ends of a run lead to another attempt, at what cost and after what delay.
 
-A batch Job is one attempt: the failure of any worker ends it, with the rest of its gang. Its conditions alone tell what
-kind of end that was, so that it can be told later too, when the pods are gone: a failure that is to be told apart fails
-the Job by a rule, and the condition names the rule by its number.
+Pure.
 
-The steps are: write the ended attempt into the status, which makes its Job one of the past; delete that Job; wait in
-the queue again. A kill between two steps changes nothing, for each follows from what the API server has.
+A batch Job is one attempt: the failure of any worker ends it and the rest of its gang. Its conditions alone have to
+identify the kind of failure, because the pods may be gone. Each kind that matters therefore fails the batch Job by its
+own podFailurePolicy rule, and the condition names the rule's index.
+
+The steps are: write the ended attempt into the status, which marks its batch Job as past; delete that Job; queue the
+job again. The operator may stop between two steps, because each step follows from what the API server has.
 """
 
 import re
@@ -25,7 +27,7 @@ from dovetail_operator.job.observation import Observed
 _KEPT: Final = 16
 _NODES_NOTED: Final = 16
 _DISRUPTED: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
-# Before the user's.
+# Our rules precede the user's.
 _OUR_RULES: Final = 1
 _NAMED_RULE: Final = re.compile(r"podFailurePolicy\.rules\[(\d+)\]")
 _MATCHED: Final = re.compile(r" matching \w+ rule at index \d+")
@@ -33,7 +35,7 @@ _RULE_NUMBER: Final = re.compile(r"rule at index (\d+)")
 
 
 class _Restarts(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a template when its containers are restarted in place."""
+    """The part of a template that says whether kubelet restarts containers in place."""
 
     restart_policy: Any = None
 
@@ -48,17 +50,17 @@ class Again:
 
 
 def in_place(job: GPUJob) -> bool:
-    """Whether kubelet tries a failed container again where it is."""
+    """Whether kubelet restarts a failed container in its pod."""
     return bool(fields_of(job, _Restarts).restart_policy == "OnFailure")
 
 
 def inner_backoff_limit(job: GPUJob) -> int:
-    """How many failures of pods the batch Job itself takes."""
+    """The number of pod failures that the batch Job itself tolerates."""
     return job.spec.backoff_limit if in_place(job) else 0
 
 
 def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
-    """The batch Job's podFailurePolicy: each failure that is to be told from others fails it by a rule of its own."""
+    """The batch Job's podFailurePolicy: a rule for each kind of failure to distinguish."""
     rules = [_DISRUPTED, *(_failing(rule) for rule in _users_rules(job))]
     policy = job.spec.retry_policy
     if policy is not None and policy.exit_codes:
@@ -68,12 +70,17 @@ def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
 
 
 def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again | None:
-    """Whether the job runs again after its batch Job has failed, `how` being the failure in words; None: it is over."""
+    """Decide whether the job runs again after its batch Job has failed.
+
+    None: the failure is final.
+
+    `how` describes the failure in words.
+    """
     spec = seen.job.spec
     if spec.cancel or is_going(seen.job):
         return None
     if child.spec.suspend:
-        # Pods that are ended for the suspension may end with any code.
+        # Pods that the suspension ends may have any exit code.
         return Again(counted=False, reason="Suspended", message="Its pods were ended because it was suspended")
     if in_place(seen.job):
         return None
@@ -87,7 +94,7 @@ def again(seen: Observed, child: Job, failed: Condition, *, how: str) -> Again |
 
 
 def why_final(job: GPUJob, failed: Condition) -> str:
-    """What of the spec makes this failure the last one, to be put behind how it failed; empty where nothing does."""
+    """Which field of the spec makes this failure final, as a suffix to the message; else empty."""
     rules, number = _users_rules(job), _rule_of(failed)
     if failed.reason != "PodFailurePolicy" or number < 1:
         return ""
@@ -98,17 +105,17 @@ def why_final(job: GPUJob, failed: Condition) -> str:
 
 
 def without_rule(text: str) -> str:
-    """What the Job controller says of a failure without the rule that it names by our number."""
+    """The Job controller's message without the rule index, which counts our rules too."""
     return _MATCHED.sub("", text)
 
 
 def as_users_rules(text: str) -> str:
-    """What the API server says of a batch Job's rules, with the numbers that they have in the GPUJob."""
+    """The API server's message with rule indexes of the GPUJob instead of the batch Job."""
     return _NAMED_RULE.sub(lambda found: f"podFailurePolicy.rules[{int(found[1]) - _OUR_RULES}]", text)
 
 
 def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
-    """The record of the attempt that `child` was."""
+    """The record of the attempt that `child` ran."""
     failed = true_condition(child, "Failed", "FailureTarget")
     told = failed.last_transition_time if failed is not None else None
     bound = [pod.spec.node_name for pod in seen.pods if pod.spec.node_name]
@@ -125,7 +132,7 @@ def ended_attempt(seen: Observed, child: Job, why: Again) -> Attempt:
 
 
 def noted(status: GPUJobStatus, ended: Attempt | None) -> GPUJobStatus:
-    """The status with that attempt among those that have ended; the next one begins."""
+    """The status with `ended` added to the ended attempts, and the next attempt number."""
     if ended is None:
         return status
     return msgspec.structs.replace(
@@ -137,7 +144,7 @@ def noted(status: GPUJobStatus, ended: Attempt | None) -> GPUJobStatus:
 
 
 def used_seconds(seen: Observed) -> int:
-    """Run time of the runs that are over, the one included that has ended just now."""
+    """Run time of all ended runs in seconds, including one that has just ended."""
     status = seen.job.status
     if status.start_time is None:
         return status.earlier_run_seconds
@@ -146,7 +153,7 @@ def used_seconds(seen: Observed) -> int:
 
 
 def with_time_used(seen: Observed) -> GPUJob:
-    """The job as it starts anew: its status has the time of all runs so far."""
+    """The job as it starts again: its status includes the time of all runs so far."""
     status = msgspec.structs.replace(seen.job.status, earlier_run_seconds=used_seconds(seen))
     return msgspec.structs.replace(seen.job, status=status)
 
@@ -160,7 +167,7 @@ def _end_of_run(seen: Observed) -> str:
 
 
 def is_used_up(seen: Observed) -> bool:
-    """Whether the job has run for as long as it may in all."""
+    """Whether the job has used up its total run time."""
     limit = seen.job.spec.maximum_execution_time_seconds
     return limit is not None and used_seconds(seen) >= limit
 
@@ -182,7 +189,7 @@ def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Again | None:
 
 
 def _rule_of(failed: Condition) -> int:
-    """The number of the batch Job's rule that failed it; -1 where its condition names none."""
+    """The index of the batch Job's rule that failed it; -1 if the condition names none."""
     found = _RULE_NUMBER.search(failed.message)
     return int(found[1]) if found else -1
 
@@ -195,7 +202,7 @@ def _users_rules(job: GPUJob) -> list[FailureRule]:
 def _failing(rule: FailureRule) -> dict[str, Any]:
     written: dict[str, Any] = msgspec.to_builtins(rule)
     if rule.on_exit_codes is not None:
-        # A batch Job takes them in their order alone.
+        # A batch Job accepts the exit codes only in ascending order.
         written["onExitCodes"]["values"] = sorted(set(rule.on_exit_codes.values))
-    # What costs no try begins the whole job anew, and not one worker beside the others.
+    # A failure that costs no retry restarts the whole job, not one worker while the others run.
     return written | {"action": "FailJob" if rule.action == "Ignore" else rule.action}

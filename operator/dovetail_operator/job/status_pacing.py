@@ -1,8 +1,10 @@
-"""When news of a job is written: at once where it matters, together with what follows where it does not. No I/O.
+"""When a status change is written: at once, or later together with the changes that follow.
 
-Each write of a status costs the API server and all who watch more than anything else that is done for a job. What a job
-passes through between its admission and the start of its last worker, and figures that change all the time, are
-therefore held back for a while; a phase, a plan or a reason to wait never is.
+No I/O.
+
+A status write costs the API server and all watchers more than any other step for a job. Two kinds of change are
+therefore delayed: states between admission and the start of the last worker, and figures that change constantly. A
+phase, a plan or a reason to wait is never delayed.
 """
 
 import zlib
@@ -13,7 +15,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.meta import Condition
 
-# The figures of all running jobs are refreshed in turn: so many writes a second are spent on them in all.
+# The operator refreshes the figures of all running jobs in turn, with this many writes per second in total.
 _REFRESHES_PER_SECOND: Final = 8
 _FIGURES_SECONDS: Final = 10.0
 _PASSING_SECONDS: Final = 1.0
@@ -26,21 +28,21 @@ _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
 
 
 def refresh_seconds(*, running: int) -> float:
-    """For how long the figures of each of so many running jobs stand at least."""
+    """The shortest time in seconds between two refreshes of a running job's figures."""
     return max(_FIGURES_SECONDS, running / _REFRESHES_PER_SECOND)
 
 
 class Pacing:
-    """Decides which news may wait. Times are in seconds of a clock that only goes on."""
+    """Decides which changes may wait. Times are in seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._written: dict[str, float] = {}
         self._since: dict[str, float] = {}
 
     def wait_seconds(self, uid: str, *, before: GPUJobStatus, after: GPUJobStatus, running: int, now: float) -> float:
-        """How long the status `after` of that job may still wait; 0 for one that has to be written now.
+        """How many seconds the status `after` may still wait; 0 if it has to be written now.
 
-        `running` says how many jobs run, since all of them change their figures.
+        `running` is the number of running jobs, which share the budget of refreshes.
         """
         changed = _changed(before, after)
         if not changed or not changed <= _ON_THE_WAY or _came_up_to_its_promise(before, after):
@@ -53,18 +55,18 @@ class Pacing:
         return max(0.0, self._since.setdefault(uid, now) + _PASSING_SECONDS - now)
 
     def written(self, uid: str, *, now: float) -> None:
-        """The job's status was written."""
+        """Note that the job's status was written."""
         self._written[uid] = now
         self._since.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """The job is gone."""
+        """Drop a deleted job."""
         self._written.pop(uid, None)
         self._since.pop(uid, None)
 
 
 def _part_of(uid: str) -> float:
-    """Where between 0 and 1 a job's turn is that was not written since we began: not all come at the same time."""
+    """A fraction between 0 and 1 that spreads the first refreshes after a restart over time."""
     return zlib.crc32(uid.encode()) / 2**32
 
 
@@ -83,7 +85,7 @@ def _lasting(conditions: list[Condition]) -> list[Condition]:
 
 
 def _came_up_to_its_promise(before: GPUJobStatus, after: GPUJobStatus) -> bool:
-    """Whether more than the measured peak is news of the job's memory."""
+    """Whether the job's memory entry has changed in more than the measured peak."""
     if before.memory is None or after.memory is None:
         return after.memory is not None and after.memory.limited
     return msgspec.structs.replace(after.memory, peak_mib=before.memory.peak_mib) != before.memory

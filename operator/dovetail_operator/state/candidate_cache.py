@@ -1,6 +1,6 @@
-"""The candidates of a cycle, kept as long as nothing has changed that they follow from. No I/O.
+"""Candidates of a scheduling cycle, cached while their inputs stay the same. No I/O.
 
-Each cycle takes all jobs that wait or start, and hardly one of thousands has changed since the cycle before.
+Each cycle needs all jobs that wait or start, and few of thousands have changed since the previous cycle.
 `dovetail.queue.inputs` computes each entry.
 """
 
@@ -19,9 +19,11 @@ _Sites = dict[str, list[str]]
 
 
 class _Kept(NamedTuple):
-    """A candidate and all that it was made of; objects are never changed, but replaced.
+    """A candidate and every input that it was computed from.
 
-    `stays`: it waits, and goes on to as long as it is `State.left_to_itself` and what is compared here is the same.
+    Inputs are replaced, never changed in place.
+
+    `stays`: the job keeps waiting as long as `State.is_left_to_itself` holds and the inputs compared here are the same.
     """
 
     candidate: Candidate
@@ -35,7 +37,7 @@ class _Kept(NamedTuple):
 
 
 class Candidacies(Remembered[_Kept]):
-    """Candidates from look to look, by the job's UID."""
+    """Candidates by the job's UID, from one cycle to the next."""
 
     def of(
         self,
@@ -47,10 +49,11 @@ class Candidacies(Remembered[_Kept]):
         nodes: tuple[str, ...] = (),
         waits: bool = False,
     ) -> Candidate | None:
-        """The job for the queue; None where its request cannot be read.
+        """Return the job's candidate, or None if its request cannot be read.
 
-        `workers` are those that have no node yet and `nodes` what a plan that stands has for them; the nodes that
-        its pods may go to are noted in `sites`. Of one that `waits` that may be known without looking, the next time.
+        `workers` is the number of workers without a node, and `nodes` are those that the current plan assigns to them.
+        Adds the nodes that the job's pods may use to `sites`. `waits` says that the job is only waiting:
+        `still_waiting` may then return the candidate in the next cycle without computing it.
         """
         uid, child, pools = job.metadata.uid, state.store.child_of(job), state.store.quotas.pools_of(job)
         verdict, learned = state.decisions.verdicts.get(uid), state.store.expectations.learned_of(job)
@@ -74,8 +77,10 @@ class Candidacies(Remembered[_Kept]):
         return made
 
     def still_waiting(self, job: GPUJob, *, key: str, state: State, sites: _Sites) -> Candidate | None:
-        """The job for the queue where it waited before and nothing has changed that could end that, or make another
-        candidate of it; else None: then it has to be looked at."""
+        """Return the candidate of a job that waited in the previous cycle, if nothing has changed.
+
+        None if an input has changed that could start the job or change its candidate. Call `of` then.
+        """
         uid = job.metadata.uid
         known = self.get(uid)
         if (
@@ -94,7 +99,7 @@ class Candidacies(Remembered[_Kept]):
 
 
 def _note_nodes(job: GPUJob, *, state: State, site: str, sites: _Sites) -> None:
-    """Note the nodes that the job's pods may go to, where those of its site are not known yet in this cycle."""
+    """Add the nodes that the job's pods may use, unless this cycle has them for the site."""
     if site not in sites:
         sites[site] = eligible_nodes(job, view=state.store.view, quotas=state.store.quotas)
 
@@ -104,7 +109,7 @@ def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None
 
 
 def _is_for_itself(job: GPUJob, *, state: State) -> bool:
-    """Whether neither time nor any other job has a say in whether it may start, and with what."""
+    """Whether neither time nor another job decides when this job may start and with what."""
     held = job.spec.begin_time is not None or job.status.attempts or job.spec.dependencies
     return not held and not state.store.learning.estimates(job)
 

@@ -1,6 +1,6 @@
-"""The table of decisions: what the operator has decided and not written to the API server yet. No I/O.
+"""The decisions that the operator has made and not yet written to the API server. No I/O.
 
-It is lost with the process and made again from the store. Each column has one writer:
+The table is lost with the process and rebuilt from the store. Each column has one writer:
 
 | column | written by |
 |---|---|
@@ -9,12 +9,12 @@ It is lost with the process and made again from the store. Each column has one w
 | `overtaken` | `queue.loop`: why a started job's plan no longer holds |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `running_jobs` | `queue.loop`: how many jobs run or start |
-| refusals | `controller`: what the API server has against the job's objects; `queue.loop`: a rest after a plan |
-| `failures` | what catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
+| refusals | `controller`: why the API server refuses the job's objects; `queue.loop`: the pause after a plan fails |
+| `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
 | `kueue` | `watchers.kueue`: why Kueue has not admitted a batch Job, by the batch Job's UID |
 
-All others are by the UID of the GPUJob.
+The key of every other column is the UID of the GPUJob.
 """
 
 from collections.abc import Container, Mapping
@@ -28,7 +28,7 @@ from dovetail_operator.state.failing_jobs import Failing
 
 
 class Decisions:
-    """The table. Everybody may read its columns; only the writers above call its methods."""
+    """The table. Any module may read its columns; only the writers above call its methods."""
 
     def __init__(self) -> None:
         self.failures = Failing()
@@ -45,70 +45,70 @@ class Decisions:
 
     @property
     def verdicts(self) -> Mapping[str, Verdict]:
-        """What the queue has decided, by UID."""
+        """The queue's latest verdict on each job, by UID."""
         return self._verdicts
 
     def set_verdict(self, uid: str, *, verdict: Verdict) -> None:
-        """The queue has decided on a job."""
+        """Record the queue's verdict on a job."""
         self._verdicts[uid] = verdict
 
     def withdraw_verdict(self, uid: str) -> None:
-        """What was decided on a job no longer holds."""
+        """Drop the verdict on a job because it no longer holds."""
         self._verdicts.pop(uid, None)
 
     def keep_verdicts(self, uids: Container[str]) -> None:
-        """Drop the verdicts on all other jobs: they no longer wait."""
+        """Drop the verdicts on all other jobs, which no longer wait."""
         self._verdicts = {uid: verdict for uid, verdict in self._verdicts.items() if uid in uids}
 
     @property
     def notices(self) -> Mapping[str, Notice]:
-        """Which running jobs are to be preempted, by UID."""
+        """The running jobs that are to be preempted, by UID."""
         return self._notices
 
     def set_notices(self, notices: Mapping[str, Notice]) -> None:
-        """The queue has found all jobs that are to be preempted."""
+        """Replace all preemption notices with those of the latest cycle."""
         self._notices = dict(notices)
 
     def withdraw_notice(self, uid: str) -> None:
-        """A job is not to be preempted after all."""
+        """Drop the preemption notice of a job that no longer has to end."""
         self._notices.pop(uid, None)
 
     @property
     def overtaken(self) -> Mapping[str, str]:
-        """Why plans of started jobs no longer hold, by UID."""
+        """Why the plans of started jobs no longer hold, by UID."""
         return self._overtaken
 
     def set_overtaken(self, overtaken: Mapping[str, str]) -> None:
-        """The queue has found all plans that no longer hold."""
+        """Replace all overtaken plans with those of the latest cycle."""
         self._overtaken = dict(overtaken)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """Short numbers that are allotted, by UID."""
+        """Allotted short numbers, by UID."""
         return self._numbers
 
     def set_number(self, uid: str, *, number: int) -> None:
-        """A job has got its short number."""
+        """Record the short number that a job has received."""
         self._numbers[uid] = number
 
     @property
     def running_jobs(self) -> int:
-        """How many jobs run or start, as of the last cycle."""
+        """How many jobs ran or were starting in the latest cycle."""
         return self._running_jobs
 
     def set_running_jobs(self, count: int) -> None:
-        """A cycle has counted the jobs that run or start."""
+        """Record how many jobs run or start."""
         self._running_jobs = count
 
     # --- what keeps a job from starting ------------------------------------------------------------------------
 
     def refuse(self, job: GPUJob, *, obstacle: Obstacle) -> None:
-        """This generation of the job cannot start until `retry`, or until the obstacle's own time."""
+        """Keep this generation of the job from starting until `retry` or the obstacle's own time."""
         self._refusals[job.metadata.uid] = (job.metadata.generation, obstacle)
         self.withdraw_verdict(job.metadata.uid)
 
     def retry(self, job: GPUJob) -> None:
-        """Whatever refused the job is to be asked again."""
+        """Clear the refusal, so that the API server is asked again."""
         self._refusals.pop(job.metadata.uid, None)
 
     def expire_refusals(self, *, now: datetime) -> None:
@@ -118,21 +118,21 @@ class Decisions:
             del self._refusals[uid]
 
     def refusal_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
-        """What refuses this generation of the job."""
+        """The refusal of this generation of the job, or None."""
         generation, refusal = self._refusals.get(job.metadata.uid, (0, None))
         if refusal is None or generation != job.metadata.generation:
             return None
         return None if refusal.until is not None and refusal.until <= now else refusal
 
     def record_failure(self, job: GPUJob, *, error: Exception) -> bool:
-        """Our own code fails on this generation of the job. False if that is known already."""
+        """Record that our own code fails on this generation of the job. False if that is known."""
         if not self.failures.note(job, error):
             return False
         self.withdraw_verdict(job.metadata.uid)
         return True
 
     def leaves_alone(self, uid: str) -> bool:
-        """Whether the job is neither admitted nor refused, and nothing has failed on it."""
+        """Whether the job is neither admitted nor refused, and our code has not failed on it."""
         held = uid in self._refusals or uid in self.failures
         return not held and not isinstance(self._verdicts.get(uid), Admitted)
 
@@ -144,40 +144,40 @@ class Decisions:
         return self._idle
 
     def set_idle(self, uid: str, *, since: datetime) -> None:
-        """A job leaves its devices idle."""
+        """Record that a job leaves its devices idle."""
         self._idle[uid] = since
 
     def clear_idle(self, uid: str) -> bool:
-        """A job uses its devices; whether it was idle before."""
+        """Record that a job uses its devices. Returns whether it was idle before."""
         return self._idle.pop(uid, None) is not None
 
     def keep_idle(self, uids: Container[str]) -> None:
-        """Drop all other jobs: they hold no devices."""
+        """Drop all other jobs, which hold no devices."""
         self._idle = {uid: since for uid, since in self._idle.items() if uid in uids}
 
     @property
     def kueue(self) -> Mapping[str, str]:
-        """Why Kueue has not admitted batch Jobs, in its words, by their UIDs."""
+        """Kueue's messages on the batch Jobs that it has not admitted, by the batch Job's UID."""
         return self._kueue
 
     def set_kueue(self, uid: str, *, message: str) -> None:
-        """Kueue says this of a batch Job; an empty message clears the entry."""
+        """Record Kueue's message on a batch Job. An empty message clears the entry."""
         if message:
             self._kueue[uid] = message
         else:
             self._kueue.pop(uid, None)
 
     def replace_kueue(self, messages: Mapping[str, str]) -> None:
-        """Kueue says this of all batch Jobs."""
+        """Replace Kueue's messages on all batch Jobs."""
         self._kueue = dict(messages)
 
     # --- deletion ----------------------------------------------------------------------------------------------
 
     def put(self, job: GPUJob) -> None:
-        """A version of a GPUJob was observed: decisions stay until their writer changes them."""
+        """Do nothing for an observed version: decisions hold until their writer changes them."""
 
     def drop(self, job: GPUJob) -> None:
-        """A GPUJob is deleted, and all that was decided on it."""
+        """Drop all decisions on a deleted GPUJob."""
         uid = job.metadata.uid
         self.failures.forget(uid)
         for column in (self._verdicts, self._notices, self._overtaken, self._numbers, self._refusals):

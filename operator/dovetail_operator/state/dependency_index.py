@@ -1,4 +1,4 @@
-"""Which GPUJob waits for which, as the jobs' specs have it. An index over the state's jobs, no I/O."""
+"""Index of which GPUJob waits for which, from the jobs' specs. No I/O."""
 
 from collections.abc import Mapping
 
@@ -10,20 +10,20 @@ from dovetail_operator.arrays import expected_tasks
 
 
 class Dependencies:
-    """Kept beside `jobs`, by `namespace/name`: `put` and `drop` tell what changed there."""
+    """The index, kept in step with `jobs` by `put` and `drop`. Keys are `namespace/name`."""
 
     def __init__(self, jobs: Mapping[str, GPUJob]) -> None:
         self._jobs = jobs
         self._awaited: dict[str, tuple[str, ...]] = {}
         self._dependents: dict[str, set[str]] = {}
         self._circles: dict[str, tuple[str, ...]] = {}
-        # Tasks that jobs wait for and that are not there yet, each with the array that is to make it.
+        # Tasks that jobs wait for and that do not exist yet, each with the array that will create it.
         self._unmade: dict[str, str] = {}
         self._stale = False
         self._news: set[str] = set()
 
     def put(self, job: GPUJob) -> None:
-        """The job is there, perhaps with other dependencies than before."""
+        """Record a version of a job. Its dependencies may differ from the previous version's."""
         key = key_of(job.metadata)
         awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
         if (job.status.phase in FINISHED and key in self._circles) or key in self._unmade:
@@ -31,33 +31,36 @@ class Dependencies:
         if awaited == self._awaited.get(key, ()):
             return
         self._set(key, awaited)
-        # A new circle goes through a job that others wait for; where there was one, it may be open now.
+        # A new cycle passes through a job that others wait for; a known cycle may now be broken.
         self._stale = self._stale or key in self._dependents or key in self._circles
         self._stale = self._stale or (expected_tasks.has_tasks(job) and bool(expected_tasks.of(job, self._dependents)))
 
     def drop(self, job: GPUJob) -> None:
-        """The job is gone. Those that wait for its name go on waiting."""
+        """Record that a job is deleted. Jobs that depend on its name keep waiting."""
         key = key_of(job.metadata)
         self._set(key, ())
         self._stale = self._stale or key in self._circles or (expected_tasks.is_task(job) and key in self._dependents)
 
     def dependents_of(self, key: str) -> list[str]:
-        """The jobs that name this one."""
+        """The keys of the jobs that depend on this one, sorted."""
         return sorted(self._dependents.get(key, ()))
 
     def take_news(self) -> set[str]:
-        """The jobs of circles that have come about or are gone since this was asked last: each has to say so."""
+        """Return the jobs whose dependency cycle has appeared or ended since the last call.
+
+        The status of each of these jobs has to change.
+        """
         self._find_circles()
         news, self._news = self._news, set()
         return news
 
     def is_awaited(self, job: GPUJob) -> bool:
-        """Whether a job that depends on this one has not yet written down what became of it."""
+        """Whether a dependent of this job does not have the job's current state in its status yet."""
         dependents = (self._jobs.get(key) for key in self.dependents_of(key_of(job.metadata)))
         return any(each is not None and self._has_to_note(each, job.metadata.name) for each in dependents)
 
     def states_of(self, job: GPUJob) -> list[DependencyStatus]:
-        """How each dependency of the job stands."""
+        """The current state of each of the job's dependencies."""
         if not job.spec.dependencies:
             return []
         return states_of(
@@ -67,7 +70,7 @@ class Dependencies:
         )
 
     def obstacle_of(self, job: GPUJob) -> Obstacle | None:
-        """Why the job may not start for the sake of others; None where there is nothing of the kind."""
+        """Why the job's dependencies keep it from starting; None if they do not."""
         if not job.spec.dependencies:
             return None
         missing = unmet(self.states_of(job), spec=job.spec)
@@ -103,7 +106,7 @@ class Dependencies:
         return () if any(map(self._is_over, circle)) else circle
 
     def _is_over(self, key: str) -> bool:
-        """Whether a job of a circle has ended or is gone, or a task that was still to be made is there."""
+        """Whether a job of a cycle has ended or is deleted, or a task that was missing now exists."""
         job = self._jobs.get(key)
         if key in self._unmade:
             return job is not None
@@ -114,7 +117,7 @@ class Dependencies:
             return
         waiting = [self._jobs[key] for key in self._awaited if key in self._jobs]
         self._unmade = expected_tasks.of_all(waiting, [key for key in self._dependents if key not in self._jobs])
-        # A task that is not there yet waits for whatever its array waits for.
+        # A task that does not exist yet waits for whatever its array waits for.
         needs = {task: Needs(keys=(array,)) for task, array in self._unmade.items()}
         before, needs = self._circles, needs | {key_of(job.metadata): self._needs(job) for job in waiting}
         self._circles = {key: way for key, way in circles(needs).items() if key in self._jobs}

@@ -1,4 +1,4 @@
-"""Which jobs have a record due, in memory. No I/O."""
+"""Which jobs have a record to be written to the history, in memory. No I/O."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ _BATCH: Final = 200
 
 
 class Due(NamedTuple):
-    """A job whose record is to be written; `gone`: its object was deleted."""
+    """A job whose record is to be written. `gone`: its object is deleted."""
 
     job: GPUJob
     gone: bool
@@ -27,14 +27,14 @@ class Dues:
         self._kept: set[str] = set()
 
     def call_on_change(self, on_change: Callable[[], None]) -> None:
-        """Call this each time that a job is added, in the place of what was called before."""
+        """Call `on_change` each time a job is added. Replaces the previous callback."""
         self._on_change = on_change
 
     def __len__(self) -> int:
         return len(self._due)
 
     def put(self, job: GPUJob) -> None:
-        """A job was seen."""
+        """Add an observed job if it has begun or ended since its record was written."""
         uid = job.metadata.uid
         if uid in self._kept or is_parent(job) or not is_worth_keeping(job):
             return
@@ -42,7 +42,7 @@ class Dues:
             self._add(Due(job, gone=False))
 
     def drop(self, job: GPUJob) -> None:
-        """A job's object is gone: whatever it was about to become, this is its end."""
+        """Add a deleted job unless its final record is written: the deletion is its end."""
         uid = job.metadata.uid
         self._begun.discard(uid)
         if uid in self._kept:
@@ -51,16 +51,22 @@ class Dues:
             self._add(Due(job, gone=True))
 
     def is_kept(self, job: GPUJob) -> bool:
-        """Whether the record of how it ended is written. Of an array or a sweep its tasks have records."""
+        """Whether the job's final record is written.
+
+        True for arrays and sweeps: their tasks have records.
+        """
         return job.metadata.uid in self._kept or is_parent(job)
 
     def take(self) -> list[Due]:
-        """The next ones, in order of arrival; `done` follows, once they are written."""
+        """Remove and return the next jobs in order of arrival.
+
+        Call `done` once their records are written.
+        """
         uids = list(self._due)[:_BATCH]
         return [self._due.pop(uid) for uid in uids]
 
     def done(self, dues: Iterable[Due]) -> None:
-        """Their records are written."""
+        """Note that these records are written."""
         for due in dues:
             uid = due.job.metadata.uid
             if due.gone or (uid in self._due and self._due[uid].gone):
@@ -73,4 +79,4 @@ class Dues:
 
 
 def _ignore() -> None:
-    """The history has not started."""
+    """Ignore the change: the history has not started."""

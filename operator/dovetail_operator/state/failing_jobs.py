@@ -1,6 +1,8 @@
-"""Jobs on which our own code fails: each is told so, and tried again after a while, later each time. No I/O.
+"""Jobs on which our own code fails: reported to the user and retried with a growing delay.
 
-What it fails on may lie in the cluster and pass, or in the job and stay: then it costs a look every few minutes.
+No I/O.
+
+The cause may lie in the cluster and pass, or in the job and stay. A lasting cause costs one attempt every 300 s.
 """
 
 from dataclasses import dataclass
@@ -20,7 +22,11 @@ _LONGEST_SECONDS: Final = 300.0
 
 @dataclass(slots=True)
 class _Failure:
-    """That it fails on a generation of the job; `until` it is not tried again, None until somebody asks."""
+    """A failure on one generation of a job.
+
+    `until` is the time of the next attempt, None before `obstacle_of` is first called. `tried`: the next attempt is
+    due.
+    """
 
     generation: int
     message: str
@@ -30,7 +36,7 @@ class _Failure:
 
 
 class Failing:
-    """The jobs, by UID."""
+    """The failing jobs, by UID."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Failure] = {}
@@ -39,7 +45,7 @@ class Failing:
         return uid in self._known
 
     def note(self, job: GPUJob, error: Exception) -> bool:
-        """It fails on this generation of the job. False where that is known and it is not time for another try."""
+        """Record a failure on this generation. False if it is known and no retry was due."""
         known = self._known.get(job.metadata.uid)
         again = known is not None and known.generation == job.metadata.generation
         if known is not None and again and not known.tried:
@@ -52,7 +58,7 @@ class Failing:
         return True
 
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
-        """What the job is told; None where nothing has failed on it, or where it is time to try it again."""
+        """The obstacle that the job's status shows; None if nothing failed or a retry is due."""
         known = self._known.get(job.metadata.uid)
         if known is None or known.generation != job.metadata.generation or known.tried:
             return None
@@ -63,10 +69,10 @@ class Failing:
         return None if known.tried else Obstacle(message=known.message, until=known.until)
 
     def is_tried(self, job: GPUJob) -> bool:
-        """Whether it has failed on this generation of the job, which is now being tried again."""
+        """Whether our code failed on this generation of the job and now retries it."""
         known = self._known.get(job.metadata.uid)
         return known is not None and known.generation == job.metadata.generation and known.tried
 
     def forget(self, uid: str) -> None:
-        """The job is gone."""
+        """Drop a deleted job."""
         self._known.pop(uid, None)

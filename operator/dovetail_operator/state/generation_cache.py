@@ -1,4 +1,4 @@
-"""What is kept of jobs from look to look of the queue: as long as each look asks for it, and no longer."""
+"""A cache whose entries live from one cycle of the queue to the next, and no longer."""
 
 from typing import Generic, TypeVar
 
@@ -6,20 +6,23 @@ T = TypeVar("T")
 
 
 class Remembered(Generic[T]):
-    """By the job's UID. Within a look `get` what the look before kept and `keep` what the next one may find."""
+    """The cache, by the job's UID. In a cycle, `get` reads the previous cycle's entries.
+
+    `keep` stores an entry for the next cycle. An entry that a cycle does not keep is dropped at its end.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, T] = {}
         self._kept: dict[str, T] = {}
 
     def get(self, uid: str) -> T | None:
-        """What the look before kept of that job."""
+        """The entry that the previous cycle kept for the job, or None."""
         return self._known.get(uid)
 
     def keep(self, uid: str, value: T) -> None:
-        """Keep it for the next look."""
+        """Store an entry for the next cycle."""
         self._kept[uid] = value
 
     def forget_others(self) -> None:
-        """The look is over: what it did not keep is dropped, with all that it was made of."""
+        """End the cycle: drop every entry that it did not keep."""
         self._known, self._kept = self._kept, {}

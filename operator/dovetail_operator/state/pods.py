@@ -1,4 +1,7 @@
-"""Which pods there are: whose they are, which of them leave, and what kubelet gave them. No I/O."""
+"""Index of pods: their owners, which are being deleted, and which devices kubelet gave them.
+
+No I/O.
+"""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
@@ -14,26 +17,29 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class JobPods:
-    """The pods of GPUJobs, and whatever pod is being deleted. Feed it every change of a pod."""
+    """The pods of GPUJobs, and all pods that are being deleted.
+
+    Pass every pod event to `changed`.
+    """
 
     def __init__(self) -> None:
-        # All that prove to be of a GPUJob, by its key; and that key by the pod's UID.
+        # All pods that belong to a GPUJob, by its key; and that key by the pod's UID.
         self._labelled: dict[str, dict[str, Pod]] = {}
         self._keys: dict[str, str] = {}
-        # Those of them that a batch Job looks after, by its UID and their own.
+        # Those that a batch Job controls, by its UID and their own.
         self._of_child: dict[str, dict[str, Pod]] = {}
-        # The same by their batch Job alone, for who asks again and again while nothing changes.
+        # The same as a tuple for each batch Job, for callers that ask often while nothing changes.
         self._listed: dict[str, tuple[Pod, ...]] = {}
-        # Pods that are being deleted, of whomever, by UID.
+        # Pods of any owner that are being deleted, by UID.
         self._going: dict[str, Pod] = {}
-        # What kubelet gave to pods that asked a vendor's resource, by their UIDs, until they are gone.
+        # The devices that kubelet gave to pods that request a vendor's resource, by pod UID, until the pod is deleted.
         self._given: dict[str, tuple[DeviceClaim, ...]] = {}
 
     def changed(self, type_: EventType, pod: Pod) -> str | None:
-        """A pod has changed; the key of its GPUJob, None for a pod that belongs to none."""
+        """Record a pod event. Returns the key of the pod's GPUJob, None for a pod of no GPUJob."""
         self._note_going(type_, pod)
         uid = pod.metadata.uid
-        # It stays its job's, whoever takes the label off it.
+        # A pod remains its job's even if its label is removed.
         key = self._keys.get(uid) or _key_of(pod)
         if key is None:
             return None
@@ -51,7 +57,7 @@ class JobPods:
         return key
 
     def _forget(self, uid: str, *, key: str) -> None:
-        """A pod is not any more as it was known."""
+        """Drop a pod that is deleted or has a new controller."""
         if self._keys.pop(uid, None) is None:
             return
         known = self._labelled[key]
@@ -72,18 +78,21 @@ class JobPods:
             self._going.pop(pod.metadata.uid, None)
 
     def note_given(self, uids: Iterable[str], *, ledger: Ledger) -> None:
-        """Remember what kubelet gave those of these pods that are GPUJobs': it tells while they run, not after."""
+        """Keep the devices that kubelet gave to those of these pods that belong to GPUJobs.
+
+        Kubelet reports them only while the pod runs.
+        """
         for uid in uids:
             claim = ledger.claim(uid)
             if uid in self._keys and claim is not None and claim.resource and claim.devices:
                 self._given[uid] = claim.devices
 
     def given(self, pods: Sequence[Pod]) -> dict[str, tuple[DeviceClaim, ...]]:
-        """What kubelet gave each of them, by UID; nothing where Dovetail chose the devices."""
+        """The devices that kubelet gave each pod, by UID; empty where Dovetail chose the devices."""
         return {pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods}
 
     def of(self, child: Job | None) -> tuple[Pod, ...]:
-        """The pods of a batch Job; the very same tuple as long as none of them has changed."""
+        """The pods of a batch Job. Returns the identical tuple as long as none of them has changed."""
         pods = self._of_child.get(child.metadata.uid) if child is not None else None
         if child is None or pods is None:
             return ()
@@ -93,11 +102,11 @@ class JobPods:
         return listed
 
     def named(self, key: str) -> list[Pod]:
-        """The pods of all batch Jobs that the GPUJob of that key has had."""
+        """The pods of all batch Jobs that the GPUJob with this key has had."""
         return [pod for pod in self._labelled.get(key, {}).values() if _controller_of(pod) is not None]
 
     def left_over(self, key: str, *, number: int, child: Job | None) -> list[Pod]:
-        """Pods of the job with that key and number that are at work or leave, and are none of its batch Job `child`."""
+        """Unfinished pods of the job with this key and number that `child` does not control."""
         return [
             pod
             for pod in self._labelled.get(key, {}).values()
@@ -107,16 +116,16 @@ class JobPods:
         ]
 
     def are_there(self, key: str) -> bool:
-        """Whether there is any pod of the GPUJob of that key."""
+        """Whether any pod of the GPUJob with this key exists."""
         return key in self._labelled
 
     def leaving(self, *, running: Container[str]) -> list[Pod]:
-        """Pods that are being deleted, and those of batch Jobs whose UIDs are not among the `running`."""
+        """Pods that are being deleted, and pods of batch Jobs whose UIDs are not in `running`."""
         left = [pod for owner, pods in self._of_child.items() if owner not in running for pod in pods.values()]
         return [*self._going.values(), *(pod for pod in left if pod.metadata.uid not in self._going)]
 
     def job_of(self, uid: str) -> str | None:
-        """The key of the GPUJob whose pod that is; None for a pod of none."""
+        """The key of the GPUJob that the pod belongs to; None for a pod of no GPUJob."""
         return self._keys.get(uid)
 
 

@@ -1,7 +1,8 @@
-"""Pods that the Job controller cannot make: a ResourceQuota, Pod Security or a missing service account refuses them.
+"""Pods that the Job controller cannot create, for example because of a ResourceQuota.
 
-The batch Job says nothing of it, so its job would hold its room for ever, and a gang could stay half started. What the
-Job controller tells is an event about the batch Job.
+Other causes are Pod Security and a missing service account. The batch Job's status does not show the refusal, so its
+job would hold its reserved room forever, and a gang could stay half started. The Job controller reports the refusal as
+an event on the batch Job.
 """
 
 import re
@@ -15,17 +16,17 @@ from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition, worker_of
 from dovetail_operator.job.plan import Doubt
 
-# The Job controller tries again by itself: what passes soon takes no room away.
+# The Job controller retries by itself: a refusal that soon passes does not cost the job its room.
 _PATIENCE_SECONDS: Final = 4.0
 _REST_SECONDS: Final = 30.0
 _LONGEST_REST_SECONDS: Final = 300.0
 FAILED_CREATE: Final = "FailedCreate"
-# Of the words: that several events are meant, and the name of a pod, which is another one each time.
+# Removed from messages: the note on combined events, and the pod's name, which differs each time.
 _AROUND: Final = re.compile(r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is )?')
 
 
 def lacks_pods(job: GPUJob, child: Job, pods: Sequence[Pod]) -> bool:
-    """Whether the job's batch Job is at work and has not as many pods as it should have."""
+    """Whether the job's batch Job is running and has fewer pods than it should have."""
     if is_external(job) or not is_on_the_way(job, child):
         return False
     if true_condition(child, "SuccessCriteriaMet", "FailureTarget") is not None:
@@ -35,9 +36,9 @@ def lacks_pods(job: GPUJob, child: Job, pods: Sequence[Pod]) -> bool:
 
 
 def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> str:
-    """Why pods of this start of the batch Job cannot be made, in the API server's words; empty where none tells.
+    """Why the API server refuses pods of this start of the batch Job, in its words; else empty.
 
-    What was refused before the newest of the `pods` was made has passed: the others are on their way.
+    Ignores refusals from before the newest of the `pods` was created: the Job controller creates pods again since then.
     """
     start = child.status.start_time
     since = max([start or "", *(pod.metadata.creation_timestamp for pod in pods)])
@@ -54,7 +55,7 @@ def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> s
 
 
 def doubt_of(job: GPUJob, *, words: str) -> Doubt:
-    """The plan of a job whose pods are refused does not hold: others may have its room until it is tried again."""
+    """Doubt the plan of a job whose pods are refused: its room is free until the next try."""
     reason: Reason = "Quota" if "exceeded quota" in words else "Invalid"
     times = min(10, max(0, job.status.plans - 1))
     return Doubt(
@@ -67,14 +68,17 @@ def doubt_of(job: GPUJob, *, words: str) -> Doubt:
 
 
 class RefusedPods:
-    """What is told of pods that cannot be made, for as long as the API server keeps it. Feed it each such event."""
+    """The FailedCreate events of batch Jobs, for as long as the API server keeps them.
+
+    Pass each such event to `changed`.
+    """
 
     def __init__(self) -> None:
-        # By the UID of the batch Job, and their own names.
+        # By the UID of the batch Job, and the event's name.
         self._told: dict[str, dict[str, Event]] = {}
 
     def changed(self, type_: EventType, event: Event) -> None:
-        """An event that a pod of a batch Job cannot be made was seen, or is gone."""
+        """Record a FailedCreate event, or its deletion."""
         uid, name = event.involved_object.uid, event.metadata.name
         told = self._told.setdefault(uid, {})
         if type_ == "DELETED":
@@ -85,7 +89,7 @@ class RefusedPods:
             del self._told[uid]
 
     def doubt(self, job: GPUJob, child: Job, pods: Sequence[Pod]) -> Doubt | None:
-        """Why the plan of a job does not hold of whose batch Job pods are missing; None where nothing is told of it."""
+        """Why the plan of a job does not hold whose batch Job lacks pods; None without a refusal."""
         told = self._told.get(child.metadata.uid)
         if told is None or not lacks_pods(job, child, pods):
             return None

@@ -1,6 +1,6 @@
-"""What each worker of a job asks: the spec as read, the memory that was learned, the alternative that was chosen.
+"""What each worker requests: from the spec, learned memory and the chosen alternative.
 
-Reading a spec takes longer than looking it up: a reading is kept for each generation of a job. No I/O.
+Reading a spec takes longer than a lookup, so each generation of a job is read once. No I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 
 
 class Requests:
-    """Reads what jobs ask, over the store and the decisions."""
+    """Reads what jobs request, from the store and the decisions."""
 
     def __init__(
         self,
@@ -43,18 +43,18 @@ class Requests:
         self._decisions = decisions
         self._default_policy = default_policy
         self._namespace_policies = dict(namespace_policies)
-        # By UID, for one generation.
+        # By UID, with the generation that was read.
         self._readings: dict[str, tuple[int, Reading]] = {}
 
     def ask_of(self, job: GPUJob) -> Ask | None:
-        """What each worker asks: the chosen alternative of a started job, else the preferred one.
+        """What each worker requests: a started job's chosen alternative, else the preferred one.
 
-        None where the request cannot be read.
+        None if the request cannot be read.
         """
         return self.chosen_of(job, ways=self.ways_of(job))
 
     def chosen_of(self, job: GPUJob, *, ways: Sequence[Ask]) -> Ask | None:
-        """The alternative of `ways` in which the job was started, else the first."""
+        """The alternative of `ways` that the job was started with, else the first. None without any."""
         child = self._store.child_of(job)
         if not ways:
             return None
@@ -67,12 +67,12 @@ class Requests:
         return next((way for way in ways if chosen is not None and way.resource == chosen.resource), ways[0])
 
     def ways_of(self, job: GPUJob) -> list[Ask]:
-        """All alternatives of what each worker asks, with the estimated memory."""
+        """All alternatives of what each worker requests, with the estimated memory."""
         use = self.memory_of(job)
         return [estimated(ask, use=use) for ask in self.read(job).asks]
 
     def memory_of(self, job: GPUJob) -> MemoryUse | None:
-        """What the job uses and what was learned for it; None where there is nothing to say."""
+        """What the job uses and what was learned for it; None if neither is known."""
         return self._store.learning.use_of(
             job,
             next(iter(self.read(job).asks), None),
@@ -81,12 +81,15 @@ class Requests:
         )
 
     def estimate_of(self, job: GPUJob) -> int | None:
-        """The learned memory in MiB; None where the job's strategy uses no estimate, or nothing is known."""
+        """The learned memory in MiB; None if the job uses no estimate or nothing is known."""
         use = self.memory_of(job) if self._store.learning.estimates(job) else None
         return None if use is None else use.estimate_mib
 
     def read(self, job: GPUJob) -> Reading:
-        """The job's request as it is written. What our own code fails on is recorded, and read again when it is due."""
+        """Read the job's request, once per generation.
+
+        An exception in our own code is recorded as a failure, and the request is read again when its retry is due.
+        """
         generation, reading = self._readings.get(job.metadata.uid, (-1, Reading()))
         failed = reading == Reading() and self._decisions.failures.is_tried(job)
         if generation == job.metadata.generation and not failed:
@@ -102,10 +105,10 @@ class Requests:
         return reading
 
     def put(self, job: GPUJob) -> None:
-        """A version of a GPUJob was observed: a new generation is read when somebody asks."""
+        """Do nothing: `read` reads a new generation when it is first asked for."""
 
     def drop(self, job: GPUJob) -> None:
-        """A GPUJob is deleted."""
+        """Drop the reading of a deleted GPUJob."""
         self._readings.pop(job.metadata.uid, None)
 
     def _largest_promise_mib(self) -> int:
@@ -113,7 +116,10 @@ class Requests:
 
 
 def read_request(job: GPUJob, *, refusal: str | None, default_policy: Policy, vendors: Vendors) -> Reading:
-    """What each worker asks, and what is wrong with the spec. A job with a `refusal` has no template to read."""
+    """Read what each worker requests, and what is wrong with the spec.
+
+    A job with a `refusal` has no template, so its spec is not read.
+    """
     if refusal is not None:
         return Reading(obstacle=Obstacle(message=refusal))
     try:

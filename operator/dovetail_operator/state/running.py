@@ -1,7 +1,7 @@
-"""The jobs at work of a cycle, kept as long as nothing has changed that they follow from. No I/O.
+"""Running jobs of a scheduling cycle, cached while their inputs stay the same. No I/O.
 
-Each cycle takes all of them, and hardly one of thousands has changed since the cycle before: an entry is kept as long
-as the job, its batch Job and its pods are the very same objects. `dovetail.queue.inputs` computes each entry.
+Each cycle needs all of them, and few of thousands have changed since the previous cycle. An entry is valid as long as
+the job, its batch Job and its pods are the identical objects. `dovetail.queue.inputs` computes each entry.
 """
 
 from dovetail.api.gpujob import GPUJob
@@ -12,10 +12,13 @@ from dovetail_operator.state.state import State
 
 
 class Runs(Remembered[AtWork]):
-    """The jobs at work from look to look, by UID."""
+    """Running jobs by UID, from one cycle to the next."""
 
     def of(self, job: GPUJob, *, key: str, state: State, running: set[str]) -> AtWork | None:
-        """The job of that key at work, None where it is not; the UID of its batch Job is noted in `running`."""
+        """The running job with this key, or None if it does not run.
+
+        Adds its batch Job's UID to `running`.
+        """
         child = state.store.child_named(key)
         if child is None:
             return None

@@ -1,4 +1,7 @@
-"""What the operator knows of each GPUJob, in one observation: the store and the decisions, read together. No I/O."""
+"""Everything that the operator knows of one GPUJob: the store and the decisions together.
+
+No I/O.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -28,10 +31,9 @@ from dovetail_operator.state.store import Store
 
 
 class State:
-    """The store of what was observed, the table of decisions, and what follows from both for one job.
+    """The store, the table of decisions, and the answers that follow from both for one job.
 
-    Its methods answer from the two and change neither. `records` says which jobs have a record in the history, None
-    where no history is kept.
+    No method changes either. `records` says which jobs have a record in the history; None if no history is kept.
     """
 
     def __init__(
@@ -56,7 +58,10 @@ class State:
             store.follow(follower)
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
-        """All that bears on one GPUJob; None where there is none of that name, or another controller manages it."""
+        """Gather everything about one GPUJob.
+
+        None if no GPUJob has this key, or another controller manages it.
+        """
         store, decisions, job = self.store, self.decisions, self.store.jobs.get(key)
         if job is None or not is_ours(job):
             return None
@@ -93,7 +98,10 @@ class State:
         )
 
     def obstacle_of(self, job: GPUJob, *, now: datetime) -> Obstacle | None:
-        """What keeps the job from starting, whatever the queue decides; the first of several by precedence."""
+        """Why the job cannot start, independent of the queue.
+
+        Returns the first obstacle by precedence.
+        """
         if (message := self.store.unreadable_message(job.metadata.uid)) is not None:
             return Obstacle(message=message)
         failures = self.decisions.failures
@@ -114,14 +122,14 @@ class State:
         )
 
     def is_left_to_itself(self, uid: str, *, key: str) -> bool:
-        """Whether a job has no batch Job, no pods and no plan, and nothing is known that keeps it from starting."""
+        """Whether a job has no batch Job, pods or plan, and no known obstacle."""
         store = self.store
         if store.child_named(key) is not None or store.pods.are_there(key):
             return False
         return store.unreadable_message(uid) is None and self.decisions.leaves_alone(uid)
 
     def number_of(self, job: GPUJob) -> int | None:
-        """The job's short number, if it has one."""
+        """The job's short number, or None."""
         return job.status.number or self.decisions.numbers.get(job.metadata.uid)
 
     def unnumbered(self) -> list[GPUJob]:
@@ -129,9 +137,9 @@ class State:
         return [job for job in self.store.jobs.values() if self.number_of(job) is None and is_ours(job)]
 
     def _left_over(self, job: GPUJob, *, child: Job | None) -> list[Pod]:
-        """Pods of an earlier run that are left although nothing is to run."""
+        """Pods of an earlier run that still exist although the job does not run."""
         number, key = self.number_of(job), key_of(job.metadata)
-        # A batch Job of its name that is not its own is an obstacle of its own, with its own message.
+        # A foreign batch Job with the job's name is a separate obstacle with its own message.
         is_free = child is not None or self.store.child_named(key) is None
         if number is None or not is_free or not wants_admission(job, child):
             return []
@@ -152,7 +160,7 @@ def build_state(
     records: Dues | None = None,
     leaves_bad_cards: bool = False,
 ) -> State:
-    """An empty state over `view`."""
+    """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
     decisions = Decisions()
     requests = Requests(store, decisions, default_policy=default_policy, namespace_policies=namespace_policies)

@@ -1,4 +1,4 @@
-"""The store of what was observed: objects and indexes over them. Watch events alone change it. No I/O."""
+"""The store of observed objects and indexes over them. Only watch events change it. No I/O."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -27,24 +27,26 @@ from dovetail_operator.state.dependency_index import Dependencies
 from dovetail_operator.state.pods import JobPods
 from dovetail_operator.state.refused_pods import RefusedPods
 
-# Agents report every 300 s at least: an older report does not say what a device does now.
+# Agents report at least every 300 s. An older report does not show what a device does now.
 _MAX_REPORT_AGE_SECONDS: Final = 660.0
 
 
 class JobFollower(Protocol):
-    """Follows GPUJobs as the store observes them."""
+    """Receives each version and each deletion of a GPUJob from the store."""
 
     def put(self, job: GPUJob) -> None:
-        """A version of a GPUJob was observed."""
+        """Take a new version of a GPUJob."""
 
     def drop(self, job: GPUJob) -> None:
-        """A GPUJob's object is deleted; `job` is its last version."""
+        """Take the deletion of a GPUJob. `job` is its last version."""
 
 
 class Store:
-    """GPUJobs, the batch Jobs that carry our label, pods, nodes and quotas, by `namespace/name` of the GPUJob.
+    """GPUJobs, batch Jobs with our label, pods, nodes and quotas.
 
-    The `controller` package feeds it every watch event, and nothing else writes to it. Everybody may read.
+    Keys are the GPUJob's `namespace/name`.
+
+    The `controller` package passes every watch event to it and is its only writer. Any module may read.
     """
 
     def __init__(
@@ -72,22 +74,25 @@ class Store:
         self.footprint = Footprint(job_limits or JobLimits())
         self._followers: list[JobFollower] = [self.learning, self.expectations, self.dependencies, self.tasks]
         self._children: dict[str, Job] = {}
-        # Why the newest version of a job cannot be read, by UID. `jobs` has the version before.
+        # Why the newest version of a job cannot be read, by UID. `jobs` has the previous version.
         self._unreadable: dict[str, str] = {}
         self._gpunodes: dict[str, GPUNode] = {}
 
     def follow(self, follower: JobFollower) -> None:
-        """Tell `follower` every version and every deletion of a GPUJob from now on."""
+        """Pass every version and every deletion of a GPUJob to `follower` from now on."""
         self._followers.append(follower)
 
     # --- events ------------------------------------------------------------------------------------------------
 
     def lean(self, job: GPUJob) -> GPUJob:
-        """The job without what the operator does not keep; versions with the same template share it."""
+        """The job without the parts that the operator does not keep.
+
+        Versions share an equal template.
+        """
         return self.footprint.lean(job, known=self.jobs.get(key_of(job.metadata)))
 
     def job_changed(self, job: GPUJob) -> bool:
-        """Store a GPUJob; False for one that is older than the known one, or the same."""
+        """Store a GPUJob. False if it is not newer than the stored version."""
         key, job = key_of(job.metadata), self.lean(job)
         known = self.jobs.get(key)
         if known is not None and not is_newer(job.metadata, known.metadata):
@@ -101,7 +106,7 @@ class Store:
         return True
 
     def job_unreadable(self, meta: ObjectMeta, *, message: str) -> bool:
-        """The newest version of a GPUJob cannot be read. False for a job of which no version was read."""
+        """Record that the newest version of a GPUJob cannot be read. False if no version is stored."""
         known = self.jobs.get(key_of(meta))
         if known is None or known.metadata.uid != meta.uid:
             return False
@@ -109,21 +114,21 @@ class Store:
         return True
 
     def job_deleted(self, key: str, *, uid: str) -> None:
-        """A GPUJob is deleted; one of the same name with another UID stays."""
+        """Remove a deleted GPUJob. A job with the same name and another UID stays."""
         known = self.jobs.get(key)
         if known is not None and known.metadata.uid == uid:
             del self.jobs[key]
             self._forget(known)
 
     def child_changed(self, child: Job) -> None:
-        """Store a batch Job, unless the known one is newer."""
+        """Store a batch Job, unless the stored version is newer."""
         key = key_of(child.metadata)
         known = self._children.get(key)
         if known is None or is_newer(child.metadata, known.metadata):
             self._children[key] = child
 
     def child_event(self, type_: EventType, child: Job) -> str:
-        """A batch Job with our label has changed; the key of its GPUJob."""
+        """Record an event of a batch Job with our label. Returns the key of its GPUJob."""
         key = key_of(child.metadata)
         if type_ != "DELETED":
             self.child_changed(child)
@@ -132,7 +137,7 @@ class Store:
         return key
 
     def pod_event(self, type_: EventType, pod: Pod) -> str | None:
-        """A pod has changed; the key of its GPUJob, None for a pod of none."""
+        """Record a pod event. Returns the key of the pod's GPUJob, None for a pod of no GPUJob."""
         if type_ == "DELETED":
             self.view.pod_gone(pod)
             self.quotas.pod_gone(pod.metadata.uid)
@@ -144,12 +149,12 @@ class Store:
         if key is not None and type_ != "DELETED":
             self.pods.note_given([pod.metadata.uid], ledger=self.view.ledger)
             if node is not None:
-                # The node's agent may have reported the pod's memory before this event.
+                # The node's agent may have reported the pod's memory before this event arrived.
                 self._measure(node)
         return key
 
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
-        """A GPUNode has changed; the keys of the GPUJobs that the report has news about."""
+        """Store a GPUNode. Returns the keys of the GPUJobs that the report changes something for."""
         self._gpunodes[gpunode.metadata.name] = gpunode
         given = self.view.gpunode_changed(gpunode)
         self.pods.note_given(given, ledger=self.view.ledger)
@@ -162,7 +167,7 @@ class Store:
         return list(dict.fromkeys([*jobs, *self._measure(gpunode)]))
 
     def gpunode_deleted(self, name: str) -> None:
-        """A GPUNode is deleted."""
+        """Remove a deleted GPUNode."""
         self._gpunodes.pop(name, None)
         self.bad_cards.gone(name)
         self.overuses.gone(name)
@@ -179,30 +184,30 @@ class Store:
                 yield child
 
     def child_named(self, key: str) -> Job | None:
-        """The batch Job of that name, whether or not it belongs to the GPUJob of that name."""
+        """The batch Job with this key, whether or not it belongs to the GPUJob with this key."""
         return self._children.get(key)
 
     def child_of(self, job: GPUJob) -> Job | None:
-        """The job's own batch Job; None also where the batch Job of its name belongs to something else."""
+        """The job's own batch Job; None if it has none, or its name belongs to another owner."""
         child = self.child_named(key_of(job.metadata))
         return child if child is not None and is_child(child, job=job) else None
 
     def unreadable_message(self, uid: str) -> str | None:
-        """Why the newest version of a GPUJob cannot be read; None where it was read."""
+        """Why the newest version of a GPUJob cannot be read; None if it was read."""
         return self._unreadable.get(uid)
 
     def is_unreadable(self, key: str) -> bool:
-        """Whether the API server has a version of this GPUJob that cannot be read, newer than the known one."""
+        """Whether the API server has a newer version of this GPUJob that cannot be read."""
         known = self.jobs.get(key)
         return known is not None and known.metadata.uid in self._unreadable
 
     def is_unnoted_task(self, job: GPUJob) -> bool:
-        """Whether the job is a task whose end its array's status does not show yet."""
+        """Whether the job is a task whose end is not yet in its array's status."""
         parent = self.jobs.get(parent_key(job) or "")
         return parent is not None and self.tasks.is_unnoted(job, parent=parent)
 
     def is_of_a_job(self, uid: str) -> bool:
-        """Whether this pod belongs to a GPUJob's own batch Job, so that the GPUJob ends when the pod has to."""
+        """Whether this pod belongs to a GPUJob's own batch Job, so that evicting it ends the GPUJob."""
         job = self._job_of_pod(uid)
         return job is not None and any(pod.metadata.uid == uid for pod in self.pods.of(self.child_of(job)))
 
@@ -225,12 +230,12 @@ class Store:
         return self.jobs.get(self.pods.job_of(uid) or "")
 
     def _holders_of(self, uuids: set[str], *, node: str) -> list[str]:
-        """UIDs of the pods that hold one of these devices of a node."""
+        """UIDs of the pods that hold one of these devices on a node."""
         claims = self.view.ledger.claims_on(node) if uuids else ()
         return [claim.key for claim in claims if any(device.uuid in uuids for device in claim.devices)]
 
     def _measure(self, gpunode: GPUNode) -> list[str]:
-        """Add a report to what jobs have used; the keys of jobs with a new memory peak."""
+        """Add a report to the jobs' measurements. Returns the keys of jobs with a new memory peak."""
         claims = list(self.view.ledger.claims_on(gpunode.metadata.name))
         owners = {claim.key: self._job_of_pod(claim.key) for claim in claims}
         self.measured.reported(gpunode, claims=claims, jobs={uid: job for uid, job in owners.items() if job})
@@ -246,6 +251,6 @@ class Store:
 
 
 def is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:
-    """Whether an object is a later version than the known one."""
-    # KEP-5504: versions of one resource compare as numbers. Lists and streams may arrive out of order.
+    """Whether `new` is a later version of the object than `known`."""
+    # KEP-5504: versions of one resource compare as numbers. Lists and watches may deliver them out of order.
     return int(new.resource_version) > int(known.resource_version)

@@ -1,4 +1,4 @@
-"""What every job takes of the limits: out of the operator's state, no I/O."""
+"""What every job takes of the quotas, computed from the operator's state. No I/O."""
 
 from collections.abc import Container
 from datetime import datetime
@@ -16,13 +16,13 @@ from dovetail_operator.state.state import State
 
 
 def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None" = None) -> list[Counted]:
-    """Jobs that run, start or wait, and those whose end is not yet noted where use counts. `waiting` are UIDs.
+    """Count jobs that run, start or wait, and ended jobs whose use still counts.
 
-    With a `cache`, jobs that have not changed since the last call with it are not counted again.
+    `waiting` has the UIDs of waiting jobs. With a `cache`, unchanged jobs are not counted again.
     """
     found = []
     cache = Counts() if cache is None else cache
-    # Each cycle looks at thousands of jobs: at none of them where nothing counts them.
+    # Each cycle has thousands of jobs: skip them all if no quota and no group counts them.
     anyone = bool(state.store.quotas.all)
     for key, job in state.store.jobs.items():
         if not anyone and not job.spec.group:
@@ -38,7 +38,7 @@ def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None
 
 
 class _Known(NamedTuple):
-    """What was counted of a job, and all that it was made of; objects are never changed, but replaced."""
+    """The result for a job, and every input of it. Inputs are replaced, never changed in place."""
 
     counted: Counted | None
     job: GPUJob
@@ -49,10 +49,10 @@ class _Known(NamedTuple):
 
 
 class Counts(Remembered[_Known]):
-    """What jobs take that are not over, from count to count, by their UIDs."""
+    """What unfinished jobs take, by UID, from one cycle to the next."""
 
     def of(self, job: GPUJob, *, key: str, state: State, waits: bool) -> Counted | None:
-        """What the job of that key takes or waits for; None where it does neither."""
+        """What the job with this key takes or waits for; None if it does neither."""
         uid, child, version = job.metadata.uid, state.store.child_named(key), state.store.quotas.version
         verdict = state.decisions.verdicts.get(uid)
         plan = verdict if isinstance(verdict, Admitted) else None
@@ -75,12 +75,12 @@ class Counts(Remembered[_Known]):
 
 
 def children_of_jobs(state: State) -> frozenset[Child]:
-    """The batch Jobs that are GPUJobs' own; none where no quota needs them."""
+    """The batch Jobs that GPUJobs own; empty if no quota needs them."""
     if not state.store.quotas.all:
         return frozenset()
     return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.store.children())
 
 
 def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
-    """What a job has used that is deleted now; None where no quota counts it."""
+    """What a job has used that is being deleted; None if no quota counts it."""
     return use_of_deleted(job, ask_of=state.requests.ask_of, quotas=state.store.quotas, now=now)
