@@ -105,9 +105,27 @@ _AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=ag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A cluster as the user may see it at one moment.
+    """A cluster as the user may see it; `Unseen` says why something could not be read.
 
-    `resources_asked` has the extended resources that the pods of a namespace ask above 0, by namespace.
+    now               the time of the reads
+    kinds             Dovetail's CRDs
+    nodes             the Nodes
+    gpunodes          the agents' reports
+    leases            the Lease of each component that elects a leader
+    config            the ConfigMap of the settings
+    runtime_class     the RuntimeClass `nvidia`
+    priority_class    the PriorityClass of GPUJobs' pods
+    webhook           the webhook's configuration
+    policies          names of the admission policies
+    bound_policies    names of the policies' bindings
+    webhook_pods      the webhook's Deployment
+    agents            the agents' DaemonSet
+    rights            whether each component's account has each right that it needs
+    cluster_policies  the ClusterPolicies of NVIDIA's GPU operator
+    slices            the ResourceSlices of DRA drivers for GPUs
+    namespaces        the Namespaces
+    resources_asked   extended resources that pods request above 0, by namespace
+    job_namespaces    the namespaces that have GPUJobs
     """
 
     now: datetime
@@ -132,7 +150,7 @@ class Picture:
 
 
 async def look(cluster: Cluster) -> Picture:
-    """Read everything, side by side. Raises only where the API server does not answer at all."""
+    """Read everything. Raises `KubeError` only if the API server does not answer at all."""
     leases = await asyncio.gather(*(seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
     agents = await seen(_agents(cluster))
     homes = {"agent": RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}

@@ -22,7 +22,22 @@ _SHORTEST_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What the command line asks: which jobs, in which order, and how they are shown."""
+    """The query of a list command: which jobs, in which order, and how they are shown.
+
+    states      only these states, as Slurm's letters
+    ids         only these numbers, ranges and names; each must exist
+    names       only jobs of these names
+    fields      the columns
+    sort        the columns to sort by
+    limit       the first jobs, or the last ones if negative; None for all
+    everything  ended jobs too
+    completed   only ended jobs
+    users       only jobs of these users
+    projects    only jobs of these projects
+    since       no jobs that ended before this time (RFC 3339)
+    by_state    one table for each state
+    tree        one table with jobs below those that they wait for
+    """
 
     states: frozenset[str] = frozenset()
     ids: Sequence[selection.Wanted] = ()

@@ -30,7 +30,25 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How a campaign went. Times are in seconds, allocations ratios from 0 to 1 of all devices' compute."""
+    """The results of a campaign.
+
+    jobs                  jobs of the campaign
+    gpus                  devices of the cluster
+    seconds               duration of the campaign
+    placed                jobs that had a place
+    succeeded             jobs that ended with success
+    failed                jobs that ended otherwise
+    waiting               jobs that still wait at the end
+    submitted_per_second  mean rate of submission
+    placed_per_second     mean rate of placement
+    peak_allocation       highest allocation, as a ratio from 0 to 1 of all devices' compute
+    mean_allocation       mean allocation, as such a ratio
+    wait_p50_seconds      median time from submission to a place; None without a placed job
+    wait_p95_seconds      95th percentile of that time
+    audits                audits that ran
+    findings              what the audits found
+    problem               why the campaign ended early; empty if it did not
+    """
 
     jobs: int
     gpus: int

@@ -17,7 +17,18 @@ HOPELESS: Final = frozenset({"ExceedsCapacity", "Invalid"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How many jobs of a campaign are where. The counts add up to `jobs`, with those not yet submitted."""
+    """Counts of a campaign's jobs by state; with those not submitted yet, they add up to `jobs`.
+
+    jobs             all jobs of the campaign
+    submitted        accepted by the API server
+    waiting          without a place, with the hopeless ones
+    hopeless         waiting for a reason that remains even when other jobs end
+    running          with a place, and not ended
+    succeeded        ended with success
+    failed           ended otherwise
+    allocated_milli  compute that they hold now, in thousandths of a device
+    reasons          how many wait for each reason
+    """
 
     jobs: int
     submitted: int

@@ -34,7 +34,31 @@ _MOST_WORKERS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """The checked options of gbatch."""
+    """The checked options of gbatch.
+
+    name              the job's name
+    command           the container's command
+    request           the GPUs of each worker; None for a job without GPUs
+    shared            whether the job shares devices
+    priority          the job's priority
+    limit_seconds     the time limit
+    max_retries       how often a failed run is repeated
+    workers           the number of pods
+    image             the container's image
+    workdir           the container's working directory
+    policy            the placement policy; None for the namespace's
+    pool              the pool of nodes
+    project           the project that the job counts for
+    begin_time        the earliest start, as RFC 3339
+    dependencies      the jobs that this job waits for
+    any_dependency    whether one of them suffices
+    wait_on_failure   whether the job keeps waiting when a dependency can no longer be met
+    notify            recipients and events of notifications
+    array             the tasks of an array
+    sweep             the parameters of a sweep
+    annotations       further annotations of the job
+    host_resources    CPU and memory of each worker
+    """
 
     name: str
     command: Sequence[str]

@@ -28,7 +28,7 @@ class Holder:
     memory_mib: int
 
     def called(self, *, namespace: str) -> str:
-        """`job 5`, with its share when that is not the whole, and its namespace when that is another one."""
+        """A name such as `job 5`, with its share if below 1, and its namespace if not `namespace`."""
         name = f"pod {self.pod}" if self.job is None else f"job {self.job}"
         details = [] if self.namespace == namespace else [self.namespace]
         details += [] if self.share_milli == WHOLE_MILLI else [f"{self.share_milli / WHOLE_MILLI:g}"]

@@ -47,33 +47,46 @@ _KEPT_OUT: Final[frozenset[Reason]] = frozenset({"Invalid", "Evaluating"})
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """The queue at `now`; the view's ledger has claims for admitted workers without a node."""
+    """The queue at `now`; the view's ledger has claims for admitted workers without a node.
+
+    now         the time for which the queue is computed
+    view        nodes, devices and the ledger of claims
+    learned     estimates of memory, run times and arrivals
+    quotas      pools, priorities, fair shares and limits
+    run_times   assumed run times of jobs without a limit
+    sites       the nodes that a candidate's pods may go to, by its `site`
+    waiting     the jobs that wait for room
+    leaving     the latest ends of held claims
+    expected    the same claims with their likely ends
+    counted     what other jobs use of the limits
+    children    the batch Jobs whose pods count as their GPUJobs'
+    starting    the GPUJob of each claim for a worker without a node, by the claim's key
+    batch_jobs  each job's own batch Job, by the GPUJob's UID
+    """
 
     now: datetime
     view: ClusterView
     learned: Learned
     quotas: Quotas
     run_times: RunTimes
-    # By the `site` of a candidate, the nodes that its pods may go to.
     sites: dict[str, list[str]] = field(default_factory=dict)
     waiting: list[Candidate] = field(default_factory=list)
-    # The latest ends of held claims, and the same with their likely ends.
     leaving: list[Leaving] = field(default_factory=list)
     expected: list[Leaving] = field(default_factory=list)
-    # What other jobs use of the limits, and the batch Jobs whose pods count as their GPUJobs'.
     counted: list[Counted] = field(default_factory=list)
     children: frozenset[Child] = frozenset()
-    # The GPUJob of each claim that was made for a worker without a node, by the claim's key.
     starting: dict[str, GPUJob] = field(default_factory=dict)
-    # Each job's own batch Job, by the GPUJob's UID.
     batch_jobs: Mapping[str, Job] = field(default_factory=dict)
 
     def gate(self, asked: Counted) -> LimitGate | None:
-        """The limits, with one more who asks; None where nothing is limited."""
+        """The limits, with `asked` counted too; None if nothing is limited."""
         return self.quotas.gate([*self.counted, asked], children=self.children)
 
     def look(self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None) -> Look:
-        """A cycle with one more who asks. `gate` is one that has been asked about others already."""
+        """A scheduling cycle with `asked` counted too.
+
+        `gate` is a gate that other jobs have already passed through; None for a new one.
+        """
         ledger, counted = self.view.ledger.copy(), [*self.counted, asked]
         windows = windows_of(self.quotas, counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now)
         gate = gate or self.gate(asked)

@@ -1,4 +1,4 @@
-"""A subject and the cluster's objects into an explanation. Pure."""
+"""The explanation of a subject, from the cluster's objects. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ from dovetail.queue.model.candidates import Candidate, way_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A device that the subject has."""
+    """A device, or a share of one, that the subject holds."""
 
     pod: str
     node: str
@@ -46,20 +46,20 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One sentence, and behind it the nodes' answers (for what has no place) or the place (for what has one)."""
+    """A summary, and the nodes' answers for a waiting subject or the devices of a placed one."""
 
     subject: Subject
     summary: str
     answer: Answer | None = None
     held: tuple[Held, ...] = ()
-    # How nodes and devices are compared, where there are some to compare.
+    # How nodes and devices are compared, if any fit.
     basis: str = ""
-    # Every device of the nodes that the subject is on.
+    # Every device of the subject's nodes.
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
 
 def explain(subject: Subject, objects: ClusterObjects, *, now: datetime) -> Explanation:
-    """The explanation as of the objects, which were read `now`."""
+    """Explain the subject from objects that were read at `now`."""
     if subject.state == "placed":
         return _placed(subject, objects)
     if subject.said or subject.ask is None:
@@ -67,7 +67,7 @@ def explain(subject: Subject, objects: ClusterObjects, *, now: datetime) -> Expl
     question, basis = _question(kept_to_pools(subject, objects), objects, now=now)
     found = told_of_pools(answer(question), subject=subject, objects=objects)
     found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
-    # What the queue says is news only where it is something else.
+    # Omit the queue's note if it only repeats the summary.
     notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
     subject = replace(subject, notes=(*notes, BLIND) if objects.quotas is None else notes)
     return Explanation(
@@ -100,7 +100,7 @@ def _question(subject: Subject, objects: ClusterObjects, *, now: datetime) -> tu
 
 
 def _learned_ask(subject: Subject, objects: ClusterObjects, *, queue: QueueView) -> Ask | None:
-    """What a job asks for with the memory that its earlier runs teach; None for what is no job."""
+    """A job's request, with memory estimated from its earlier runs; None for other subjects."""
     job = next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
     if subject.kind != "GPUJob" or job is None:
         return None
@@ -109,7 +109,7 @@ def _learned_ask(subject: Subject, objects: ClusterObjects, *, queue: QueueView)
 
 
 def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterView) -> Ask:
-    """The way in which the queue would meet the ask: on managed nodes or by a vendor's plugin."""
+    """The way in which the queue would meet the request: managed nodes or a vendor's plugin."""
     try:
         first, *others = asks_by_kind(ask, vendors=view.vendors)
     except RequestError:
@@ -119,7 +119,7 @@ def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterVi
 
 
 def _priced(question: Question, objects: ClusterObjects) -> tuple[LiveFragmentation, str]:
-    """The fragmentation term as the extender would have it, had it seen these pods alone, and what it rests on."""
+    """The extender's fragmentation term, learned from these pods alone, and its basis in words."""
     settings = objects.settings
     term, pods = learned_from_pods(
         question.view.ledger, policy=settings.fragmentation_policy, asks=objects.asks_of_pods()
@@ -138,7 +138,7 @@ def _priced(question: Question, objects: ClusterObjects) -> tuple[LiveFragmentat
 
 
 def _owning_job(subject: Subject, objects: ClusterObjects) -> str:
-    """UID of the job that an explained pod belongs to: what its siblings wait for is no promise against it."""
+    """The UID of the pod's job, because room for its waiting siblings must not count against it."""
     name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
     job = next((job for job in objects.jobs if key_of(job.metadata) == f"{subject.namespace}/{name}"), None)
     return "" if job is None else job.metadata.uid
@@ -160,7 +160,7 @@ def _holder_job(job: GPUJob, *, near: str, queue: QueueView) -> Holder:
 
 
 def _ends_by(job: GPUJob, *, queue: QueueView) -> str:
-    """When the job's devices are free at the latest, as the queue has it; empty where nothing limits its run."""
+    """The latest time at which the job frees its devices; empty if nothing limits its run."""
     child = queue.batch_jobs.get(job.metadata.uid)
     start = None if child is None else child.status.start_time
     if start is None or not is_limited(job):
@@ -200,7 +200,7 @@ def _placed(subject: Subject, objects: ClusterObjects) -> Explanation:
 
 
 def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[Held]:
-    """The devices that kubelet gave to a pod for a vendor's plugin, as its node reports."""
+    """The devices that kubelet assigned to a pod for a vendor's plugin, as its node reports."""
     gpunode = next((each for each in gpunodes if each.metadata.name == pod.spec.node_name), None)
     status = GPUNodeStatus() if gpunode is None else gpunode.status
     uuids = {card_of(id_) for each in status.assignments if each.uid == pod.metadata.uid for id_ in each.devices}

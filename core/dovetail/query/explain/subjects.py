@@ -1,4 +1,4 @@
-"""What is explained, a pod, a job or a request: what it asks for, and how far it is. Pure."""
+"""The subject of an explanation (pod, job or request): its request and its state. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +23,22 @@ State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is explained. `said` is why there is nothing to ask the engine, for the states that need no answer of it;
-    `notes` are sentences of others, such as the queue's."""
+    """The subject of an explanation.
+
+    kind       what it is
+    called     how sentences name it, such as `Job 5 (train)`
+    state      how far it is
+    name       the object's name; empty for a request
+    namespace  its namespace
+    number     a job's number
+    uid        the object's UID; empty for a request
+    ask        each worker's request; None if it requests no GPU, or is unreadable
+    workers    how many workers need room
+    pod_spec   the spec of its pods, for their node constraints
+    pods       the pod, or the job's pods
+    said       why the engine is not asked; empty if it is
+    notes      sentences from elsewhere, such as the queue's
+    """
 
     kind: Literal["Pod", "GPUJob", "Request"]
     called: str
@@ -42,7 +56,7 @@ class Subject:
 
 
 def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
-    """A pod as the API server has it."""
+    """The subject for a pod, from the pod's JSON object."""
     pod = convert(raw, as_type=Pod, strict=False)
     meta = pod.metadata
     subject = Subject(
@@ -88,7 +102,7 @@ def _gates(raw: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job | None = None) -> Subject:
-    """A GPUJob with its pods and its own batch Job, where it has one."""
+    """The subject for a GPUJob, with its pods and its own batch Job, if it has one."""
     meta, status = job.metadata, job.status
     subject = Subject(
         kind="GPUJob",
@@ -98,7 +112,7 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         namespace=meta.namespace,
         number=status.number,
         uid=meta.uid,
-        # The fewest that an elastic job may start with: the queue waits for no more.
+        # The fewest workers of an elastic job, because the queue does not wait for more.
         workers=job.spec.min_workers or job.spec.workers,
         pods=tuple(pods),
     )
@@ -131,7 +145,7 @@ def _job_state(subject: Subject, job: GPUJob, *, child: Job | None) -> Subject:
 
 
 def _missing(job: GPUJob, pods: Sequence[Pod], *, child: Job | None) -> int:
-    """How many of its workers have no node yet. Without `child` the batch Job is inferred."""
+    """The number of workers without a node; without `child`, infer the batch Job from `pods`."""
     child = child or inferred_batch_job(job, pods=pods)
     if child is None:
         return workers_of(job)
