@@ -1,1 +1,4 @@
-"""The queue: waiting jobs and a ledger in, verdicts out. Pure: no I/O, no clock, no state between two cycles."""
+"""The queue: waiting jobs and a ledger in, verdicts out. Pure.
+
+No I/O, no clock, and no state between two scheduling cycles.
+"""

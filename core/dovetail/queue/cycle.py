@@ -1,7 +1,7 @@
-"""Who may start now: in order of priority and age, each job is placed whole or told what it is short of.
+"""The scheduling cycle: each waiting job, in order, is placed whole or gets a reason.
 
-The first job that does not fit reserves its earliest start, by the time limits of those that run. Later ones pass it
-where they do not delay it: beside what is kept for it, or because their own time limit ends them before.
+The first job that does not fit gets a reservation for its earliest start, from the time limits of running jobs. Later
+jobs backfill: they start where they do not delay it, outside the reserved devices or within their own time limit.
 """
 
 import heapq
@@ -25,10 +25,11 @@ from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Beside
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, short_of
 
-# How far apart ends have to be to count for themselves when looking ahead: this, or a part of the time until then.
+# Ends closer together than this count as one when the cycle simulates the future: so many seconds, or this share of the
+# time until then.
 _STEP_SECONDS: Final = 10.0
 _STEP_SHARE: Final = 0.005
-# What no end of a job mends: such a job waits for other nodes, and keeps nobody.
+# Reasons that no end of a job changes: such a job waits for other nodes and blocks no one.
 _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
 
 
@@ -42,19 +43,21 @@ def admit(
     evictor: Evictor | None = None,
     windows: Windows | None = None,
 ) -> Iterator[Verdict]:
-    """One verdict for each waiting job, in order. `ledger` and `gate` are used up: hand over copies.
+    """Yield one verdict for each waiting job, in order.
 
-    `leaving` says when claims of the ledger are taken to end; the others stay. An iterator, so that a long cycle can be
-    taken in parts.
+    Uses up `ledger` and `gate`: pass copies.
+
+    `leaving` says when claims of the ledger are expected to end; all others stay. An iterator, so that the caller can
+    spread a long cycle over several turns.
     """
     look = Look(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
     return (look.at(job) for job in order(waiting))
 
 
 class Look:
-    """One look at the queue, job by job in order; then, if so wished, another one at each time when jobs end.
+    """One scheduling cycle, job by job in order; on request, simulated ones at each later end.
 
-    Admitted jobs are committed to the ledger. During a look room only shrinks, so a shape that was refused once is
+    Admitted jobs are committed to the ledger. Within a cycle room only shrinks, so a shape that was refused once is
     refused again without another placement: many waiting jobs of a few shapes cost a few placements.
     """
 
@@ -75,13 +78,13 @@ class Look:
         self._fit_cache = FitCache(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
-        # A heap once it is looked ahead.
+        # A heap from the first call of `advance` on.
         self._due: list[tuple[float, Leaving]] = []
         self._is_ahead = False
         self._expect(leaving)
         self._due += [(each.expected_seconds, each) for each in self._windows.ends()]
         self.reservation: Reservation | None = None
-        # That of a later job, for which others make way where that does not delay the first one.
+        # The reservation of a later job, for which others are preempted where that does not delay the first one.
         self._second: Reservation | None = None
         self._tries = Tries(ledger, sites=sites)
         self._kept = KeptAside(ledger, sites=sites)
@@ -92,15 +95,17 @@ class Look:
         self._early = False
 
     def advance(self) -> list[tuple[Leaving, Claim]] | None:
-        """Go on to the next ends, and look anew: the claims that end then. None when nothing is known to end.
+        """Advance to the next ends and begin a simulated cycle.
 
-        Ends that are close to each other, for how far away they are, are taken together.
+        Returns the claims that end; None when no end is known.
+
+        Ends that are close together, relative to how far away they are, count as one.
         """
         if not self._due:
             return None
         self._before = self._now
         if not self._is_ahead:
-            # Only now: most looks stay at the time that they began with.
+            # Not before this point: most cycles never simulate the future.
             heapq.heapify(self._due)
             self._is_ahead = True
         first = max(self._now, self._due[0][0])
@@ -121,25 +126,25 @@ class Look:
         self._kept.forget()
         self._second = None
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
-            # Who ends before the time that the queue reckons with leaves room for an earlier start.
+            # A job that ends before its time limit leaves room for an earlier start.
             self.reservation = None
         return gone
 
     @property
     def now(self) -> float:
-        """How many seconds from the start the look is at."""
+        """The simulated time of the cycle, in seconds from its start."""
         return self._now
 
     @property
     def is_after_windows(self) -> bool:
-        """Whether something that was kept for a time has just ended."""
+        """Whether the period of an advance reservation has just ended."""
         return self._before < self._now and any(
             self._before < end.at_seconds <= self._now for end in self._windows.ends()
         )
 
     @property
     def leaving(self) -> list[Leaving]:
-        """The ends that are expected, those of admitted jobs among them."""
+        """The expected ends, including those of admitted jobs."""
         return list(self._ends.values())
 
     def at(self, job: Candidate) -> Verdict:
@@ -165,7 +170,7 @@ class Look:
             job, ledger=self._ledger, sites=self._sites, beside=self._beside_others(job, in_seconds=0.0)
         )
         if cleared is not None:
-            # What is left beside others was reckoned before those had left.
+            # The cached room was computed before the victims had left.
             self._kept.forget()
             return self._let_go(job, cleared)
         if waits.reason not in _HOPELESS:
@@ -186,7 +191,11 @@ class Look:
         return found.shortage
 
     def _reserve(self, job: Candidate) -> None:
-        """Keep its earliest start for the first job, or for one for which others make way beside that."""
+        """Reserve the job's earliest start.
+
+        The first job that does not fit gets a reservation; a later one only where it preempts others and does not delay
+        the first.
+        """
         first = self.reservation
         if first is not None and not self._may_make_way_beside(first):
             return
@@ -205,11 +214,17 @@ class Look:
             self._second = made
 
     def _may_make_way_beside(self, first: Reservation) -> bool:
-        """Whether others may make way for a later job too: for one, and not while they do so for the first."""
+        """Whether a later job may preempt too.
+
+        Only one does per cycle, and none while jobs are preempted for the first one.
+        """
         return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.making_way_for(first.job.key)
 
     def _beside_others(self, job: Candidate, *, in_seconds: float) -> Beside | None:
-        """What is left of a ledger to a job that starts then, beside what is kept for a time and for others."""
+        """What reservations leave of a ledger to a job that starts in `in_seconds`.
+
+        None where they leave all of it.
+        """
         delayed = self._delayed_by(job, in_seconds=in_seconds)
         if not self._windows.wanted and not delayed:
             return None
@@ -225,7 +240,7 @@ class Look:
         return beside
 
     def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
-        """The reservations of other jobs that this one may not delay: it does not end before them."""
+        """The reservations of other jobs that this one would delay: those that begin before it ends."""
         end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
         kept = [each for each in (self.reservation, self._second) if each is not None]
         return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
@@ -239,7 +254,7 @@ class Look:
         return Kept(at_seconds=reserved.at_seconds, claims=reserved.claims, now=tuple(now))
 
     def _still_refused(self, job: Candidate) -> Shortage | None:
-        """The shortage of the look before, where nothing that was freed since then helps."""
+        """The shortage of the cycle before, where nothing that was freed since then helps."""
         shortage = self._refused_before.get(job.shape)
         if shortage is None or helps(job, nodes=self._freed, fit_cache=self._fit_cache, sites=self._sites):
             return None
@@ -247,7 +262,7 @@ class Look:
         return shortage
 
     def _let_go(self, job: Candidate, room: Room) -> Verdict:
-        """The job fits now. Whether it may have the room while others are kept from it."""
+        """The verdict for a job that fits: whether reservations leave it the room."""
         kept: tuple[Reservation, ...] = ()
         for by in self._to_heed(job):
             kept = (*kept, by)
@@ -258,7 +273,7 @@ class Look:
         return self._admitted(job, room)
 
     def _to_heed(self, job: Candidate) -> list[Reservation]:
-        """The reservations that the job may not delay: it does not end before them."""
+        """The reservations and advance reservations that the job must not delay."""
         if job.ask.gpu is None:
             return []
         return [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]

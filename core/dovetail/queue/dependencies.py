@@ -1,4 +1,7 @@
-"""What a job waits for: other jobs of its namespace, by name, and circles among them. Pure."""
+"""Dependencies of a job on other jobs of its namespace, by name, and cycles among them.
+
+Pure.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ _NOT_DONE: Final[Mapping[DependencyCondition, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmet:
-    """The dependencies of a job are not met: the reason, and a sentence that names those it hangs on."""
+    """The dependencies of a job are not met: the reason, and a sentence that names them."""
 
     reason: Reason
     message: str
@@ -34,7 +37,7 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """The jobs that one job still waits for, all of them or `any_one`."""
+    """The jobs that one job still waits for: all of them, or `any_one`."""
 
     keys: tuple[str, ...]
     any_one: bool = False
@@ -43,7 +46,10 @@ class Needs:
 def states_of(
     wanted: Iterable[Dependency], *, job_named: Callable[[str], GPUJob | None], before: Sequence[DependencyStatus] = ()
 ) -> list[DependencyStatus]:
-    """How each dependency stands. What was met `before` stays met, whatever becomes of that job."""
+    """The state of each dependency.
+
+    What was met `before` stays met, even if that job has gone since then.
+    """
     met = {(each.name, each.condition) for each in before if each.state == "Met"}
     return [
         DependencyStatus(
@@ -74,9 +80,9 @@ def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec) -> Unmet | No
 
 
 def circles(needs: Mapping[str, Needs]) -> dict[str, tuple[str, ...]]:
-    """The jobs that wait for themselves, each with the way round from itself to itself.
+    """The jobs that wait for themselves, each with the path from itself back to itself.
 
-    A job that merely waits for one of a circle is not in it.
+    A job that only waits for a job of a cycle is not included.
     """
     stuck = _stuck(needs)
     found = {}
@@ -90,7 +96,7 @@ def circles(needs: Mapping[str, Needs]) -> dict[str, tuple[str, ...]]:
 
 
 def _stuck(needs: Mapping[str, Needs]) -> set[str]:
-    """Jobs that no order of the others ever sets free."""
+    """The jobs that no order of starts and ends ever releases."""
     awaited = {key: {need for need in needs[key].keys if need in needs} for key in needs}
     dependents: dict[str, list[str]] = {}
     for key, others in awaited.items():
@@ -140,6 +146,6 @@ def _failed(states: Sequence[DependencyStatus]) -> Unmet:
 
 
 def _listed(words: Sequence[str], *, link: str) -> str:
-    """The first few, and how many more."""
+    """The first few words, and how many more there are."""
     more = len(words) - _NAMED
     return link.join(words[:_NAMED]) + (f"{link}{more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What a look at the queue says of each job that waits. Values and words only."""
+"""The verdicts of a scheduling cycle on waiting jobs. Values and messages only."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,11 @@ from dovetail.queue.model.candidates import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The job may start; `claims` are what its workers would hold, in the way of `ask`: its plan.
+    """The job may start.
 
-    `limit` names what limit leaves it no more workers, where it may have fewer than it asks for.
+    `claims` are its plan: what its workers are to hold, one claim a worker, for the request `ask`.
+
+    `limit` names the limit that leaves an elastic job fewer workers than it requests; empty otherwise.
     """
 
     key: str
@@ -27,7 +29,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What the first job that does not fit has reserved: where it is to start, and what of that is kept free now."""
+    """The reservation of the first job that does not fit.
+
+    `at_seconds` from now until its start, the `claims` it is to hold then, and what of them is kept free `now`.
+    """
 
     at_seconds: float
     claims: tuple[Claim, ...]
@@ -35,9 +40,9 @@ class Kept:
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """The job waits, and why: one word of the closed set and one sentence with numbers; and where in the queue."""
+    """The job waits: a reason of the closed set, a sentence with numbers, its queue place."""
 
-    # A look makes one for each of thousands of jobs: a struct takes a fifth of the time of a frozen dataclass.
+    # A cycle makes one for each of thousands of jobs: a struct takes a fifth of the time of a frozen dataclass.
 
     key: str
     reason: Reason
@@ -50,16 +55,16 @@ Verdict = Admitted | Waits
 
 
 def short_of(job: Candidate, shortage: Shortage) -> Waits:
-    """The words for a job that does not fit."""
+    """The verdict on a job that does not fit."""
     return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
 
 
 def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
-    """The words for a job that fits, but only on devices that are reserved for an earlier job or a coming window."""
+    """The verdict on a job that fits only on devices that a reservation keeps."""
     if by.words:
         return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
     namespace, _, name = by.job.name.partition("/")
-    # A tenant does not see names of other namespaces.
+    # Tenants must not see the names of other namespaces.
     who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
     above = by.job.priority > job.priority
     before = "which has used less recently" if by.job.share < job.share else "which is older"

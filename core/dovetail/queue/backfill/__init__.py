@@ -1,1 +1,1 @@
-"""Reservations for jobs at the head of the queue, and what may run before them. Pure."""
+"""Reservations for the head of the queue, and backfill: what may run before them. Pure."""

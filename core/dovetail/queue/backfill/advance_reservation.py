@@ -1,7 +1,7 @@
-"""Reservations for a time: GPUs that a quota keeps for those whom it binds, from a moment on. Pure.
+"""Advance reservations: GPUs that a quota keeps for its own jobs during a period. Pure.
 
-They are held as the reservation of the first job that does not fit is: another job may have the devices until then only
-where its time limit ends it before. What runs there already, without a limit, is not sent away.
+They block devices as the reservation of the first job that does not fit does: another job gets the devices before the
+period only where its time limit ends it in time. A job that already runs there without a time limit is not preempted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +20,16 @@ from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, fin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """`gpus` whole GPUs are kept for the jobs of a quota, from `at_seconds` from now on, to `until_seconds`.
+    """`gpus` whole GPUs for the jobs of a quota, from `at_seconds` to `until_seconds` from now.
 
-    `until` is for people. `nodes` are those of its pool, None for any. `resources` are the ways in which GPUs are
-    asked, in order.
+    - `name`: name of the advance reservation in the quota
+    - `quota`: name of the quota
+    - `at_seconds`: seconds from now until the period begins
+    - `gpus`: number of whole GPUs
+    - `until`: end of the period, as users read it in messages
+    - `until_seconds`: seconds from now until the period ends
+    - `nodes`: names of the pool's nodes; None for any node
+    - `resources`: the resource names under which GPUs are requested, in order of preference
     """
 
     name: str
@@ -37,31 +43,42 @@ class Window:
 
     @property
     def key(self) -> str:
-        """What its claims are known by."""
+        """The prefix of the keys of its claims."""
         return f"window/{self.quota}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """What is `wanted` for a time, where that is now, and the quotas that each job is bound by, by the job's key: those
-    are its own."""
+    """The advance reservations of one scheduling cycle.
+
+    - `wanted`: the advance reservations to place
+    - `reservations`: where they are now, by quota
+    - `quotas_of`: the quotas that bind each job, by the job's key; the advance reservations of these do not block the
+      job
+    """
 
     reservations: Mapping[str, Sequence[Reservation]] = field(default_factory=dict)
     quotas_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     wanted: Sequence[Window] = ()
 
     def against(self, job: Candidate, *, start_seconds: float = 0.0) -> list[Reservation]:
-        """What is kept for others than the job and in its way if it starts then: unless it ends before."""
+        """The advance reservations that block the job if it starts then.
+
+        Those of its own quotas do not, nor those whose period does not overlap the time until its limit.
+        """
         return self._in_the_way(job, self.reservations, start_seconds=start_seconds)
 
     def after(
         self, job: Candidate, *, ledger: Ledger, leaving: Sequence[Leaving], start_seconds: float
     ) -> list[Reservation]:
-        """The same where it would be once the ledger is as it is handed over: what is freed may be kept then."""
+        """The same, with the advance reservations placed again on a changed ledger.
+
+        They may move to devices that became free.
+        """
         return self._in_the_way(job, placed(self.wanted, ledger=ledger, leaving=leaving), start_seconds=start_seconds)
 
     def ends(self) -> list[Leaving]:
-        """When what is kept is not kept any more, as ends at which a look may look again."""
+        """The ends of the periods, so that simulated scheduling cycles happen at these times too."""
         kept = [each for found in self.reservations.values() for each in found if each.until_seconds != float("inf")]
         return [Leaving(at_seconds=each.until_seconds, key=each.job.key, job=each.job.key) for each in kept]
 
@@ -80,20 +97,20 @@ class Windows:
 
 
 def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leaving]) -> dict[str, list[Reservation]]:
-    """Where each window's GPUs are going to be, by quota: on devices that are free by then as far as can be known.
+    """Place each advance reservation, by quota, on devices that are expected to be free by then.
 
-    No device is kept twice for one time. The ledger is as before when this returns.
+    No device is kept twice for the same time. The ledger is unchanged when this returns.
     """
     found: dict[str, list[Reservation]] = {}
     before: list[Reservation] = []
-    # Those of a pool first: the others may have what is left.
+    # Those bound to a pool come first: the others can use any node that is left.
     for window in sorted(windows, key=lambda each: (each.nodes is None, each.at_seconds, each.key)):
         future = ledger.copy()
         for each in leaving:
             if each.at_seconds <= window.at_seconds and not each.assumed:
                 future.release(each.key)
         for other in before:
-            # Times that only touch do not overlap.
+            # Periods that only touch do not overlap.
             if window.at_seconds < other.until_seconds and other.at_seconds < window.until_seconds:
                 for claim in other.claims:
                     future.commit(claim)
@@ -112,9 +129,10 @@ def reserve_beside(
     leaving: Sequence[Leaving],
     now_seconds: float,
 ) -> Reservation | None:
-    """The earliest start of a job beside what is kept `against` it; else after that, where all of it has begun.
+    """The earliest start of a job that respects what is kept `against` it.
 
-    None where no end that is known makes room for it. For what is yet to begin nothing stands idle so long before.
+    If there is none and all these periods have begun, the earliest start after they end. None where no known end makes
+    room. A period that is yet to begin does not keep devices idle for a start after it.
     """
     if not against:
         return reserve(job, ledger=ledger, sites=sites, leaving=leaving)
@@ -130,7 +148,10 @@ def reserve_beside(
 def _after(
     job: Candidate, against: Sequence[Reservation], *, ledger: Ledger, sites: Sites, leaving: Sequence[Leaving]
 ) -> Reservation | None:
-    """The earliest start when nothing is kept any more; until then that is for those whom it is kept for."""
+    """The earliest start after all the periods.
+
+    Until then the kept devices serve only those that they are kept for.
+    """
     at = max(each.until_seconds for each in against)
     now = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites=sites)
     if isinstance(now, Room):
@@ -145,7 +166,7 @@ def _after(
 
 
 def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Sequence[Leaving]) -> list[Claim]:
-    """What of these reservations is free now and has to stay so; a device that is kept for several times, once."""
+    """The parts of these reservations that are free now and must stay free, each device once."""
     found: list[Claim] = []
     devices: set[str] = set()
     for each in reservations:
@@ -157,7 +178,7 @@ def kept_of(reservations: Iterable[Reservation], *, ledger: Ledger, leaving: Seq
 
 
 def _claims(window: Window, *, ledger: Ledger) -> list[Claim]:
-    """As many GPUs as there are, one by one; the ledger has them then."""
+    """Claim as many of the GPUs as there are, one by one, and commit them to the ledger."""
     claims: list[Claim] = []
     fit_cache = FitCache(ledger)
     for resource in window.resources:

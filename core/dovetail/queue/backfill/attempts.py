@@ -1,4 +1,4 @@
-"""For which of the jobs that do not fit a reservation is looked for, so that many in vain cost but a few."""
+"""Limits how many unschedulable job shapes get a reservation attempt per scheduling cycle."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,14 +7,15 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.model.candidates import Candidate, Room, Sites, find_room
 
-# Shapes for which a reservation is tried in one look, so that many jobs that no end makes room for cost but a few.
+# Shapes per cycle that get an attempt without further proof. Each attempt takes several placements, and most shapes
+# that follow cannot be placed by any known end.
 _TRIES: Final = 3
 
 
 class Tries:
-    """The shapes that were tried in one look, and those for which there is any hope, which holds for later looks too.
+    """The shapes that got an attempt in this cycle, and those that known ends make room for.
 
-    `ledger` is the one of the look.
+    `ledger` is the ledger of the cycle. What is known of the ends stays valid for later simulated cycles.
     """
 
     def __init__(self, ledger: Ledger, *, sites: Sites) -> None:
@@ -25,15 +26,18 @@ class Tries:
         self._empty: tuple[Ledger, FitCache] | None = None
 
     def take(self, job: Candidate, *, ends: Iterable[str]) -> bool:
-        """Whether a reservation is to be looked for, and then count it: of those whose shape was not tried, the first,
-        and after some in vain only those for whom all claims `ends` together make room."""
+        """Whether to attempt a reservation for the job; if so, count the attempt.
+
+        The first job of each shape gets one. After `_TRIES` shapes, a shape gets one only if the release of all claims
+        in `ends` makes room for it; after twice as many, none does.
+        """
         if job.shape in self._tried or not self._is_worth_it(job, ends=ends):
             return False
         self._tried.add(job.shape)
         return True
 
     def clear(self) -> None:
-        """Another look begins."""
+        """Begin another cycle."""
         self._tried.clear()
 
     def _is_worth_it(self, job: Candidate, *, ends: Iterable[str]) -> bool:
@@ -41,7 +45,7 @@ class Tries:
             return len(self._tried) < _TRIES
         if job.shape not in self._hope:
             if self._empty is None:
-                # Later looks know of no more room than this.
+                # Later cycles have no more room than this.
                 empty = self._ledger.copy()
                 for key in ends:
                     empty.release(key)

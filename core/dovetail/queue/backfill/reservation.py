@@ -1,6 +1,6 @@
-"""The reservation of the first job that does not fit: its earliest start, and what has to be left to it until then.
+"""The reservation of the first job that does not fit: its earliest start and its devices.
 
-EASY backfill (Lifka, The ANL/IBM SP scheduling system, 1995), per device instead of on sums.
+EASY backfill (Lifka, The ANL/IBM SP scheduling system, 1995), on devices instead of sums.
 """
 
 from collections import Counter
@@ -15,9 +15,13 @@ from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Si
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """`job` is to start `at_seconds` from now with `claims`; `words` say for whom that is kept, where it is no job.
+    """A job's start `at_seconds` from now with `claims`.
 
-    Nothing is kept from `until_seconds` on.
+    - `job`: the job; a placeholder candidate for an advance reservation
+    - `at_seconds`: seconds from now until the start
+    - `claims`: what the job is to hold, one claim a worker
+    - `words`: for an advance reservation, the words of messages; empty for a job
+    - `until_seconds`: seconds from now until the reservation ends
     """
 
     job: Candidate
@@ -28,15 +32,17 @@ class Reservation:
 
     @property
     def devices(self) -> int:
-        """Number of devices that are kept."""
+        """The number of devices that are kept."""
         return sum(len(claim.devices) + claim.unnamed for claim in self.claims)
 
 
 def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving]) -> Reservation | None:
-    """The earliest start of a job that does not fit now. None where no end that is known makes room for it.
+    """The earliest start of a job that does not fit now.
 
-    More ends leave more room, so the number of ends that it takes is found by doubling and halving: a few placements
-    however many jobs run.
+    None where no known end makes room for it.
+
+    More ends leave more room, so doubling and bisection find the number of ends: a few placements, however many jobs
+    run.
     """
     nodes = set(sites[job.site]) if job.site in sites else None
     future = _Future(job, ledger=ledger.copy(), sites=sites, ends=_ends(leaving, ledger=ledger, nodes=nodes))
@@ -59,10 +65,11 @@ def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[L
 
 
 def set_aside(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leaving]) -> Ledger:
-    """A copy of the ledger in which what fits stays out of the reservation's way, however long it runs.
+    """A copy of the ledger in which every fit, however long, leaves room for the reservation.
 
-    Of what is reserved only that part is taken which does not come from those who leave before: what is then free on
-    each node and device is the lesser of what is free now and what will be free beside the reservation.
+    The copy commits only the part of the reservation that is not covered by claims that end before its start. The free
+    amount of each node and device is then the smaller of two: what is free now, and what is free once the reservation
+    has begun.
     """
     kept = ledger.copy()
     for claim in kept_now(reservation, ledger=ledger, leaving=leaving):
@@ -71,9 +78,10 @@ def set_aside(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Lea
 
 
 def kept_now(reservation: Reservation, *, ledger: Ledger, leaving: Iterable[Leaving]) -> list[Claim]:
-    """What of the reservation is free now and has to stay so: the rest comes from those who leave before.
+    """The parts of the reservation that are free now and must stay free.
 
-    What is kept for a time and for no job counts on nobody whose end is but a guess.
+    Claims that end before the start give the rest. An advance reservation does not count on ends that are assumed
+    rather than set by a time limit.
     """
     gone = [
         ledger.claim(each.key)
@@ -106,7 +114,7 @@ class _Future:
 
 
 def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str] | None) -> list[Leaving]:
-    """The ends that can matter to a job, by time: of claims that stand, on its nodes."""
+    """The ends that can matter to a job, by time: of claims in the ledger, on the job's nodes."""
     first: dict[str, Leaving] = {}
     for each in sorted(leaving):
         claim = ledger.claim(each.key)
@@ -116,17 +124,17 @@ def _ends(leaving: Iterable[Leaving], *, ledger: Ledger, nodes: set[str] | None)
 
 
 def beyond(claims: Collection[Claim], *, given: Iterable[Claim]) -> list[Claim]:
-    """What `claims` take beyond that which the claims `given` give back, node by node and device by device."""
+    """What `claims` take beyond what the claims `given` give back, by node and by device."""
     left, nodes = _Given(), {claim.node for claim in claims}
     for claim in given:
-        # Of thousands that end most are elsewhere.
+        # Most of thousands of ends are on other nodes.
         if claim.node in nodes:
             left.add(claim)
     return [left.reduce(claim) for claim in claims]
 
 
 class _Given:
-    """Amounts that are given back and not yet counted against anything."""
+    """Amounts that are given back and not yet used up: milli, MiB and numbers of devices."""
 
     def __init__(self) -> None:
         self._left: Counter[tuple[str, str]] = Counter()
@@ -157,7 +165,7 @@ class _Given:
         )
 
     def _take(self, where: str, what: str, amount: int) -> int:
-        """What of `amount` is not given back."""
+        """The part of `amount` that is not given back."""
         taken = min(amount, self._left[where, what])
         self._left[where, what] -= taken
         return amount - taken

@@ -1,4 +1,4 @@
-"""The room beside what is kept for others. Known as long as one look stays at one time."""
+"""The room that reservations leave to other jobs, cached within one scheduling cycle."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, com
 
 
 class KeptAside:
-    """What is left of the ledger of a look beside each set of reservations that a job has to heed.
+    """What each set of reservations leaves of the ledger of a cycle.
 
-    Room only shrinks meanwhile: a shape that was refused beside a set is refused again without another placement.
+    Room only shrinks within a cycle, so a shape that was refused for a set is refused again without another placement.
     """
 
     def __init__(self, ledger: Ledger, *, sites: Sites) -> None:
@@ -22,7 +22,10 @@ class KeptAside:
         self._refused: dict[tuple[tuple[str, ...], object], Shortage] = {}
 
     def room(self, job: Candidate, *, kept: Sequence[Reservation], leaving: Sequence[Leaving]) -> Room | Shortage:
-        """The room of a job beside all that is `kept`, some of which comes from those who are `leaving`."""
+        """The room of a job outside all that is `kept`.
+
+        Claims that are `leaving` cover part of the reservations.
+        """
         keys = tuple(each.job.key for each in kept)
         shortage = self._refused.get((keys, job.shape))
         if shortage is not None:
@@ -37,12 +40,12 @@ class KeptAside:
         return found.shortage
 
     def take(self, room: Room, *, job: Candidate) -> None:
-        """The job has started there."""
+        """Commit the room of a job that starts."""
         for ledger, _ in self._left.values():
             commit(room.claims, job=job, ledger=ledger)
 
     def forget(self) -> None:
-        """Something else is kept, or has ended."""
+        """Clear the cache: the reservations have changed, or a claim has ended."""
         self._left.clear()
         self._refused.clear()
 

@@ -1,1 +1,1 @@
-"""When a waiting job will start, and how sure that is. Pure; randomness is an argument."""
+"""When a waiting job starts, and how certain that is. Pure; randomness is an argument."""

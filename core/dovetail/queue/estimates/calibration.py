@@ -1,9 +1,11 @@
-"""How far estimates of starts are off: learned from those that came true, and told as bounds. Pure.
+"""Error bounds for estimated starts, learned from the estimates of jobs that have started.
 
-The bounds are meant to hold nine in ten starts. They follow the span of the futures that were played, made wider or
-narrower by one factor to each side. Where a start came, in parts of that span, is noted of the latest jobs that have
-started; the factors leave out the few that came earliest and latest of them (split conformal prediction, on a window:
-Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005).
+Pure.
+
+The bounds are to hold for nine of ten starts. They take the span of the simulated futures and widen or narrow it by one
+factor for each side. For the latest jobs that started, the position of the start within the span is recorded. The
+factors leave out the few earliest and latest of these (split conformal prediction, on a window: Vovk, Gammerman,
+Shafer, Algorithmic Learning in a Random World, 2005).
 """
 
 from collections import deque
@@ -11,27 +13,31 @@ from dataclasses import dataclass
 from math import exp, isfinite, log
 from typing import Final
 
-# What is left out of those that came before. Less than one in ten: a job that waits long tells of itself late, so that
-# what is learned lags behind.
+# The share of recorded starts outside the bounds. It is below one in ten because a job that waits long is recorded
+# late, so that the factors lag behind.
 _OUTSIDE: Final = 0.07
-# So many are remembered. At first there are as many as these in their stead, spread evenly, which end at the factors.
+# The number of starts that are remembered. At first, the weight of `_BEFORE_JOBS` evenly spread placeholders replaces
+# them; their spread ends at the initial factors.
 _REMEMBERED: Final = 1_000
 _BEFORE_JOBS: Final = 20.0
-# Where the factors begin, and what they can be.
+# The initial factors, and their limits.
 _BEFORE: Final = 1.3
 _LEAST: Final = 0.1
 _MOST: Final = 8.0
-# Of each job that waits so many estimates are noted, at least so far from each other.
+# Each waiting job contributes so many estimates, at least so far apart.
 _NOTED_OF_EACH: Final = 8
 _LEAST_APART_SECONDS: Final = 30.0
 _MINUTE: Final = 60.0
-# The least span of what is foreseen to each side, in orders of magnitude: plays that agree are not certain.
+# The least span of an estimate to each side, on the log scale: futures that agree are not certain.
 _LEAST_SPAN: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """A start that is foreseen in `seconds`, and in nine of ten futures between `early_seconds` and `late_seconds`."""
+    """An estimated start, in seconds from now.
+
+    In nine of ten futures it lies between `early_seconds` and `late_seconds`.
+    """
 
     seconds: float
     early_seconds: float
@@ -40,19 +46,22 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Nine in ten starts lie between these, in seconds from now."""
+    """The bounds between which nine of ten starts lie, in seconds from now."""
 
     earliest_seconds: float
     latest_seconds: float
 
     def hold(self, waited_seconds: float) -> bool:
-        """Whether the start was within, to the second."""
+        """Whether the start was within the bounds, to the second."""
         return self.earliest_seconds - 1 <= waited_seconds <= self.latest_seconds + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """By how much the span of the futures is made wider to each side. Raises `ValueError` for what cannot have been."""
+    """The factors that widen the span of the futures to each side.
+
+    Raises `ValueError` for a value out of range.
+    """
 
     early: float = _BEFORE
     late: float = _BEFORE
@@ -65,10 +74,10 @@ class Factors:
 
 
 class Misses:
-    """Where starts came, and what that makes of the next bounds.
+    """Where starts fell within their spans, and the bounds that follow from that.
 
-    Learned from several estimates of each job, spread over its wait, so that the bounds hold whenever one is told. Each
-    job weighs one.
+    Several estimates of each job are recorded, spread over its wait, so that the bounds hold for an estimate at any
+    time. Each job has a weight of one.
     """
 
     def __init__(self) -> None:
@@ -79,17 +88,20 @@ class Misses:
 
     @property
     def factors(self) -> Factors:
-        """All that is learned."""
+        """The factors that have been learned so far."""
         if self._factors is None:
             self._factors = self._reckoned()
         return self._factors
 
     def restore(self, factors: Factors) -> None:
-        """Begin with what had been learned before."""
+        """Begin with factors that were learned earlier."""
         self._before, self._factors = factors, None
 
     def told(self, key: str, foreseen: Foreseen, *, now_seconds: float) -> Bounds:
-        """The bounds of a job that waits. Noted whenever half of what was noted last has passed."""
+        """The bounds of a waiting job.
+
+        Records the estimate once half of the last recorded wait has passed.
+        """
         noted = self._told.setdefault(key, [])
         if not noted or now_seconds - noted[-1][0] >= max(_LEAST_APART_SECONDS, noted[-1][1].seconds / 2):
             noted.append((now_seconds, foreseen))
@@ -97,18 +109,18 @@ class Misses:
         return self.bounds(foreseen)
 
     def started(self, key: str, *, now_seconds: float) -> None:
-        """The job has started: that is where it came."""
+        """Record when the job started."""
         noted = self._told.pop(key, ())
         for at_seconds, foreseen in noted:
             self._came.append((_where(foreseen, max(0.0, now_seconds - at_seconds)), 1 / len(noted)))
             self._factors = None
 
     def forget(self, key: str) -> None:
-        """The job is gone."""
+        """Drop a job that was deleted."""
         self._told.pop(key, None)
 
     def bounds(self, foreseen: Foreseen) -> Bounds:
-        """Between which times it starts."""
+        """The times between which it starts."""
         middle, (before, after), factors = _size(foreseen.seconds), _span(foreseen), self.factors
         return Bounds(
             earliest_seconds=max(0.0, exp(middle - factors.early * before) - _MINUTE),
@@ -116,7 +128,7 @@ class Misses:
         )
 
     def _reckoned(self) -> Factors:
-        """What leaves out half of `_OUTSIDE` at each side."""
+        """The factors that leave out half of `_OUTSIDE` on each side."""
         if not self._came:
             return self._before
         came = sorted(self._came)
@@ -126,10 +138,10 @@ class Misses:
 
 
 def _left_out(came: list[tuple[float, float]], *, before: float) -> float:
-    """Above which no more lies than half of `_OUTSIDE`, of those that came, in order, and those in their stead."""
+    """The value above which half of `_OUTSIDE` lies, of the sorted starts and the placeholders."""
     in_all = sum(weight for _, weight in came) + _BEFORE_JOBS
     within = (1 - _OUTSIDE / 2) * in_all
-    # Spread evenly, so that what is beyond the factor that is begun with is as much as is to be left out.
+    # The placeholders are spread evenly, so that their share beyond the initial factor is the share to leave out.
     end = before / (1 - _OUTSIDE)
 
     def stead(where: float) -> float:
@@ -142,23 +154,23 @@ def _left_out(came: list[tuple[float, float]], *, before: float) -> float:
         below += weight
         if below + stead(where) >= within:
             return where
-    # Between two that came those in their stead decide.
+    # Between two recorded starts the placeholders decide.
     return ((within - below) / _BEFORE_JOBS * 2 - 1) * end
 
 
 def _where(foreseen: Foreseen, waited_seconds: float) -> float:
-    """Where in the span a start came: 0 in its midst, -1 and 1 at its ends."""
+    """The position of a start in the span: 0 in its middle, -1 and 1 at its ends."""
     off, (before, after) = _size(waited_seconds) - _size(foreseen.seconds), _span(foreseen)
     return off / (after if off > 0 else before)
 
 
 def _span(foreseen: Foreseen) -> tuple[float, float]:
-    """How far what is foreseen reaches to each side, in orders of magnitude."""
+    """How far the estimate reaches to each side, on the log scale."""
     middle = _size(foreseen.seconds)
     before = max(0.0, middle - _size(foreseen.early_seconds)) + _LEAST_SPAN
     return before, max(0.0, _size(foreseen.late_seconds) - middle) + _LEAST_SPAN
 
 
 def _size(seconds: float) -> float:
-    # A minute off is not much of a short wait.
+    # A minute more or less hardly matters for a short wait.
     return log(seconds + _MINUTE)

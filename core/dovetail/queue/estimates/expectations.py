@@ -1,6 +1,8 @@
-"""What waiting jobs may expect, learned from the GPUJobs that are there: how much of its time limit a job uses, what
-comes at which hour, and how far the starts were off that had been foreseen. A restart learns it anew from the jobs that
-are there, but for the `misses`, which are to be kept. No I/O."""
+"""What to expect of waiting jobs, learned from the GPUJobs that exist. No I/O.
+
+It learns how much of its time limit a job uses, which jobs arrive at which hour, and how far off estimated starts were.
+After a restart it learns all of this again from the GPUJobs, except `misses`, which the caller must keep.
+"""
 
 import re
 from collections.abc import Iterable
@@ -18,14 +20,14 @@ from dovetail.queue.estimates.run_times import RunTimesUsed
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.model.candidates import Candidate
 
-# Ends that say how long a job needs; the others were cut short by somebody.
+# The phases of jobs whose end shows how long they need; other jobs were cut short from outside.
 _BY_ITSELF: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "TimedOut"})
-# What tells runs of the same work apart: a number, or what the API server puts for generateName.
+# The part of a name that differs between runs of the same work: a number, or the suffix of generateName.
 _RUN: Final = re.compile(r"(-[bcdfghjklmnpqrstvwxz2456789]{5}|[-.]?[0-9]+)$")
 
 
 class Expectations:
-    """Feed it every change of every GPUJob."""
+    """Learns from every change of every GPUJob."""
 
     def __init__(self) -> None:
         self._used = RunTimesUsed()
@@ -36,7 +38,7 @@ class Expectations:
         self._came: set[str] = set()
 
     def put(self, job: GPUJob) -> None:
-        """A GPUJob was seen."""
+        """Learn from a GPUJob that was added or has changed."""
         uid, status, limit = job.metadata.uid, job.status, job.spec.active_deadline_seconds
         if status.start_time is None:
             return
@@ -49,48 +51,51 @@ class Expectations:
             self._used.ended(groups_of(job), ran_seconds=ran, limit_seconds=limit)
 
     def drop(self, job: GPUJob) -> None:
-        """A GPUJob is gone."""
+        """Drop a GPUJob that was deleted."""
         self._ended.discard(job.metadata.uid)
         self._came.discard(job.metadata.uid)
         self.misses.forget(job.metadata.uid)
 
     def learned_of(self, job: GPUJob) -> int:
-        """Goes up with each end that may say more of how long the job runs."""
+        """A version that changes with each end that may change the expected run time of the job."""
         return 0 if job.spec.active_deadline_seconds is None else self._learned
 
     def run_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> float | None:
-        """How long the job is likely to run in all; None where it has no limit, or nothing is known of jobs like it."""
+        """The expected run time of the job in total.
+
+        None without a limit, or when no similar jobs are known.
+        """
         limit, groups = job.spec.active_deadline_seconds, groups_of(job)
         if limit is None or not self._used.knows(groups):
             return None
         return self._used.expected_seconds(groups, limit_seconds=limit, so_far_seconds=so_far_seconds)
 
     def range_seconds(self, job: GPUJob, *, so_far_seconds: float = 0.0) -> tuple[float, ...] | None:
-        """How long it runs with the same chance, from the shortest to the longest; None where that is not known."""
+        """Equally likely run times in ascending order, in seconds; None when they are not known."""
         limit, groups = job.spec.active_deadline_seconds, groups_of(job)
         if limit is None:
             return None
         return self._used.range_seconds(groups, limit_seconds=limit, so_far_seconds=so_far_seconds)
 
     def new(self, jobs: Iterable[GPUJob]) -> list[GPUJob]:
-        """Those of which it has not been noted that they came, the oldest first; no more than are remembered."""
+        """The jobs whose submission is not recorded yet, oldest first, at most `REMEMBERED`."""
         found = [job for job in jobs if job.metadata.uid not in self._came]
         found.sort(key=lambda job: job.metadata.creation_timestamp)
         self._came.update(job.metadata.uid for job in found)
         return found[-REMEMBERED:]
 
     def came(self, job: GPUJob, candidate: Candidate | None) -> None:
-        """The job was submitted; a candidate where it asks for something."""
+        """Record the submission of a job; `candidate` is None for a job that requests no GPUs."""
         if candidate is not None:
             self._arrivals.came(candidate, at_seconds=moment(job.metadata.creation_timestamp).timestamp())
 
     def coming(self, *, now: datetime) -> Coming:
-        """What is yet to come, from now on."""
+        """The predicted submissions from now on."""
         return partial(self._arrivals.again, now_seconds=now.timestamp())
 
     def place(self, start: Start, *, now: datetime) -> QueuePlace:
-        """The estimate of a start with its bounds; the position is the queue's word."""
-        # Where nothing is known of run times, a job may end at any time until its limit.
+        """The estimate of a start with its bounds. The caller sets the position."""
+        # Without learned run times, a job may end at any time until its limit.
         early, late = start.range_seconds or (0.0, start.in_seconds)
         foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
         bounds = self.misses.told(start.key, foreseen, now_seconds=now.timestamp())
@@ -104,13 +109,16 @@ class Expectations:
 
 
 def _at(now: datetime, seconds: float) -> str:
-    # To the nearest second, so that the same end gives the same estimate whenever it is reckoned.
-    # Time limits of decades add up to more than a calendar has.
+    # To the nearest second, so that the same end gives the same estimate whenever it is computed. Time limits of
+    # decades add up to dates after the last one that a calendar has.
     return timestamp(after(now, seconds=seconds + 0.5))
 
 
 def groups_of(job: GPUJob) -> tuple[str, ...]:
-    """Of which jobs it is one, from the same work of the same user to all that may run as long."""
+    """The groups of similar jobs, the most similar first.
+
+    They range from the same work of the same user to all jobs with the same limit or request.
+    """
     namespace, limit = job.metadata.namespace, job.spec.active_deadline_seconds
     user, what = job.metadata.annotations.get(USER, ""), f"{job.spec.workers}x{job.status.request}"
     return (

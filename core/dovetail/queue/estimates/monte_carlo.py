@@ -1,7 +1,7 @@
-"""When the waiting jobs are going to start, and how sure that is: many futures played, each as it may well come.
+"""Estimated starts of waiting jobs with their ranges, from many simulated futures. Pure.
 
-In each every job runs as long as one like it may, and jobs of higher priority come as they came on days before. Pure:
-what is drawn follows from the job and the number of the play, so that the same queue is foreseen alike whenever it is.
+In each future every job runs as long as a similar job may, and jobs of higher priority arrive as on days before. The
+draws follow from the job and the number of the play, so that the same queue always gives the same estimates.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,23 +20,26 @@ from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, play
 from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.model.gate import Gate
 
-# So many futures are played, or fewer where that takes very many looks.
+# The number of plays; fewer, but at least `_LEAST_PLAYS`, once they have taken `_LOOKS` scheduling cycles.
 _PLAYS: Final = 15
 _LEAST_PLAYS: Final = 4
 _LOOKS: Final = 1_500
-# The shortest span with this part of the starts that were played makes the range.
+# The range is the shortest span that contains this share of the simulated starts.
 _WITHIN: Final = 0.9
 
 
 class Coming(Protocol):
-    """Tells which jobs are yet to come."""
+    """Predicts which jobs arrive."""
 
     def __call__(self, *, play: int, above: int) -> Iterable[tuple[float, Candidate]]:
-        """Those of a priority `above` that, and in how many seconds, by time; another draw for each `play`."""
+        """Yield jobs of a priority above `above` with the seconds until they arrive, by time.
+
+        Each `play` differs.
+        """
 
 
 def nobody(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:  # noqa: ARG001 - the protocol's
-    """Nobody comes."""
+    """Predict no arrivals."""
     return ()
 
 
@@ -50,9 +53,11 @@ def foresee_with_range(
     coming: Coming = nobody,
     windows: Windows | None = None,
 ) -> Iterator[Start | None]:
-    """The starts of the first jobs that have to wait, in the midst of those that were played, with their ranges.
+    """Yield the starts of the first waiting jobs: the median of the plays, with a range.
 
-    `ledger` is as before in the end; `gate` makes a new one for each play. None between two looks.
+    None between two cycles.
+
+    `ledger` is unchanged in the end; `gate` makes a new gate for each play.
     """
     jobs, ends = order(waiting), list(leaving)
     central, seen = list[Start](), _Seen()
@@ -65,7 +70,7 @@ def foresee_with_range(
         if number >= _LEAST_PLAYS and seen.looks >= _LOOKS:
             break
         then = [_end_drawn(each, play=number) for each in ends]
-        # One by one: of thousands that wait only the first are looked at.
+        # A generator: of thousands of waiting jobs only the first are placed.
         drawn = (_drawn(job, play=number) for job in jobs)
         come = ((at, _drawn(job, play=number)) for at, job in coming(play=number, above=above))
         look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
@@ -77,26 +82,26 @@ def foresee_with_range(
 
 
 def _drawn(job: Candidate, *, play: int) -> Candidate:
-    """The job as it may come."""
+    """The job with a drawn run time."""
     if job.likely_range is None:
         return job
     return replace(job, likely_seconds=_between(job.likely_range, _part(job.key, play=play)))
 
 
 def _end_drawn(end: Leaving, *, play: int) -> Leaving:
-    """The end as it may come."""
+    """The end at a drawn time."""
     if end.likely_range is None:
         return end
     return msgspec.structs.replace(end, likely_seconds=_between(end.likely_range, _part(end.job, play=play)))
 
 
 def _part(job: str, *, play: int) -> float:
-    """From 0 to 1, the same for all that the job has in that play."""
+    """A number from 0 to 1, the same for all claims of the job in one play."""
     return int.from_bytes(blake2b(f"{play}/{job}".encode(), digest_size=6).digest(), "big") / 2**48
 
 
 def _between(ordered: tuple[float, ...], part: float) -> float:
-    """The value at that part of the way through."""
+    """The value at this part of the way through the ascending values, interpolated."""
     at = part * (len(ordered) - 1)
     first = min(int(at), len(ordered) - 1)
     last = min(first + 1, len(ordered) - 1)
@@ -104,7 +109,7 @@ def _between(ordered: tuple[float, ...], part: float) -> float:
 
 
 class _Seen:
-    """What was seen in the plays."""
+    """The starts that the plays have found."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -112,19 +117,22 @@ class _Seen:
         self._starts: list[dict[str, float]] = [{}]
 
     def add(self, start: Start | None) -> None:
-        """A start in this play, or a look."""
+        """Add a start of this play; None counts a scheduling cycle."""
         if start is None:
             self.looks += 1
         else:
             self._starts[-1][start.key] = start.in_seconds
 
     def end(self, at_seconds: float) -> None:
-        """The play is over."""
+        """End this play at this time."""
         self._ended.append(at_seconds)
         self._starts.append({})
 
     def ranged(self, start: Start) -> Start:
-        """The start in the midst of the plays. In one that ended before, it is then at the earliest."""
+        """The start with the median and the range of the plays.
+
+        In a play that ended before the job started, the end of the play counts as its start.
+        """
         played = zip(self._starts, self._ended, strict=False)
         found = sorted(starts.get(start.key, ended) for starts, ended in played)
         if not found:
@@ -134,7 +142,7 @@ class _Seen:
 
 
 def _shortest(ordered: list[float]) -> tuple[float, float]:
-    """The shortest span with that part of the values."""
+    """The shortest span that contains `_WITHIN` of the values."""
     needed = ceil(_WITHIN * len(ordered))
     first = min(range(len(ordered) - needed + 1), key=lambda at: ordered[at + needed - 1] - ordered[at])
     return ordered[first], ordered[first + needed - 1]

@@ -1,7 +1,7 @@
-"""How long jobs really run: learned from those that have ended. Pure.
+"""How long jobs really run, learned from those that have ended. Pure.
 
-Users ask for more time than they need. How much of its limit a job uses is learned from those that have ended: of those
-most like it first, of all others else.
+Users request more time than they need. The part of its limit that a job uses is learned from ended jobs: from the most
+similar group that has enough of them, otherwise from all jobs.
 """
 
 from bisect import bisect_left, insort
@@ -9,20 +9,20 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-# What is learned from: the latest of each group, and so many groups.
+# The number of ended jobs that each group remembers, and the number of groups.
 _REMEMBERED: Final = 200
 _GROUPS: Final = 2_000
-# A group that knows less is not asked.
+# A group with fewer ended jobs is not used.
 _ENOUGH: Final = 5
-# Before anything is known: most jobs use less than their limit.
+# Before any job has ended: most jobs use less than their limit.
 _BEFORE: Final = 0.5
 _LEAST: Final = 0.02
-# The parts of those like it of which a job is told by when they have ended.
+# The quantiles that make a range of run times.
 PARTS: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 
 
 class _Latest:
-    """The latest values, in order of size."""
+    """The latest values, sorted."""
 
     def __init__(self) -> None:
         self._by_age: deque[float] = deque()
@@ -38,7 +38,7 @@ class _Latest:
             del self._sorted[bisect_left(self._sorted, self._by_age.popleft())]
 
     def quantile(self, part: float, *, above: float = float("-inf")) -> float | None:
-        """The value below which that part lies of those `above`; None without any."""
+        """The quantile `part`, 0 to 1, of the values from `above` on; None without any."""
         first = bisect_left(self._sorted, above)
         left = len(self._sorted) - first
         if not left:
@@ -47,7 +47,10 @@ class _Latest:
 
 
 class RunTimesUsed:
-    """Which part of its time limit a job uses. The groups of a job are named from those most like it to the widest."""
+    """The part of its time limit that a job uses.
+
+    Groups of a job are ordered from the most similar to the widest.
+    """
 
     def __init__(self) -> None:
         self._of_all = _Latest()
@@ -55,11 +58,11 @@ class RunTimesUsed:
         self._reckoned: dict[tuple[Sequence[str], float], tuple[float, ...]] = {}
 
     def ended(self, groups: Sequence[str], *, ran_seconds: float, limit_seconds: float) -> None:
-        """A job of these groups has ended by itself."""
+        """Record that a job of these groups ended by itself."""
         used = min(1.0, ran_seconds / limit_seconds)
         self._of_all.add(used)
         for group in groups:
-            # The group that was heard of last goes last.
+            # Least recently updated groups come first, and are dropped first.
             known = self._of_group.pop(group, None) or _Latest()
             known.add(used)
             self._of_group[group] = known
@@ -68,13 +71,16 @@ class RunTimesUsed:
         self._reckoned.clear()
 
     def knows(self, groups: Sequence[str]) -> bool:
-        """Whether enough jobs have ended to tell."""
+        """Whether enough jobs have ended for an estimate."""
         return self._known(groups) is not None
 
     def expected_seconds(
         self, groups: Sequence[str], *, limit_seconds: float, so_far_seconds: float = 0.0, part: float = 0.5
     ) -> float:
-        """How long a job runs that has run `so_far_seconds`: by then this `part` of those like it have ended."""
+        """The expected run time in seconds, in total, of a job that has run `so_far_seconds`.
+
+        It is the quantile `part` of similar jobs.
+        """
         so_far = min(1.0, so_far_seconds / limit_seconds)
         known = self._known(groups)
         used = None if known is None else known.quantile(part, above=so_far)
@@ -86,7 +92,7 @@ class RunTimesUsed:
     def range_seconds(
         self, groups: tuple[str, ...], *, limit_seconds: float, so_far_seconds: float = 0.0
     ) -> tuple[float, ...] | None:
-        """The same for each of `PARTS`; None where too little is known."""
+        """The same for each of `PARTS`, in seconds; None where too little is known."""
         if not self.knows(groups):
             return None
         found = None if so_far_seconds else self._reckoned.get((groups, limit_seconds))
@@ -96,12 +102,12 @@ class RunTimesUsed:
                 for part in PARTS
             )
         if not so_far_seconds:
-            # Thousands wait that are alike, and each look asks of them all.
+            # Cached: thousands of similar jobs wait, and each cycle asks for all of them.
             self._reckoned[groups, limit_seconds] = found
         return found
 
     def _known(self, groups: Sequence[str]) -> _Latest | None:
-        """Of those most like the job of which enough have ended."""
+        """The most similar group of which enough jobs have ended."""
         for group in groups:
             known = self._of_group.get(group)
             if known is not None and len(known) >= _ENOUGH:

@@ -1,4 +1,4 @@
-"""When the waiting jobs are going to start: the queue's own looks, played from one predicted end to the next."""
+"""When waiting jobs start: scheduling cycles simulated from one predicted end to the next."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.model.gate import Gate
 from dovetail.queue.verdicts import Admitted
 
-# The first jobs of the queue are foreseen, and so many ends ahead: what comes later is known too badly to be told.
+# How many jobs of the queue get an estimate, and how many ends are simulated: later ones are too uncertain.
 FORESEEN_JOBS: Final = 100
 _ENDS_AHEAD: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The job `key` of so many `gpus` is to start `in_seconds`, and what that rests on, in one sentence.
+    """The estimated start of the job `key`, which requests `gpus` GPUs, in `in_seconds`.
 
+    `basis` says in one sentence what the estimate assumes. `range_seconds` contains nine of ten simulated starts.
     `range_seconds` has nine in ten of the futures, where those were played.
     """
 
@@ -38,10 +39,11 @@ def foresee(
     leaving: Iterable[Leaving],
     gate: Gate | None = None,
 ) -> Iterator[Start | None]:
-    """The starts of the first jobs that have to wait, as far as can be seen. `ledger` and `gate` are used up: hand over
-    copies.
+    """Yield the estimated starts of the first waiting jobs.
 
-    None between two looks, so that a long simulation can be taken in parts.
+    Uses up `ledger` and `gate`: pass copies.
+
+    Yields None between two cycles, so that the caller can spread a long simulation over several turns.
     """
     return play(order(waiting), look=Look(ledger, sites=sites, leaving=leaving, gate=gate))
 
@@ -49,9 +51,9 @@ def foresee(
 def play(
     ordered: Iterable[Candidate], *, look: Look, coming: Iterable[tuple[float, Candidate]] = ()
 ) -> Iterator[Start | None]:
-    """The same for jobs in order, and with others that are yet `coming`: in how many seconds, by time.
+    """Simulate cycles for jobs in order and for jobs that arrive: (seconds, job), by time.
 
-    They are seen at the next end: what comes before may well take what becomes free then.
+    An arriving job takes part from the next end on: it may take what that end frees.
     """
     pending, over, awaited = _first_that_wait(ordered, look=look), _Over(), _Awaited(coming)
     foreseen = {job.key for job in pending}
@@ -73,14 +75,14 @@ def play(
 
 
 class _Awaited:
-    """Jobs that are yet to come, by time."""
+    """The jobs that arrive, by time."""
 
     def __init__(self, coming: Iterable[tuple[float, Candidate]]) -> None:
         self._coming = iter(coming)
         self._next = next(self._coming, None)
 
     def beside(self, pending: list[Candidate], *, until: float) -> list[Candidate]:
-        """Those that wait and those that came until then, in order."""
+        """The waiting jobs and those that arrive until then, in order."""
         came = []
         while self._next is not None and self._next[0] <= until:
             came.append(self._next[1])
@@ -99,7 +101,7 @@ def _first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candid
 
 
 class _Over:
-    """Jobs whose end is counted on, by node."""
+    """The jobs whose ends the estimates rely on, by node."""
 
     def __init__(self) -> None:
         self._ended: dict[str, dict[str, bool]] = {}
@@ -112,7 +114,7 @@ class _Over:
                 self._early.add(leaving.job)
 
     def basis(self, claims: Iterable[Claim], *, at: Look) -> str:
-        """What has to have ended on the nodes of `claims`."""
+        """The sentence about the ends on the nodes of `claims`."""
         nodes = sorted({claim.node for claim in claims})
         ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}
         over = "a reservation is over by then"

@@ -1,1 +1,1 @@
-"""Who may have how much: quotas, fair share, priorities, pools. Pure."""
+"""Which subject may use how much: quotas, fair share, priorities, pools. Pure."""

@@ -1,7 +1,10 @@
-"""Fair share: what each account has used of late, each GPU second counting half after a half-life. Pure.
+"""Fair share: recent usage of each account, which decays by half every half-life. Pure.
 
-An account is one whom a quota with shares counts. Nothing is added up in memory: what was used until a noted time and
-what ran since then give the same number whoever computes it, and a restart loses nothing.
+An account is what a quota with shares counts: a namespace, a user, or all subjects together. No sum is kept in memory:
+recorded usage and the use since then give the same number in every process, and a restart loses nothing. Pure.
+
+An account is a namespace, user or whole of a quota with shares. No sum is kept in memory: the usage recorded at some
+time and the use since then give the same number in every process, and a restart loses nothing.
 """
 
 import math
@@ -13,17 +16,17 @@ from typing import Final
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.limits.limits import Subject, binds, whom
 
-# The name of a quota and whom of those it binds it counts.
+# The name of a quota, and the name that it counts the subject as.
 Account = tuple[str, str]
-# Levels that differ by less than this are equal, so that the order does not change with every second.
+# Levels that differ by less than this are equal, so that the order does not change every second.
 _STEP: Final = 0.05
-# Whom no quota with shares binds goes as if it had used exactly what is its due.
+# The level of a subject without an account: as if it had used exactly its share.
 _DUE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spell:
-    """`gpus` were in use from `start` to `end`, or still are where there is no end."""
+    """`gpus` GPUs were in use from `start` to `end`, or still are where `end` is None."""
 
     account: Account
     gpus: float
@@ -32,7 +35,7 @@ class Spell:
 
 
 def account_of(quotas: Iterable[GPUQuota], subject: Subject) -> Account | None:
-    """The account that the subject's use goes to: of the quota that names it most closely, then by name."""
+    """The account charged for the subject's use: that of the most specific quota, then by name."""
     found = [quota for quota in quotas if quota.spec.shares is not None and binds(quota.spec, subject)]
     for quota in sorted(found, key=lambda each: (not each.spec.users, not each.spec.namespaces, each.metadata.name)):
         who = whom(quota.spec, subject)
@@ -42,12 +45,12 @@ def account_of(quotas: Iterable[GPUQuota], subject: Subject) -> Account | None:
 
 
 def decayed(gpu_seconds: float, *, seconds: float, half_life_seconds: float) -> float:
-    """What is left of a use after some time."""
+    """The GPU seconds that count of a use after `seconds`."""
     return float(gpu_seconds * 0.5 ** (max(0.0, seconds) / half_life_seconds))
 
 
 def used_by(spell: Spell, *, since: datetime, now: datetime, half_life_seconds: float) -> float:
-    """GPU seconds that a spell has used after `since`, as they count now: the integral of its decaying parts."""
+    """The GPU seconds of a spell after `since`, decayed to `now`: the integral over its time."""
     start = max(spell.start, since)
     end = min(spell.end or now, now)
     if end <= start:
@@ -64,7 +67,10 @@ def usage(
     now: datetime,
     half_life_seconds: float,
 ) -> dict[Account, float]:
-    """What each account has used of late: what was `noted`, at the time `as_of` by quota, and what ran since then."""
+    """Recent usage of each account, in GPU seconds.
+
+    It is what was `noted` as of each quota's time, plus the use since then.
+    """
     found = {
         account: decayed(amount, seconds=(now - as_of[account[0]]).total_seconds(), half_life_seconds=half_life_seconds)
         for account, amount in noted.items()
@@ -77,7 +83,10 @@ def usage(
 
 
 def levels(used: Mapping[Account, float], *, shares: Mapping[str, int]) -> dict[Account, float]:
-    """How much of its due each account has used: 0 nothing, 1 exactly its part. `shares` are the quotas'."""
+    """How much of its share each account has used: 0 is nothing, 1 exactly its share.
+
+    `shares` are by quota.
+    """
     total_used = sum(used.values())
     total_shares = sum(shares[quota] for quota, _ in used)
     if total_used <= 0 or not total_shares:
@@ -87,7 +96,7 @@ def levels(used: Mapping[Account, float], *, shares: Mapping[str, int]) -> dict[
 
 
 def level_of(account: Account | None, *, known: Mapping[Account, float]) -> float:
-    """The level of an account; one that has used nothing goes first, who has no account as if it had had its due."""
+    """The level of an account: 0 before its first use; 1 without an account."""
     return _DUE if account is None else known.get(account, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Limits of GPUQuotas and of groups: whom they bind, what is used of them, and the gate that counts them. Pure."""
+"""Limits of GPUQuotas and groups: whom they bind, what is in use, and their gate. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Refused
 
 Unit = Literal["GPUs", "jobs", "queued", "group"]
-# Whose limit it is (a quota, or a group in its namespace), whom of those it counts, and what.
+# The owner of the limit (a quota, or namespace and group), the name that it counts the subject as, and the unit.
 CounterKey = tuple[str, str, Unit]
 
 _NOBODY: Final = "a user without a name"
@@ -21,7 +21,10 @@ _NOBODY: Final = "a user without a name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Who asks. `user` is empty for a job of which nobody knows who made it, None for a pod that is no GPUJob's."""
+    """The requester.
+
+    `user` is empty where the user of a job is unknown, None for a pod outside GPUJobs.
+    """
 
     namespace: str
     user: str | None = None
@@ -29,9 +32,15 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """No more than `most` at a time of what `counter` counts, of which the job takes `need`; GPUs in thousandths.
+    """A limit for one job. GPUs are counted in thousandths (milli).
 
-    Of a job that may have fewer workers each takes `each`, and the fewest together `least`.
+    - `counter`: what it counts
+    - `most`: the most that may be in use at a time
+    - `need`: what the job takes
+    - `who`: whom it limits, for messages
+    - `quota`: name of the GPUQuota; empty for a group
+    - `each`: what each worker of an elastic job takes
+    - `least`: what the fewest workers of an elastic job take; None for other jobs
     """
 
     counter: CounterKey
@@ -43,14 +52,14 @@ class Limit:
     least: int | None = None
 
     def refusal(self, used: int) -> Refused | None:
-        """Why the job has to wait when so much is used; None where it may go on."""
+        """Why the job must wait while `used` is in use; None where it may start."""
         if used + self._fewest <= self.most:
             return None
         source = f" (GPUQuota {self.quota})" if self.quota and not self.who.startswith(KIND) else ""
         return Refused(reason="Quota", message=f"{self.who[0].upper()}{self.who[1:]} {self._numbers(used)}{source}")
 
     def taken(self, job: Candidate) -> int:
-        """What the job takes with the workers that it has."""
+        """What the job takes with its current number of workers."""
         return self.need if self.least is None else self.each * job.workers
 
     @property
@@ -71,9 +80,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The limits of one job: those it has to keep when it starts, and those of the queue that it stands in.
+    """The limits of one job: `start` applies when it starts, `queue` while it waits.
 
-    `refused` keeps it back whatever the numbers are.
+    `refused` keeps it waiting regardless of numbers. `refused` keeps it back whatever the numbers are.
     """
 
     start: tuple[Limit, ...] = ()
@@ -88,9 +97,10 @@ _NO_TERMS: Final = Terms()
 
 
 class LimitGate:
-    """The queue's gate over the terms of jobs, by their UIDs. `running` are those that take of their limits already.
+    """The queue's gate over the terms of jobs, by their UIDs.
 
-    `used` is what others take beside them, such as pods that are no GPUJob's.
+    The jobs `running` already take of their limits. `used` is what others take in addition, such as pods outside
+    GPUJobs.
     """
 
     def __init__(
@@ -104,7 +114,10 @@ class LimitGate:
             self._count(key, [(limit.counter, limit.need) for limit in self._terms_of(key).start])
 
     def refusal(self, job: Candidate) -> Refused | None:
-        """Why a limit keeps the job back now. A job that it does not keep out of the queue counts as queued."""
+        """Why a limit keeps the job waiting now.
+
+        A job within its queue limits counts as queued from then on.
+        """
         terms = self._terms.get(job.key)
         if terms is None:
             return None
@@ -119,30 +132,30 @@ class LimitGate:
         return next((refused for limit in terms.start if (refused := limit.refusal(self._used[limit.counter]))), None)
 
     def workers(self, job: Candidate) -> int:
-        """With how many of its workers the job may start by its limits now."""
+        """The number of workers with which the job may start within its limits now."""
         if job.least is None:
             return job.workers
         return max(job.least, min([job.workers, *(allowed for allowed, _ in self._allowed(job))]))
 
     def narrows(self, job: Candidate) -> str:
-        """Which limit leaves it no more of its workers than that; empty where it may have all."""
+        """The limit that allows no more workers than that; empty where the job may have all of them."""
         allowed, limit = min(self._allowed(job), key=lambda each: each[0], default=(job.workers, None))
         return "" if limit is None or allowed >= job.workers else f"{KIND} {limit.quota}"
 
     def _allowed(self, job: Candidate) -> list[tuple[int, Limit]]:
-        """How many of the workers each limit leaves that may leave fewer than all."""
+        """The number of workers that each limit of an elastic job leaves."""
         elastic = [limit for limit in self._terms_of(job.key).start if limit.each]
         return [((limit.most - self._used[limit.counter]) // limit.each, limit) for limit in elastic]
 
     def started(self, job: Candidate) -> None:
-        """The job takes of its limits from now on, and stands in no queue."""
+        """Count what the job takes; it is no longer queued."""
         terms = self._terms_of(job.key)
         for limit in terms.queue:
             self._queued[limit.counter].discard(job.key)
         self._count(job.key, [(limit.counter, limit.taken(job)) for limit in terms.start])
 
     def ended(self, key: str) -> None:
-        """What the job took is there again."""
+        """Uncount what the job took."""
         for counter, amount in self._counted.pop(key, ()):
             self._used[counter] -= amount
 
@@ -157,14 +170,17 @@ class LimitGate:
 
 
 def binds(spec: GPUQuotaSpec, subject: Subject) -> bool:
-    """Whether a quota is about this subject."""
+    """Whether a quota applies to this subject."""
     if spec.namespaces and subject.namespace not in spec.namespaces:
         return False
     return not spec.users or subject.user in spec.users
 
 
 def whom(spec: GPUQuotaSpec, subject: Subject) -> str | None:
-    """Who of those that a quota binds the subject is counted as; None where it does not count: nobody's pod by user."""
+    """The name that the quota counts the subject as.
+
+    None where it does not count it: a pod without a user, by user.
+    """
     if spec.per == "Namespace":
         return subject.namespace
     return "" if spec.per == "Together" else subject.user
@@ -179,9 +195,9 @@ def limits_of(
     workers: int = 1,
     least: int | None = None,
 ) -> Terms:
-    """The terms under which a subject may start that takes so many thousandths of GPUs; `jobs` is 0 for a pod.
+    """The limits for a subject that requests `milli` thousandths of GPUs; `jobs` is 0 for a pod.
 
-    With `least` it may start with no more of its `workers` than that.
+    With `least`, it may start with that many of its `workers`.
     """
     each = 0 if least is None else milli // workers
     start: list[Limit] = []
@@ -215,21 +231,24 @@ def limits_of(
 
 
 def group_limit(namespace: str, group: str, *, most: int | None) -> Limit:
-    """The limit of a group of jobs; those without one of their own still count for the others."""
+    """The limit of a group of jobs.
+
+    Without `most` the job has no limit of its own but counts for the others.
+    """
     unlimited = 1 << 30
     key: CounterKey = (f"{namespace}/{group}", "", "group")
     return Limit(counter=key, most=unlimited if most is None else most, need=1, who=f"group {group}")
 
 
 def milli_of(ask: Ask | None, *, workers: int) -> int:
-    """How many thousandths of GPUs all workers ask for; of a device that takes turns, as if they were shares."""
+    """The thousandths of GPUs that all workers request; time-sliced devices count as shares."""
     if ask is None or ask.gpu is None:
         return 0
     return workers * sum(each.count * each.share_milli for each in (ask.gpu, *ask.more))
 
 
 def _who(quota: GPUQuota, counted: str) -> str:
-    """Whose limit it is, in words."""
+    """Whom the limit binds, in words."""
     spec = quota.spec
     if spec.per == "Namespace":
         return f"namespace {counted}"

@@ -1,4 +1,7 @@
-"""Pools: nodes by the label dovetail.dev/pool, which a job asks for or to which quotas keep those they bind. Pure."""
+"""Pools: nodes by the label dovetail.dev/pool.
+
+A job requests one, or quotas restrict jobs to some. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -12,7 +15,10 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pools_of(quotas: Iterable[GPUQuota], subject: Subject, *, asked: str | None = None) -> tuple[str, ...] | Refused:
-    """The pools that the subject may use, none for any node; or why it may not use the one that it asks for."""
+    """The pools that the subject may use, empty for any node.
+
+    Or why it may not use the one it requests.
+    """
     allowed: tuple[str, ...] = ()
     for quota in quotas:
         pools = quota.spec.pools
@@ -31,7 +37,10 @@ def pools_of(quotas: Iterable[GPUQuota], subject: Subject, *, asked: str | None 
 
 
 def in_pools(spec: Mapping[str, Any], pools: Sequence[str]) -> dict[str, Any]:
-    """The pod's spec with a required affinity to nodes of these pools, beside what it requires itself."""
+    """A copy of the pod's spec that also requires nodes of these pools.
+
+    Its own requirements stay.
+    """
     if not pools:
         return dict(spec)
     affinity = dict(spec.get("affinity") or {})

@@ -1,4 +1,4 @@
-"""Which priority a subject may have by the GPUQuotas that bind it, and whether it may preempt others. Pure."""
+"""The priority that GPUQuotas allow a subject, and whether it may preempt others. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from dovetail.queue.model.gate import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The highest priority that a subject may have, and the name of the GPUQuota that says so."""
+    """The highest priority that a subject may have, and the name of the GPUQuota that sets it."""
 
     most: int
     quota: str
 
     def refusal(self, priority: int, *, field: str) -> Refused | None:
-        """Why a priority, as `field` has it, is beyond the bound; None where it is not."""
+        """Why the priority in `field` is above the bound; None where it is not."""
         if priority <= self.most:
             return None
         message = f"{field} is {priority}: GPUQuota {self.quota} allows 0 to {self.most}"
@@ -25,14 +25,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """What counts of a job's priority: never more than its quotas allow, so that raising it later gains nothing."""
+    """The effective priority of a job: at most what its quotas allow."""
 
     priority: int
     may_preempt: bool
 
 
 def bound_of(quotas: Iterable[GPUQuota], subject: Subject) -> Bound | None:
-    """The strictest bound of the quotas that bind the subject; None where none of them has one."""
+    """The strictest bound of the quotas that bind the subject; None where none of them sets one."""
     found = [
         Bound(most=quota.spec.max_priority, quota=quota.metadata.name)
         for quota in quotas
@@ -42,10 +42,13 @@ def bound_of(quotas: Iterable[GPUQuota], subject: Subject) -> Bound | None:
 
 
 def may_preempt(quotas: Iterable[GPUQuota], subject: Subject) -> bool:
-    """Whether jobs of the subject may take the place of others where preemption is on: one quota can forbid it."""
+    """Whether jobs of the subject may preempt others where preemption is on.
+
+    Each quota can forbid it.
+    """
     return not any(not quota.spec.may_preempt and binds(quota.spec, subject) for quota in quotas)
 
 
 def within(priority: int, *, bound: Bound | None) -> int:
-    """The priority that counts."""
+    """The effective priority."""
     return priority if bound is None else min(priority, bound.most)

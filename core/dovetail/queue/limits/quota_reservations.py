@@ -1,4 +1,7 @@
-"""The reservations of GPUQuotas: for whom and when, and what of it is free now. Pure."""
+"""The advance reservations of GPUQuotas: whose they are, when, and what of them is free now.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +38,10 @@ def windows_of(
     leaving: Sequence[Leaving],
     now: datetime,
 ) -> Windows:
-    """What is kept for a time from the jobs of a look. What of it is kept from pods now is noted by quota."""
+    """The advance reservations for one scheduling cycle.
+
+    Sets `quotas.kept`: what is kept from pods now, by quota.
+    """
     keeping = [quota for quota in quotas.all if quota.spec.reservations]
     if not keeping:
         quotas.kept = {}
@@ -53,7 +59,10 @@ def windows_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Use:
-    """GPUs that a job holds on a node, until it ends as far as can be known; no node where that is not known."""
+    """GPUs in milli that a job holds on a node until it ends, as far as is known.
+
+    `node` is empty where the claims are not known; `end_seconds` are from now.
+    """
 
     subject: Subject
     milli: int
@@ -62,7 +71,7 @@ class _Use:
 
 
 def _uses(counted: Iterable[Counted], *, ledger: Ledger, leaving: Iterable[Leaving]) -> list[_Use]:
-    """What jobs hold, claim by claim; of one whose claims nobody knows, all that it asked for."""
+    """What jobs hold, claim by claim; for a job without known claims, all that it requests."""
     claims: dict[str, list[Leaving]] = {}
     for each in leaving:
         claims.setdefault(each.job, []).append(each)
@@ -88,13 +97,13 @@ def _milli(claim: Claim) -> int:
 
 
 def _windows(quota: GPUQuota, uses: Sequence[_Use], *, view: ClusterView, now: datetime) -> Iterator[Window]:
-    """The reservations of a quota as they are now, without those that are over or all in use by those they are for.
+    """The advance reservations of a quota that have not ended and that its jobs do not fill.
 
-    What is used counts towards one of them at a time: of two that overlap each keeps its own number.
+    A use counts towards one of them at a time: two that overlap each keep their own number.
     """
     own = [each for each in uses if binds(quota.spec, each.subject)]
     before: list[tuple[Said, Counter[int]]] = []
-    # Those of a pool first: what runs there counts for them rather than for one that any node serves.
+    # Those bound to a pool come first: use in the pool counts towards them rather than towards one for any node.
     for said in sorted(quota.spec.reservations, key=lambda each: (each.pool is None, each.start, each.name)):
         start, end = moment(said.start), moment(said.end)
         if end <= now:
@@ -126,7 +135,7 @@ def _overlap(one: Said, other: Said) -> bool:
 def _towards(
     gpus: int, uses: Sequence[_Use], *, taken: Counter[int], nodes: Sequence[str] | None, at_seconds: float
 ) -> Counter[int]:
-    """How many thousandths of each use, by its place among them, count towards a reservation of so many GPUs."""
+    """The milli of each use, by its index, that count towards a reservation of `gpus` GPUs."""
     counts: Counter[int] = Counter()
     for place, use in enumerate(uses):
         elsewhere = nodes is not None and use.node and use.node not in nodes
@@ -143,10 +152,10 @@ def _nodes_in(view: ClusterView, pool: str) -> list[str]:
 
 
 def _on_nodes(claims: Iterable[Claim]) -> list[KeptOnNode]:
-    """What is kept free on each node, as texts of requests."""
+    """What is kept free on each node, as request texts."""
     found: dict[str, list[Claim]] = {}
     for claim in claims:
-        # What kubelet gives out the extender cannot hold.
+        # The extender cannot block devices that kubelet assigns.
         if claim.devices and not claim.resource:
             found.setdefault(claim.node, []).append(claim)
     texts: Mapping[str, list[str]] = {node: plan.kept_texts(each) for node, each in found.items()}

@@ -1,4 +1,4 @@
-"""What jobs and pods take of GPUQuotas, and what a quota's status says of it. Pure."""
+"""What jobs and pods take of GPUQuotas, and the status of a quota. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,20 @@ _MOST_USES: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What one job or pod takes: `milli` thousandths of GPUs from `start` on. It is `queued` while it waits.
+    """What one job or pod takes of quotas.
 
-    One that waits and may start with no more than `least` of its `workers` would take less then.
+    - `uid`: UID of the GPUJob or pod
+    - `subject`: the namespace and user it counts for
+    - `milli`: thousandths of GPUs that it requests or holds
+    - `start`: when it started; None before
+    - `end`: when it ended; None before
+    - `queued`: whether it waits
+    - `group`: name of its group; empty without one
+    - `max_concurrent`: the most jobs of the group that may run with it; None for no limit
+    - `refused`: why it may not start regardless of numbers
+    - `workers`: number of workers
+    - `least`: smallest number of workers that it may start with; None for all of them
+    - `owner`: for a pod, the batch Job of a GPUJob that it claims to belong to
     """
 
     uid: str
@@ -36,17 +47,19 @@ class Counted:
     refused: Refused | None = None
     workers: int = 1
     least: int | None = None
-    # Of a pod: the batch Job of a GPUJob that it proves to be of.
     owner: Child | None = None
 
     @property
     def is_job(self) -> bool:
-        """Whether it is a GPUJob."""
+        """Whether it is a GPUJob rather than a pod."""
         return self.subject.user is not None
 
 
 def spell_of(counted: Counted, quotas: Iterable[GPUQuota]) -> fair_share.Spell | None:
-    """For how long it has held what, on whose account; None where no quota with shares counts it."""
+    """What it has held, from when until when, on its account.
+
+    None where no quota with shares counts it.
+    """
     if counted.start is None or counted.queued or not counted.milli:
         return None
     account = fair_share.account_of(quotas, counted.subject)
@@ -58,7 +71,7 @@ def spell_of(counted: Counted, quotas: Iterable[GPUQuota]) -> fair_share.Spell |
 def status_of(
     quota: GPUQuota, everyone: Iterable[Counted], *, used: Mapping[fair_share.Account, float], now: datetime
 ) -> GPUQuotaStatus:
-    """What the quota\'s status should say, of `everyone` whom quotas may bind."""
+    """The quota's status, from `everyone`: all jobs and pods that quotas may bind."""
     uses = {who: QuotaUse(who=who, gpu_seconds=round(amount, 3)) for (name, who), amount in used.items()
             if name == quota.metadata.name}  # fmt: skip
     total = QuotaUse(who="")

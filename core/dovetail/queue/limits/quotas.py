@@ -1,6 +1,6 @@
-"""GPUQuotas over what jobs and pods take: the terms of jobs, the gate of a look, fair shares, and each quota's status.
+"""All GPUQuotas and their use: limits of jobs, the gate of a cycle, fair shares, statuses.
 
-All of it is derived from objects of the API server; what was used before is noted in the quotas' own status.
+Everything is derived from objects of the API server; earlier usage is recorded in the quotas' own status.
 """
 
 from collections import Counter
@@ -29,34 +29,34 @@ from dovetail.queue.model.gate import Refused
 
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
-# Whoever asked last is remembered with what binds them: thousands of jobs are a few users'.
+# Cache size for what binds a subject: thousands of jobs belong to few users.
 _REMEMBERED: Final = 4096
 
 
 class Quotas:
-    """The GPUQuotas that there are, and the pods that hold GPUs without a GPUJob."""
+    """The GPUQuotas that exist, and the pods that hold GPUs outside GPUJobs."""
 
     def __init__(self, *, half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS) -> None:
         self._half_life_seconds = half_life_seconds
         self._quotas: dict[str, GPUQuota] = {}
         self._pods: dict[str, Counted] = {}
         self._departed: list[Counted] = []
-        # What is kept for a time and free now, by quota: the queue's finding.
+        # What advance reservations keep free now, by quota; the queue sets it.
         self.kept: dict[str, list[KeptOnNode]] = {}
         self._levels: Mapping[fair_share.Account, float] = {}
-        # Goes up whenever `pools_of` or `level_of` may answer anew.
+        # Goes up whenever the answers of `pools_of` or `level_of` may change.
         self.version = 0
         self._pools_of = lru_cache(_REMEMBERED)(self._find_pools)
         self._account_of = lru_cache(_REMEMBERED)(self._find_account)
         self._bound_of = lru_cache(_REMEMBERED)(self._find_bound)
         self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
-        # Until when each quota with shares has noted what was used; None where it has noted nothing yet.
+        # When each quota with shares last recorded usage; None before its first record.
         self._as_of: list[datetime | None] = []
 
     # --- changes -----------------------------------------------------------------------------------------------
 
     def put(self, quota: GPUQuota) -> bool:
-        """A quota is there; whether its spec is news."""
+        """Add or replace a quota; returns whether its spec is new."""
         known = self._quotas.get(quota.metadata.name)
         self._quotas[quota.metadata.name] = quota
         self._quotas = dict(sorted(self._quotas.items()))
@@ -67,7 +67,7 @@ class Quotas:
         return is_news
 
     def drop(self, name: str) -> None:
-        """A quota is gone."""
+        """Remove a quota that was deleted."""
         self._quotas.pop(name, None)
         self._note_as_of()
         self._others_bind()
@@ -77,7 +77,7 @@ class Quotas:
         self._as_of = [None if status.as_of is None else moment(status.as_of) for status in sharing]
 
     def _others_bind(self) -> None:
-        """What is remembered of whom the quotas bind does not hold any more."""
+        """Clear what is cached about whom the quotas bind."""
         self.version += 1
         self._pools_of.cache_clear()
         self._account_of.cache_clear()
@@ -85,7 +85,10 @@ class Quotas:
         self._terms_of.cache_clear()
 
     def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
-        """A pod has changed: one that holds devices counts for its namespace, unless it is a GPUJob's."""
+        """Update the use of a pod.
+
+        A pod that holds devices counts for its namespace, unless it belongs to a GPUJob.
+        """
         claim = ledger.claim(pod.metadata.uid)
         milli = 0
         if claim is not None:
@@ -103,18 +106,18 @@ class Quotas:
         )
 
     def departed(self, counted: Counted) -> None:
-        """A job is deleted whose use nobody has noted yet."""
+        """Keep a deleted job whose use no quota has recorded yet."""
         self._departed.append(counted)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod is no more."""
+        """Remove a pod that was deleted."""
         self._pods.pop(uid, None)
 
     # --- what binds a job --------------------------------------------------------------------------------------
 
     @property
     def all(self) -> list[GPUQuota]:
-        """The quotas by name."""
+        """The quotas, by name."""
         return list(self._quotas.values())
 
     @property
@@ -123,19 +126,22 @@ class Quotas:
         return any(quota.spec.reservations for quota in self._quotas.values())
 
     def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
-        """The pools whose nodes the job may use, none for any node; or why it may not use the one it asks for."""
+        """The pools that the job may use, empty for any node.
+
+        Or why it may not use the one it requests.
+        """
         return self._pools_of(subject_of(job), job.spec.pool)
 
     def _find_pools(self, subject: Subject, asked: str | None) -> tuple[str, ...] | Refused:
         return pools_of(self._quotas.values(), subject, asked=asked)
 
     def rank_of(self, job: GPUJob) -> priorities.Rank:
-        """What counts of the job's priority, and whether it may take the place of others."""
+        """The job's effective priority, and whether it may preempt others."""
         bound, may_preempt = self._bound_of(subject_of(job))
         return priorities.Rank(priority=priorities.within(job.spec.priority, bound=bound), may_preempt=may_preempt)
 
     def refusal_of(self, job: GPUJob) -> Refused | None:
-        """Why its quotas keep the job back whatever is free: its priority, or the pool that it asks for."""
+        """Why its quotas refuse the job regardless of free devices: its priority or its pool."""
         bound, _ = self._bound_of(subject_of(job))
         beyond = None if bound is None else bound.refusal(job.spec.priority, field="spec.priority")
         pools = self.pools_of(job)
@@ -146,27 +152,29 @@ class Quotas:
         return priorities.bound_of(quotas, subject), priorities.may_preempt(quotas, subject)
 
     def level_of(self, job: GPUJob) -> float:
-        """How much of its due the job's account has used of late, as far as was last reckoned."""
+        """How much of its share the job's account had used recently, at the last computation."""
         return fair_share.level_of(self._account_of(subject_of(job)), known=self._levels)
 
     def _find_account(self, subject: Subject) -> fair_share.Account | None:
         return fair_share.account_of(self._quotas.values(), subject)
 
     def gate(self, counted: Sequence[Counted], *, children: Container[Child] = ()) -> limits.LimitGate | None:
-        """The gate of a look at the queue, over all jobs that run or wait; None where nothing is limited.
+        """The gate of a scheduling cycle, over all jobs that run or wait.
 
-        `children` are the batch Jobs, by namespace and UID, whose pods count as their GPUJobs: what a pod says is not
-        enough.
+        None where nothing is limited.
+
+        `children` are the batch Jobs, by namespace and UID, whose pods count as those of their GPUJobs: an owner
+        reference of a pod is not proof enough.
         """
         terms = {each.uid: found for each in counted if (found := self._terms(each))}
         if not terms:
             return None
-        # One that has ended is among them for what it used, and takes nothing any more.
+        # Jobs that have ended are included for their usage but take nothing any more.
         running = [each.uid for each in counted if each.uid in terms and not each.queued and each.end is None]
         return limits.LimitGate(terms, running=running, used=self._used_by_pods(children))
 
     def wants_use_until(self, end: datetime) -> bool:
-        """Whether what ended then is still to be added to what a quota notes as used."""
+        """Whether a quota is yet to record the usage of a job that ended then."""
         return any(as_of is None or as_of < end for as_of in self._as_of)
 
     def _terms(self, counted: Counted) -> Terms:
@@ -199,7 +207,7 @@ class Quotas:
         return used
 
     def _alone(self, children: Container[Child]) -> list[Counted]:
-        """The pods that hold devices and are no GPUJob's."""
+        """The pods that hold devices and belong to no GPUJob."""
         return [pod for pod in self._pods.values() if pod.owner not in children]
 
     # --- what was used -----------------------------------------------------------------------------------------
@@ -207,7 +215,7 @@ class Quotas:
     def reckon(
         self, counted: Iterable[Counted], *, now: datetime, children: Container[Child] = ()
     ) -> dict[str, GPUQuotaStatus]:
-        """What each quota's status should say, by name; the levels of accounts follow what was used."""
+        """Compute each quota's status, by name, and update the levels of accounts."""
         self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
         everyone = [*counted, *self._alone(children), *self._departed]
         used = self._usage(everyone, now=now)
@@ -233,7 +241,7 @@ class Quotas:
 
 
 def subject_of(job: GPUJob) -> Subject:
-    """Who asks for the job's GPUs."""
+    """The requester of the job's GPUs."""
     return _subject(job.metadata.namespace, job.metadata.annotations.get(names.USER, ""))
 
 
@@ -243,9 +251,9 @@ def _subject(namespace: str, user: str) -> Subject:
 
 
 def weight_refusal(annotations: Mapping[str, str], *, ask: Ask, bound: priorities.Bound | None) -> Refused | None:
-    """Why a pod of no GPUJob may not have the weight in turns that its annotation asks; one without gets what it may.
+    """Why a pod outside GPUJobs may not have the time-slice weight of its annotation.
 
-    Raises `RequestError`.
+    None without the annotation: it gets the weight that it may have. Raises `RequestError`.
     """
     if bound is None or ask.gpu is None or ask.resource:
         return None
@@ -254,5 +262,8 @@ def weight_refusal(annotations: Mapping[str, str], *, ask: Ask, bound: prioritie
 
 
 def spec_in_pools(spec: Mapping[str, Any], pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:
-    """The pod's spec for nodes of these pools; as it is where the job may not use the one it asks for."""
+    """The pod's spec for nodes of these pools.
+
+    Unchanged where the job may not use the pool it requests.
+    """
     return spec if isinstance(pools, Refused) else in_pools(spec, pools)

@@ -1,4 +1,4 @@
-"""Of which nodes a job's shortage tells: of its pools, those that it chooses, those whose taints it tolerates. Pure."""
+"""The nodes that a job's shortage is about: by its pools, selector and tolerations. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,10 @@ from dovetail.queue.model.gate import Refused
 
 
 def reach(job: GPUJob, reason: Reason, *, pools: tuple[str, ...] | Refused, view: ClusterView) -> str:
-    """What follows on the sentence of a shortage with that reason; empty where it is of all nodes."""
+    """What to append to the sentence of a shortage with that reason.
+
+    Empty where it is about all nodes.
+    """
     if reason == "Quota" or isinstance(pools, Refused):
         return ""
     words = [f"in pool {' or '.join(pools)}"] if pools else []
@@ -30,8 +33,8 @@ def _those(spec: Mapping[str, Any], *, job: GPUJob, view: ClusterView) -> str:
 
 
 def _misses_by_taints(spec: Mapping[str, Any], *, view: ClusterView) -> bool:
-    """Whether there are devices on a node that nothing but a taint keeps its pods off."""
+    """Whether some node with devices is closed to the pods by its taints alone."""
     tolerant = {**spec, "tolerations": [{"operator": "Exists"}]}
-    # Hardly any node with devices has taints: the others cost next to nothing.
+    # Few nodes with devices have taints, so this check is cheap.
     tainted = (node for node in view.nodes.values() if node.spec.taints and view.ledger.devices(node.metadata.name))
     return any(admits(node, tolerant) and not admits(node, spec) for node in tainted)

@@ -1,4 +1,4 @@
-"""Jobs as the queue sees them, their order, and placing one whole. The ledger is as before when a function returns."""
+"""Jobs as the queue sees them, their order, and the placement of one job as a whole."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,10 @@ Sites = Mapping[str, Sequence[str]]
 
 
 class Shape:
-    """What decides whether there is room: jobs of one shape fit or do not fit alike. Equal shapes are one object."""
+    """The key of equal requests: jobs of one shape fit or do not fit alike.
+
+    Equal shapes are one object.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -31,16 +34,25 @@ _SHAPES: Final[WeakValueDictionary[object, Shape]] = WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A job as the queue sees it. `others` are further ways to meet what it asks, tried in order after `ask`.
+    """A job as the queue sees it, with the workers that have no node yet.
 
-    `workers` are those that have no node yet; with `least` it may start with fewer, but with no fewer than that.
-    `created` is the RFC 3339 time of submission, in whole seconds; of one second those go first whose `number` in their
-    namespace is smaller. `site` names the nodes that its pods may go to in the `sites` of a
-    cycle; a site that is not listed there is every node. It is taken to hold its devices for `run_seconds`; where
-    it is `limited` it holds them no longer than that. Of one priority those go first whose `share` of what was used
-    of late is smaller. Only a job that `may_preempt` can take the place of others. `nodes` are those of a plan that
-    stands, one for each of `workers`. Where that is known, it is likely to run for `likely_seconds`, and as long as
-    each of `likely_range` with the same chance, from the shortest to the longest: nothing but estimates rests on it.
+    - `key`: UID of the GPUJob
+    - `ask`: what each worker requests
+    - `workers`: number of workers that have no node yet
+    - `priority`: higher starts first
+    - `created`: time of submission, RFC 3339 in whole seconds; older starts first
+    - `number`: job number in the namespace; orders jobs that were created in the same second
+    - `name`: namespace and name, as messages write it
+    - `site`: key of its nodes in the `sites` of a cycle; a site that is not listed there means every node
+    - `others`: alternatives to `ask`, tried in this order after it
+    - `run_seconds`: how long it is expected to hold its devices
+    - `limited`: whether a time limit ends it after `run_seconds`
+    - `share`: fair-share level of its account; smaller starts first within a priority
+    - `may_preempt`: whether lower-priority jobs may be preempted for it
+    - `nodes`: nodes of its current plan, one for each of `workers`; empty without a plan
+    - `least`: smallest number of workers that it may start with; None for all of them
+    - `likely_seconds`: learned run time, where known; only estimates use it
+    - `likely_range`: learned run times in ascending order, equally likely, where known; only estimates use them
     """
 
     key: str
@@ -64,14 +76,14 @@ class Candidate:
 
     @property
     def gpus(self) -> float:
-        """How many GPUs it holds; a share counts as such."""
+        """The GPUs that it requests in total; a share counts as a fraction."""
         return 0.0 if self.ask.gpu is None else self.workers * self.ask.gpu.total_milli / WHOLE_MILLI
 
     @property
     def shape(self) -> Shape:
-        """That of what it asks, where, and for how many workers."""
+        """The shape of its request, nodes and number of workers."""
         if self._shape is None:
-            # Looks ask for it again and again, and comparing requests costs more than all else about a job.
+            # Cycles ask for it often, and comparing requests costs more than everything else about a job.
             says = (self.ask, self.others, self.workers, self.least, self.site)
             object.__setattr__(self, "_shape", _SHAPES.setdefault(says, Shape()))
         assert self._shape is not None, "it was just set"
@@ -79,10 +91,10 @@ class Candidate:
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """The claim `key` of a job is taken to end `at_seconds` from now; `assumed` where no time limit says so.
+    """The expected end, `at_seconds` from now, of the claim `key` of a job.
 
-    Where that is known, it is likely to end in `likely_seconds` already, and in each of `likely_range` with the
-    same chance.
+    `assumed` is set where no time limit ends it. Where known, `likely_seconds` is when it probably ends, and the values
+    of `likely_range`, in ascending order, are equally likely.
     """
 
     at_seconds: float
@@ -94,13 +106,13 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
     @property
     def expected_seconds(self) -> float:
-        """When it is expected to end: where nothing better is known, when it is taken to."""
+        """Seconds until the probable end: `likely_seconds` where known, else `at_seconds`."""
         return self.at_seconds if self.likely_seconds is None else self.likely_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """There is room for all workers in the way of `ask`; `claims` are what they would hold."""
+    """All workers have room with the request `ask`; `claims` are what they would hold."""
 
     ask: Ask
     claims: tuple[Claim, ...]
@@ -108,22 +120,25 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoRoom:
-    """There is none; the shortage is of the way of `ask`, of which the job is told."""
+    """The workers have no room.
+
+    `shortage` is that of the request `ask`, which the message names.
+    """
 
     ask: Ask
     shortage: Shortage
 
 
 def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Higher priority first, then who has used less of late, then the older, then by number and name: total, and the
-    same everywhere."""
+    """Sort candidates by priority, fair share, age, number and name: a total order."""
     return sorted(candidates, key=lambda job: (-job.priority, job.share, job.created, job.number, job.name, job.key))
 
 
 def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sites) -> Room | NoRoom:
-    """The first way that has room for all workers; else the first way that could ever have it, and its shortage.
+    """The first request that has room for all workers, else a shortage.
 
-    All workers are met in one way. A way that no node serves says less than any other.
+    The shortage is that of the first request that could ever have room. All workers use the same alternative.
+    Alternatives that no node serves are skipped, unless none is served. The ledger is unchanged when this returns.
     """
     ways, nodes = [job.ask], sites.get(job.site)
     if job.others:
@@ -138,23 +153,27 @@ def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sit
 
 
 def helps(job: Candidate, *, nodes: Iterable[str], fit_cache: FitCache, sites: Sites) -> bool:
-    """Whether one of its workers could go to one of `nodes` now: where there was no room, none came up otherwise."""
+    """Whether one worker fits on one of `nodes` now.
+
+    If not, the room on these nodes changes no refusal.
+    """
     its = set(sites[job.site]) if job.site in sites else None
     nodes = [node for node in nodes if its is None or node in its]
     return any(fit_cache.best(ask, nodes=nodes, key=job.key, limit=1) for ask in (job.ask, *job.others))
 
 
 def way_of(job: Candidate, *, ledger: Ledger, sites: Sites) -> Ask:
-    """Of the ways in which the job may be met, the one that has room, else the one of which it would be told."""
+    """The alternative that has room, else the one whose shortage the job would get."""
     return find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites=sites).ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """What the jobs on the way were given: when that is taken to end, and whose plan does not hold any more.
+    """The claims of admitted jobs whose pods are not bound yet.
 
-    `lost` has a node where the plan of a job has no room by now, by the job's key; `late` are the keys of jobs whose
-    plan counts on those who are about to leave.
+    - `leaving`: when each claim is expected to end
+    - `lost`: by job key, a node where the job's plan has no room any more
+    - `late`: keys of jobs whose plan uses devices of pods that are about to end
     """
 
     leaving: list[Leaving] = field(default_factory=list)
@@ -166,9 +185,9 @@ _Worker = tuple[str, int, Ask]
 
 
 class Standing:
-    """What planned workers were given, from look to look: it stands as long as nothing on their node has changed.
+    """Claims of planned workers, cached across cycles until something changes on their node.
 
-    `version` tells how often a node has changed so far.
+    `version` gives the number of changes of a node so far.
     """
 
     def __init__(self, version: Callable[[str], int]) -> None:
@@ -176,18 +195,18 @@ class Standing:
         self._known: dict[str, tuple[int, list[_Worker], list[Claim]]] = {}
 
     def claims(self, node: str, workers: list[_Worker]) -> list[Claim] | None:
-        """The claims of just these workers on the node; None where they have to be looked for."""
+        """The claims of exactly these workers on the node; None where they must be computed."""
         known = self._known.get(node)
         if known is None or known[:2] != (self._version(node), workers):
             return None
         return known[2]
 
     def keep(self, node: str, workers: list[_Worker], claims: list[Claim]) -> None:
-        """They were given that now."""
+        """Cache the claims of these workers on the node."""
         self._known[node] = self._version(node), workers, claims
 
     def forget_all_but(self, nodes: Container[str]) -> None:
-        """Nobody is planned on any other node."""
+        """Drop the nodes that no plan uses any more."""
         for node in [node for node in self._known if node not in nodes]:
             del self._known[node]
 
@@ -200,10 +219,10 @@ def claim_on_the_way(
     going: Iterable[str] = (),
     standing: Standing | None = None,
 ) -> Claimed:
-    """Set room aside in `ledger` for workers that were admitted and have no node yet, as far as there is room.
+    """Commit to `ledger` the admitted workers that have no node yet, as far as there is room.
 
-    They were admitted on room that the ledger does not show as taken until they are bound. A planned worker may take
-    what the claims `going` give back soon: their pods are about to end.
+    The ledger does not show their devices as taken until they are bound. A planned worker may use what the claims
+    `going` are about to release, because their pods are terminating.
     """
     claimed, jobs, planned = Claimed(), order(candidates), dict[str, list[tuple[Candidate, int]]]()
     for job in jobs:
@@ -254,7 +273,10 @@ def _claim_on(
 
 
 def _check_after(going: frozenset[str], job: Candidate, node: str, *, key: str, ledger: Ledger) -> Fit | Refusal:
-    """Whether a planned worker fits once those are gone that are leaving its node."""
+    """Whether a planned worker fits once the `going` claims have left its node.
+
+    The ledger is unchanged on return.
+    """
     leaving = [claim for claim in ledger.claims_on(node) if claim.key in going]
     for claim in leaving:
         ledger.release(claim.key)
@@ -265,7 +287,7 @@ def _check_after(going: frozenset[str], job: Candidate, node: str, *, key: str, 
 
 
 def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, fit_cache: FitCache) -> list[Leaving]:
-    """Claim for the workers of a job without a plan, one after the other."""
+    """Claim for the workers of a job without a plan, one by one."""
     leaving = []
     for worker in range(job.workers):
         key, nodes = f"{job.key}/{worker}", sites.get(job.site)
@@ -277,14 +299,14 @@ def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, fit_cache: 
 
 
 def commit(claims: Iterable[Claim], *, job: Candidate, ledger: Ledger, at_seconds: float = 0.0) -> list[Leaving]:
-    """Promise `claims` to a job that starts `at_seconds` from now, and say when they are taken to end."""
+    """Commit `claims` to a job that starts `at_seconds` from now; return their expected ends."""
     claims = list(claims)
     ledger.commit_all(claims)
     return [_end_of(claim, job=job, at_seconds=at_seconds) for claim in claims]
 
 
 def _end_of(claim: Claim, *, job: Candidate, at_seconds: float = 0.0) -> Leaving:
-    """When a claim of the job is taken to end if the job starts `at_seconds` from now."""
+    """The expected end of a claim of a job that starts `at_seconds` from now."""
     likely = None if job.likely_seconds is None else at_seconds + job.likely_seconds
     reach = None if job.likely_range is None else tuple(at_seconds + each for each in job.likely_range)
     return Leaving(

@@ -1,4 +1,7 @@
-"""Limits that keep a job back whether there is room or not, as the queue asks about them: values and the protocol."""
+"""The gate of the queue: limits that keep a job waiting even where there is room.
+
+Values and the protocol.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,47 +12,49 @@ from dovetail.queue.model.candidates import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A limit keeps the job back: one word of the closed set and one sentence with numbers."""
+    """A limit keeps the job waiting: one reason of the closed set and one sentence with numbers."""
 
     reason: Reason
     message: str
 
 
 class Gate(Protocol):
-    """Counts what the jobs of one look take of their limits. It is used up by a look, as the ledger is.
+    """Counts what the jobs of one scheduling cycle take of their limits.
 
-    A job that it refuses reserves nothing and keeps nobody.
+    A cycle uses it up, as it does the ledger.
+
+    A job that the gate refuses gets no reservation and blocks no one.
     """
 
     def refusal(self, job: Candidate) -> Refused | None:
-        """Why a limit keeps the job back now; None where it may start if there is room."""
+        """Why a limit keeps the job waiting now; None where it may start if there is room."""
 
     def workers(self, job: Candidate) -> int:
-        """With how many of its workers a job that may have fewer may start by its limits now."""
+        """The number of workers with which an elastic job may start within its limits now."""
 
     def narrows(self, job: Candidate) -> str:
-        """Which limit leaves it no more of its workers than that; empty where it may have all."""
+        """The limit that allows no more workers than that; empty where the job may have all of them."""
 
     def started(self, job: Candidate) -> None:
-        """The look has let the job go, with so many workers as it says."""
+        """Count a job that the cycle admits, with the workers that `job` has."""
 
     def ended(self, key: str) -> None:
-        """While looking ahead, the job `key` is taken to have ended."""
+        """Uncount the job `key`, which ends in the simulated future."""
 
 
 class Open:
     """No limits."""
 
     def refusal(self, job: Candidate) -> Refused | None:  # noqa: ARG002 - the protocol's
-        """None."""
+        """No refusal."""
         return None
 
     def workers(self, job: Candidate) -> int:
-        """All."""
+        """All workers of the job."""
         return job.workers
 
     def narrows(self, job: Candidate) -> str:  # noqa: ARG002 - the protocol's
-        """None."""
+        """No limit."""
         return ""
 
     def started(self, job: Candidate) -> None:

@@ -1,1 +1,1 @@
-"""Which running jobs end so that a waiting job can start. Pure."""
+"""Preemption: which running jobs end so that a waiting job can start. Pure."""

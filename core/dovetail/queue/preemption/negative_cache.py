@@ -1,21 +1,25 @@
-"""For whom nobody can make way, remembered from look to look: a proof over thousands of jobs is not sought anew while
-all that it rests on is the same."""
+"""Negative cache for preemption.
+
+Skips a victim search whose inputs have not changed since it failed.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Content
 
-# Of one look a few jobs at most ask in vain.
+# In one cycle only a few jobs search and find no victims.
 _ASKED: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Whether some of the `willing`, in this order, make way for a job of that `shape`: all that decides about it.
+    """The inputs of a victim search: whether some of the `willing` jobs free room for a `shape`.
 
-    The jobs that may leave are known by their key and the keys of their claims. `nodes` are those that the job may go
-    to, None for every one.
+    - `shape`: the shape of the waiting job
+    - `willing`: the possible victims in order, each by its key and the keys of its claims
+    - `nodes`: names of the nodes that the waiting job may use; None for all
+    - `content`: the content of the ledger
     """
 
     shape: object
@@ -25,18 +29,18 @@ class Question:
 
 
 class InVain:
-    """The last questions that were answered with no, by the job that asked."""
+    """The inputs of the last searches that failed, by the job that searched."""
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[Question, int]] = {}
 
     def knows(self, job: str, *, asks: Question, most: int) -> bool:
-        """Whether it is proven that not even so many of the willing make way for the job."""
+        """Whether a search with these inputs for at most `most` victims is known to fail."""
         known = self._asked.get(job)
         return known is not None and most <= known[1] and known[0] == asks
 
     def note(self, job: str, *, asked: Question, most: int) -> None:
-        """It is: no set of up to so many was found."""
+        """Record that a search for at most `most` victims failed."""
         self._asked.pop(job, None)
         self._asked[job] = asked, most
         for key in list(self._asked)[:-_ASKED]:

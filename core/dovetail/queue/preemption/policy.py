@@ -1,7 +1,9 @@
-"""Preemption: which running jobs make way for the first one that waits, where it is proven that it starts. Pure.
+"""Preemption for the first waiting job, only where it is proven that the job then starts.
 
-The victims are the fewest, then those of the lowest priority, then the youngest. What is decided is not remembered
-here: the jobs that were told to make way come in again with the next look, and the proof is made anew.
+Pure.
+
+It picks the fewest victims, then those of the lowest priority, then the youngest. Decisions are not stored here: the
+next cycle gets the preempted jobs as input and proves again that they suffice.
 """
 
 from collections.abc import Sequence
@@ -14,13 +16,20 @@ from dovetail.queue.model.candidates import Candidate, Room, Sites
 from dovetail.queue.preemption.negative_cache import InVain
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
 
-# Kubernetes' own grace period, which follows on ours.
+# Kubernetes' own grace period, which follows ours.
 ENDING_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """When a job may take the place of others; `gap` 0 means never. `left` jobs may still be told to make way now."""
+    """When a job may preempt others.
+
+    - `gap`: by how much its priority must be higher; 0 turns preemption off
+    - `min_run_seconds`: how long a job runs before it can be preempted
+    - `grace_seconds`: how long a preempted job may continue
+    - `per_job`: how often one job can be preempted
+    - `left`: how many jobs may still be preempted within this hour
+    """
 
     gap: int = 0
     min_run_seconds: float = 300.0
@@ -31,7 +40,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The job `victim` makes way for the job `by`."""
+    """The job `victim` is preempted for the job `by`."""
 
     victim: str
     by: Candidate
@@ -39,9 +48,11 @@ class Order:
 
 @dataclass(slots=True)
 class Evictor:
-    """Finds victims for one look at the queue; `orders` are what it comes to, those that stood before among them.
+    """Finds victims in one scheduling cycle.
 
-    What was sought `in_vain` goes on from look to look.
+    `orders` are its decisions, including those of earlier cycles.
+
+    `in_vain`, the cache of failed searches, outlives the cycle.
     """
 
     running: Sequence[Running]
@@ -56,20 +67,23 @@ class Evictor:
 
     @property
     def takes_seconds(self) -> float:
-        """How long it takes at most until those have left who are told to now."""
+        """The seconds that it takes at most until jobs that are preempted now have left."""
         return self.rules.grace_seconds + ENDING_SECONDS
 
     def making_way_for(self, key: str) -> str:
-        """What the waiting job is told of those that make way for it; empty where nobody does."""
+        """The words for the waiting job about jobs that are preempted for it.
+
+        Empty where there are none.
+        """
         count = sum(order.by.key == key for order in self.orders.values())
         if not count:
             return ""
         return f"; {count} job{'s' if count > 1 else ''} of lower priority make{'' if count > 1 else 's'} way for it"
 
     def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, beside: Beside | None = None) -> Room | None:
-        """The room of a job for which others have made way: they have all left, though their pods may not be gone.
+        """The room of a job whose victims have all stopped, even if their pods still exist.
 
-        What they held is released in `ledger` then.
+        Releases the victims' claims in `ledger`. None while a victim still runs, or where the room does not suffice.
         """
         told = self._told_for(job)
         if not told or not all(each.left for each in told):
@@ -91,10 +105,10 @@ class Evictor:
         otherwise: Reservation | None,
         beside: Beside | None = None,
     ) -> Reservation | None:
-        """What is kept for `job` where others make way for it: those that were told so, or new ones.
+        """The reservation of `job` after the preemption of its current victims, or of new ones.
 
-        None where nobody may or has to, or where it would start as soon by itself, as `otherwise` says. `beside` tells
-        what of a ledger is left to the job; None where that is all of it.
+        None where no job may be preempted, or where the job would start as soon without it, as `otherwise` says.
+        `beside` gives what reservations leave of a ledger to the job; None where they leave all of it.
         """
         proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside)
         proof = self._still(proofs)
@@ -111,8 +125,8 @@ class Evictor:
         return self._told.get(job.key, [])
 
     def _still(self, proofs: Proofs) -> Proof | None:
-        """The proof over those that were told to make way already, without those that need not any more."""
-        # A priority may have been changed since they were told.
+        """The proof with the current victims, without those that are no longer necessary."""
+        # A priority may have changed since the decision.
         told = [each for each in self._told_for(proofs.job) if each.left or self._is_lower(each, proofs.job)]
         if not told or not self.rules.gap or not proofs.job.may_preempt:
             return None
@@ -121,7 +135,7 @@ class Evictor:
 
     def _new(self, proofs: Proofs) -> Proof | None:
         if any(each.left for each in self._told_for(proofs.job)):
-            # They have made way and something came between: nobody else is sent away for that.
+            # The victims have left, and something else took the room: do not preempt more jobs for that.
             return None
         willing = self._willing(proofs.job)
         most = min(self.rules.left, len(willing))
@@ -131,7 +145,7 @@ class Evictor:
         if self.in_vain.knows(job, asks=question, most=most):
             return None
         if replace(proofs, beside=None).without(willing) is None:
-            # Then there is none without fewer of them, nor beside anything, whenever that is.
+            # Then no subset of them suffices either, with or without reservations.
             self.in_vain.note(job, asked=question, most=len(willing))
             return None
         found = proofs.among(willing, most=most)
@@ -140,7 +154,7 @@ class Evictor:
         return found
 
     def _willing(self, job: Candidate) -> list[Running]:
-        """Those that may make way for `job`, the first to go first."""
+        """The jobs that may be preempted for `job`, the first to go first."""
         rules = self.rules
         if not rules.gap or not job.may_preempt:
             return []
@@ -156,5 +170,5 @@ class Evictor:
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
 
     def _is_lower(self, running: Running, job: Candidate) -> bool:
-        """Whether the one is less important than the other by far enough."""
+        """Whether the priority of the running job is lower by at least `gap`."""
         return running.priority + self.rules.gap <= job.priority

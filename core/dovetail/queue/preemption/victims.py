@@ -1,4 +1,4 @@
-"""Proofs that a job starts once others have left, over the fewest of them. Pure.
+"""The fewest victims after whose end a job provably starts. Pure.
 
 The fewest go, then those of the lowest priority, then the youngest.
 """
@@ -14,21 +14,27 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.model.candidates import Candidate, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
 
-# The ledger as it is left to the job that is looked at, beside what is kept for others.
+# Gives what reservations for others leave of a ledger to the job.
 Beside = Callable[[Ledger], Ledger]
 
-# Sets of victims that are tried one by one, so many at most; beyond that victims are added until it fits, and spared
+# The most sets of victims that are tried one by one. Beyond that, victims are added until the job fits, and spared
 # again where it fits without them.
 _SETS: Final = 64
-# On so many nodes it is tried then whether fewer have to go.
+# The number of nodes on which that search is tried.
 _NODES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A job that runs, or that made way and whose pods are not all gone. `claims` are keys of the ledger.
+    """A job that runs, or a preempted one whose pods are not all gone.
 
-    `yields_to` is the key of the job that it was told to make way for; it has `left` once it does not run any more.
+    - `key`: UID of the job
+    - `priority`: its effective priority
+    - `run_seconds`: how long it has run
+    - `claims`: keys of its claims in the ledger
+    - `preempted`: how often it has been preempted
+    - `yields_to`: key of the job that it is preempted for; empty otherwise
+    - `left`: whether a preempted job has stopped
     """
 
     key: str
@@ -42,7 +48,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Once the victims have left the job has that room."""
+    """Once the victims have left, the job has this room."""
 
     victims: tuple[Running, ...]
     room: Room
@@ -50,7 +56,10 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
-    """Tries who has to leave so that one job has room. The ledger is as before when a method returns."""
+    """Tests which jobs must leave so that one job has room.
+
+    The ledger is unchanged when a method returns.
+    """
 
     job: Candidate
     ledger: Ledger
@@ -58,7 +67,7 @@ class Proofs:
     beside: Beside | None
 
     def question(self, willing: Sequence[Running]) -> Question:
-        """All that decides whether some of these make way for the job, beside what is kept for others."""
+        """The inputs that decide whether preemption of some of these jobs makes room."""
         nodes = self.sites.get(self.job.site)
         return Question(
             shape=self.job.shape,
@@ -68,7 +77,7 @@ class Proofs:
         )
 
     def among(self, willing: Sequence[Running], *, most: int) -> Proof | None:
-        """The proof over the fewest of the willing, and `most` of them at most."""
+        """The proof with the fewest of the willing jobs, and at most `most` of them."""
         if self.beside is not None and self.without(willing) is None:
             return None
         for victims in _sets(willing, most=most):
@@ -79,7 +88,10 @@ class Proofs:
         return found if found is not None and len(found.victims) <= most else None
 
     def without(self, victims: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
-        """The room of the job once the victims have left, on `nodes` where these are named."""
+        """The room of the job once the victims have left, on `nodes` where given.
+
+        None where there is none.
+        """
         sites = self.sites if nodes is None else {self.job.site: nodes}
         with self.ledger.without(key for each in victims for key in each.claims):
             left = self.ledger if self.beside is None else self.beside(self.ledger)
@@ -87,7 +99,7 @@ class Proofs:
         return None if isinstance(found, NoRoom) else Proof(victims=tuple(victims), room=found)
 
     def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
-        """The proof without those victims, the last to go first, without whom there is room as well."""
+        """The proof without the victims that are not necessary, tried from the last."""
         for victim in reversed(proof.victims):
             if victim.left:
                 continue
@@ -96,10 +108,12 @@ class Proofs:
         return proof
 
     def fewest(self, willing: Sequence[Running]) -> Proof | None:
-        """The fewest of many for whom not every set can be tried; None where it takes more than are worth a try.
+        """The fewest of many jobs, where there are too many sets to try each.
 
-        They are added one by one until it fits, in their order and the largest first, for one worker node by node;
-        then those are spared without whom it fits as well.
+        None where no room is found.
+
+        Victims are added one by one until the job fits, in their order and the largest first; for a job of one worker,
+        node by node. Then the unnecessary ones are spared.
         """
         by_size = sorted(willing, key=lambda each: -self._milli(each))
         if self.job.workers == 1:
@@ -120,7 +134,7 @@ class Proofs:
         return None if proof is None else self.spared(proof, nodes=nodes)
 
     def _on_one_node(self, ordered: Sequence[Running]) -> list[Proof]:
-        """A proof for each of the likeliest nodes that the job may go to and that some of them are on."""
+        """A proof for each of the most promising nodes that the job may use and that have victims."""
         there: dict[str, list[Running]] = {}
         for each in ordered:
             for node in {claim.node for key in each.claims if (claim := self.ledger.claim(key)) is not None}:
@@ -129,14 +143,14 @@ class Proofs:
         if allowed is not None:
             there = {node: there[node] for node in allowed if node in there}
         likely = sorted(there, key=lambda node: _cost(self._at_least(there[node])))
-        # Beside what is kept for others a try costs more than without: that alone rules most nodes out.
+        # A search that respects reservations costs more: the one without them rules most nodes out.
         bare = replace(self, beside=None)
         able = (node for node in likely if bare.without(there[node], nodes=[node]) is not None)
         tried = (self._by_adding(there[node], nodes=[node]) for node in islice(able, _NODES))
         return [proof for proof in tried if proof is not None]
 
     def _at_least(self, ordered: Sequence[Running]) -> Sequence[Running]:
-        """Those of them that have to leave where nothing is free beside them."""
+        """The first of them that must leave where nothing else on the node is free."""
         wanted = 0 if self.job.ask.gpu is None else self.job.ask.gpu.total_milli
         left = accumulate(self._milli(each) for each in ordered)
         enough = next((count for count, milli in enumerate(left, start=1) if milli >= wanted), len(ordered))
@@ -150,7 +164,10 @@ class Proofs:
 
 
 def _sets(willing: Sequence[Running], *, most: int) -> Iterator[tuple[Running, ...]]:
-    """Sets of victims, small ones first, up to a number of them; a size is tried whole or not at all."""
+    """Sets of victims, small ones first, at most `_SETS`.
+
+    A size is tried completely or not at all.
+    """
     left = _SETS
     for size in range(1, most + 1):
         found = list(_up_to(combinations(willing, size), left + 1))
@@ -166,5 +183,5 @@ def _up_to(sets: Iterable[tuple[Running, ...]], count: int) -> Iterator[tuple[Ru
 
 
 def _cost(victims: Sequence[Running]) -> tuple[int, list[tuple[int, float, str]]]:
-    """The fewest first, then those of the lowest priority, then the youngest."""
+    """The order of preference: the fewest, then those of the lowest priority, then the youngest."""
     return len(victims), sorted((each.priority, each.run_seconds, each.key) for each in victims)
